@@ -1,0 +1,1 @@
+"""The episode store and foreign dataset formats."""

@@ -1,0 +1,1 @@
+"""Learners and the networks they train, one file per method."""

@@ -1,0 +1,1 @@
+"""Real robots behind the same spec as simulators."""

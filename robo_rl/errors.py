@@ -1,0 +1,115 @@
+"""Every error that the workbench raises on purpose.
+
+    RoboRLError
+    ├── UnknownName          a component, recipe, run or key that does not exist
+    ├── MissingExtra         an optional package is not installed
+    ├── InvalidSetting       a recipe or constructor value of the wrong type or range
+    ├── SpecError
+    │   ├── SpecMismatch     two environments that must agree differ in unit, frame, action mode, rate, ...
+    │   ├── InvalidObservation
+    │   └── InvalidAction    wrong shape or not finite
+    ├── InvalidEpisode       arrays of an episode contradict each other
+    ├── NonFiniteUpdate      a learner's update produced NaN or infinity
+    ├── SimulationFailed     a simulator diverged again and again
+    ├── RenderingUnavailable no working OpenGL back end
+    └── RunError
+        ├── RunNotFound
+        └── CheckpointCorrupt
+
+Each message answers four questions: what went wrong, what was got, what is allowed, what to do next.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class RoboRLError(Exception):
+    """Base of all errors of the workbench; builds one readable message from its four parts."""
+
+    def __init__(self, what: str, *, got: object = None, allowed: object = None, fix: str | None = None) -> None:
+        lines = [what]
+        lines += [f"  got:     {got}"] if got is not None else []
+        lines += [f"  allowed: {allowed}"] if allowed is not None else []
+        lines += [f"  do:      {fix}"] if fix is not None else []
+        super().__init__("\n".join(lines))
+
+
+class UnknownName(RoboRLError):
+    """A name that is not among the known ones; lists the close matches."""
+
+    def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None) -> None:
+        names = sorted(known)
+        close = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+        shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
+        suggestion = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
+        steps = "; ".join(step for step in (suggestion, fix) if step)
+        super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=steps or None)
+        self.close = close
+
+
+class MissingExtra(RoboRLError):
+    """An optional package that the requested component needs is not installed."""
+
+    def __init__(self, component: str, package: str, extra: str) -> None:
+        super().__init__(
+            f"{component} needs the package {package!r}, which is not installed.",
+            fix=f'pip install "robo-rl[{extra}]"',
+        )
+
+
+class InvalidSetting(RoboRLError):
+    """A setting has the wrong type or lies outside its range."""
+
+
+class SpecError(RoboRLError):
+    """Base of the errors about observation, action and environment specs."""
+
+
+class SpecMismatch(SpecError):
+    """Two specs that must agree do not; lists each field that differs."""
+
+    def __init__(self, what: str, differences: Sequence[str], *, fix: str | None = None) -> None:
+        listing = "".join(f"\n    - {difference}" for difference in differences)
+        super().__init__(
+            f"{what}: {len(differences)} field(s) differ.{listing}",
+            fix=fix or "use the environment of the checkpoint, or train again on this one",
+        )
+        self.differences = tuple(differences)
+
+
+class InvalidObservation(SpecError):
+    """An observation has missing or extra keys, a wrong shape or type, or non-finite values."""
+
+
+class InvalidAction(SpecError):
+    """An action has the wrong shape or holds NaN or infinity."""
+
+
+class InvalidEpisode(RoboRLError):
+    """The arrays of an episode contradict each other."""
+
+
+class NonFiniteUpdate(RoboRLError):
+    """A learner's update produced NaN or infinity; the parameters before it are kept."""
+
+
+class SimulationFailed(RoboRLError):
+    """A simulator diverged in too many episodes in a row."""
+
+
+class RenderingUnavailable(RoboRLError):
+    """No OpenGL back end can draw without a display."""
+
+
+class RunError(RoboRLError):
+    """Base of the errors about run folders."""
+
+
+class RunNotFound(RunError):
+    """The folder is not a run, or no run has that name."""
+
+
+class CheckpointCorrupt(RunError):
+    """No checkpoint of the run passes its own manifest."""

@@ -1,0 +1,152 @@
+"""What the parts promise each other. Small structural interfaces; implementations never inherit from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import ActionSource, Array, Batch, Episode, Metrics, RewardLabels, StateDict
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Can be saved and restored so that it goes on exactly as it would have."""
+
+    def state_dict(self) -> StateDict:
+        """Returns everything that later behaviour depends on, random generators included."""
+        ...
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Chooses actions."""
+
+    def reset(self) -> None:
+        """Forget the episode before."""
+        ...
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar."""
+        ...
+
+
+@runtime_checkable
+class Learner(Stateful, Protocol):
+    """Improves a policy from batches; never sees an environment."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained; acting with it sees every update at once."""
+        ...
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes the gradient steps of one training step; returns metrics, empty where they are not due."""
+        ...
+
+
+class TrainingObserver(Protocol):
+    """Is told what happens in training; writes logs, evaluates, saves checkpoints."""
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        """An episode of training ended at environment step `step`."""
+        ...
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """A learner reported metrics."""
+        ...
+
+    def on_step(self, step: int, training: Training) -> None:
+        """Step `step` is complete; the state of `training` is consistent and may be saved now."""
+        ...
+
+
+@runtime_checkable
+class Training(Stateful, Protocol):
+    """A training under way: a learner, its data and how far it got."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        ...
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        ...
+
+
+class LearnerConfig(Protocol):
+    """What an entry point of `robo_rl.learners` names: a frozen dataclass of settings that can build its learner."""
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
+        """Returns a fresh learner for an environment, fully determined by the seed."""
+        ...
+
+
+@runtime_checkable
+class EnvironmentFamily(Protocol):
+    """What an entry point of `robo_rl.environments` names: several environments that share one wrapper."""
+
+    def names(self) -> Iterable[str]:
+        """Returns the task names, without making any; raises MissingExtra where the simulator is not installed."""
+        ...
+
+    def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
+        ...
+
+
+class Supervisor(Protocol):
+    """Stands between a policy and an environment: a person, a guard or a scripted expert."""
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        ...
+
+    def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
+        """Returns the action to execute, and who chose it."""
+        ...
+
+
+class RewardModel(Protocol):
+    """Labels recorded episodes."""
+
+    name: str
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Returns one value per step, and which of them are missing."""
+        ...
+
+
+class Robot(Protocol):
+    """A real robot, or a stand-in behind the same protocol."""
+
+    spec: EnvironmentSpec
+
+    def connect(self) -> None:
+        """Opens the link; nothing is opened in a constructor."""
+        ...
+
+    def observe(self) -> Observation:
+        """Returns the newest measurement."""
+        ...
+
+    def apply(self, action: Array) -> Array:
+        """Commands an action and returns the one that was executed."""
+        ...
+
+    def stop(self) -> None:
+        """Stops motion; may be called at any time, from any thread, any number of times; never raises."""
+        ...
+
+    def close(self) -> None:
+        """Closes the link."""
+        ...
+
+

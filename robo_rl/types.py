@@ -1,0 +1,165 @@
+"""What crosses the line from simulator to report: episodes, transitions, batches, labels.
+
+B batch, T steps, A action size. Arrays that are rewards, actions or states are float32; times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidEpisode
+from robo_rl.spec import Observation
+
+Array = npt.NDArray[Any]
+StateDict = dict[str, Any]
+"""Nested dict whose leaves are numpy arrays, torch tensors or JSON values; what a checkpoint stores."""
+Metrics = dict[str, float]
+"""Scalars by TensorBoard tag, such as "train/critic_loss"."""
+
+
+class ActionSource(IntEnum):
+    """Who chose the executed action."""
+
+    POLICY = 0
+    HUMAN = 1
+    SCRIPT = 2
+    GUARD = 3
+    DATASET = 4
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step. Learners train on `action`, what was executed; `policy_action` is what the policy proposed."""
+
+    observation: Observation
+    action: Array
+    """(A,) in [-1, 1], or an int64 scalar."""
+    reward: float
+    next_observation: Observation
+    terminated: bool
+    """The task itself ended; only this stops bootstrapping."""
+    truncated: bool
+    """The episode was cut: time limit, operator, divergence, lost link."""
+    policy_action: Array
+    source: ActionSource = ActionSource.POLICY
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """A whole recorded episode, immutable; checks itself."""
+
+    observations: Mapping[str, Array]
+    """name -> (T+1, ...)"""
+    actions: Array
+    """(T, A) executed"""
+    policy_actions: Array
+    """(T, A) proposed"""
+    rewards: npt.NDArray[np.float32]
+    """(T,)"""
+    sources: npt.NDArray[np.int8]
+    """(T,) of ActionSource"""
+    timestamps: npt.NDArray[np.float64]
+    """(T+1,) [s] of a monotonic clock"""
+    terminated: bool
+    truncated: bool
+    stop_reason: str
+    """"goal", "failure", "time_limit", "sim_diverged", "operator", "safety", "link_lost", "crash", ..."""
+    success: bool | None
+    """None where the environment has no notion of success."""
+    seed: int | None
+    spec_fingerprint: str
+    instruction: str | None = None
+    reward_terms: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    """name -> (T,)"""
+    costs: npt.NDArray[np.float32] | None = None
+    """(T,) constraint costs, where the environment has them"""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        steps = len(self.actions)
+        expected = {f"observations.{name}": (value, steps + 1) for name, value in self.observations.items()}
+        expected |= {f"reward_terms.{name}": (value, steps) for name, value in self.reward_terms.items()}
+        expected |= {name: (getattr(self, name), steps) for name in ("policy_actions", "rewards", "sources")}
+        expected |= {"timestamps": (self.timestamps, steps + 1)}
+        expected |= {"costs": (self.costs, steps)} if self.costs is not None else {}
+        wrong = [f"{name}: {len(value)} rows instead of {rows}" for name, (value, rows) in expected.items() if len(value) != rows]
+        if wrong:
+            raise InvalidEpisode("The arrays of an episode differ in length.", got="; ".join(wrong), allowed=f"{steps} actions")
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def undiscounted_return(self) -> float:
+        """Sum of rewards."""
+        return float(np.sum(self.rewards, dtype=np.float64))
+
+    @property
+    def interventions(self) -> list[Intervention]:
+        """Stretches in which a person acted; derived from `sources`, so that it cannot disagree."""
+        human = np.concatenate(([False], self.sources == ActionSource.HUMAN, [False])).astype(np.int8)
+        edges = np.flatnonzero(np.diff(human))
+        return [Intervention(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """Half-open range of steps in which a person acted."""
+
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Transitions with a leading axis B."""
+
+    observations: Mapping[str, Array]
+    actions: Array
+    rewards: npt.NDArray[np.float32]
+    """(B,) n-step sums where the replay was asked for them"""
+    masks: npt.NDArray[np.float32]
+    """(B,) 1 - terminated; 1 at a time limit"""
+    discounts: npt.NDArray[np.float32]
+    """(B,) gamma ** n of the bootstrap value"""
+    next_observations: Mapping[str, Array]
+    weights: npt.NDArray[np.float32]
+    """(B,) importance of each row, 1 by default"""
+    is_human: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+@dataclass(frozen=True)
+class RewardLabels:
+    """Rewards of a model beside one episode; never an overwrite of the recorded ones."""
+
+    values: npt.NDArray[np.float32]
+    """(T,)"""
+    valid: npt.NDArray[np.bool_]
+    """(T,) False where a label is missing: missing is not zero."""
+    model: str
+    weights_hash: str
+    prompt_hash: str
+    confidence: npt.NDArray[np.float32] | None = None
+    """(T,) in [0, 1]"""
+
+
+@dataclass(frozen=True)
+class Preference:
+    """A comparison of two segments (episode id, start, stop)."""
+
+    first: tuple[str, int, int]
+    second: tuple[str, int, int]
+    label: Literal[0.0, 0.5, 1.0, "skip"]
+    """0 first is better, 1 second is better, 0.5 equal, "skip" cannot tell"""
+    rater: str
+    kind: Literal["human", "model", "oracle"]

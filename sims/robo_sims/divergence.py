@@ -1,0 +1,45 @@
+"""Notices when a MuJoCo simulation has left the realm of finite numbers.
+
+By default MuJoCo answers a bad state with a silent reset to the model's initial state, which looks like an ordinary step to a
+learner. Here that reset is switched off and the environment asks after each control step whether the state can still be used.
+"""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+_STATES = ("qpos", "qvel", "qacc")
+_WARNINGS = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
+
+
+class DivergenceMonitor:
+    """Watches one pair of model and data; switches the model's automatic reset off."""
+
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+        mujoco.set_mju_user_warning(
+            _ignore
+        )  # otherwise each warning is also appended to MUJOCO_LOG.TXT in the working directory
+        self._states = [(name, getattr(data, name)) for name in _STATES]
+        self._warnings = [data.warning[int(warning)] for warning in _WARNINGS]
+        self._counts = [0] * len(_WARNINGS)
+        self.reset()
+
+    def reset(self) -> None:
+        """Notes the warning counters; call it after mj_resetData, at the start of an episode."""
+        self._counts = [int(warning.number) for warning in self._warnings]
+
+    def reason(self) -> str | None:
+        """Returns None while the simulation is sound, else what is wrong with it, in words."""
+        for name, state in self._states:
+            if not np.isfinite(state).all():
+                return f"{name} is not finite"
+        for kind, warning, before in zip(_WARNINGS, self._warnings, self._counts, strict=True):
+            if warning.number > before:
+                return f"MuJoCo warning {kind.name.removeprefix('mjWARN_')}"
+        return None
+
+
+def _ignore(message: str) -> None:
+    """Drops a warning that `reason` reports anyway."""

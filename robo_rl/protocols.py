@@ -148,5 +148,3 @@ class Robot(Protocol):
     def close(self) -> None:
         """Closes the link."""
         ...
-
-

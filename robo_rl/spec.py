@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import gymnasium
@@ -47,7 +48,9 @@ class ArraySpec:
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
-            raise InvalidSetting(f"Observation name {self.name!r} is not flat snake_case.", got=self.name, allowed=_NAME.pattern)
+            raise InvalidSetting(
+                f"Observation name {self.name!r} is not flat snake_case.", got=self.name, allowed=_NAME.pattern
+            )
         if self.role not in get_args(Role):
             raise InvalidSetting(f"Unknown role of observation {self.name!r}.", got=self.role, allowed=get_args(Role))
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
@@ -154,11 +157,18 @@ class ActionSpec:
             return
         sizes = {name: len(getattr(self, name)) for name in ("names", "low", "high", "units")}
         if len(set(sizes.values())) != 1:
-            raise InvalidSetting("names, low, high and units of an action differ in length.", got=sizes, allowed="equal lengths")
+            raise InvalidSetting(
+                "names, low, high and units of an action differ in length.", got=sizes, allowed="equal lengths"
+            )
         if not all(low < high and np.isfinite([low, high]).all() for low, high in zip(self.low, self.high, strict=True)):
-            raise InvalidSetting("An action limit is empty or not finite.", got=(self.low, self.high), allowed="finite low < high")
-        object.__setattr__(self, "_low", np.asarray(self.low, np.float64))
-        object.__setattr__(self, "_range", np.asarray(self.high, np.float64) - np.asarray(self.low, np.float64))
+            raise InvalidSetting(
+                "An action limit is empty or not finite.", got=(self.low, self.high), allowed="finite low < high"
+            )
+
+    @cached_property
+    def _bounds(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        low = np.asarray(self.low, np.float64)
+        return low, np.asarray(self.high, np.float64) - low
 
     @property
     def is_discrete(self) -> bool:
@@ -191,10 +201,14 @@ class ActionSpec:
         """Returns the action as an array; raises InvalidAction on a wrong shape, NaN, infinity or unknown choice."""
         value = np.asarray(action)
         if value.shape != self.shape:
-            raise InvalidAction("The action has the wrong shape.", got=list(value.shape), allowed=f"{list(self.shape)} for {self.names}")
+            raise InvalidAction(
+                "The action has the wrong shape.", got=list(value.shape), allowed=f"{list(self.shape)} for {self.names}"
+            )
         if self.is_discrete:
             if value.dtype.kind not in "iu" or not 0 <= value < self.size:
-                raise InvalidAction("Unknown discrete action.", got=value, allowed=f"integer 0 to {self.size - 1}: {self.names}")
+                raise InvalidAction(
+                    "Unknown discrete action.", got=value, allowed=f"integer 0 to {self.size - 1}: {self.names}"
+                )
         elif not np.isfinite(value).all():
             raise InvalidAction(
                 "The action holds NaN or infinity.",
@@ -212,7 +226,9 @@ class ActionSpec:
         value = self.validate(action).astype(np.float64)
         if self.is_discrete:
             return value
-        return self._low + (np.clip(value, -1.0, 1.0) + 1.0) * 0.5 * self._range  # type: ignore[attr-defined,no-any-return]
+        low, width = self._bounds
+        physical: npt.NDArray[np.float64] = low + (np.clip(value, -1.0, 1.0) + 1.0) * 0.5 * width
+        return physical
 
     def to_normalized(self, physical: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Scales physical units to [-1, 1], clipping at the limits; the inverse of `to_physical`."""
@@ -221,7 +237,8 @@ class ActionSpec:
             raise InvalidAction("The physical action is not finite or has the wrong shape.", got=value, allowed=self.shape)
         if self.is_discrete:
             return value.astype(np.float32)
-        return np.clip((value - self._low) / self._range * 2.0 - 1.0, -1.0, 1.0).astype(np.float32)  # type: ignore[attr-defined]
+        low, width = self._bounds
+        return np.clip((value - low) / width * 2.0 - 1.0, -1.0, 1.0).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class Episode:
         expected |= {name: (getattr(self, name), steps) for name in ("policy_actions", "rewards", "sources")}
         expected |= {"timestamps": (self.timestamps, steps + 1)}
         expected |= {"costs": (self.costs, steps)} if self.costs is not None else {}
-        wrong = [f"{name}: {len(value)} rows instead of {rows}" for name, (value, rows) in expected.items() if len(value) != rows]
+        wrong = [f"{name}: {len(value)} rows, not {rows}" for name, (value, rows) in expected.items() if len(value) != rows]
         if wrong:
             raise InvalidEpisode("The arrays of an episode differ in length.", got="; ".join(wrong), allowed=f"{steps} actions")
 
@@ -159,7 +159,7 @@ class Preference:
 
     first: tuple[str, int, int]
     second: tuple[str, int, int]
-    label: Literal[0.0, 0.5, 1.0, "skip"]
+    label: float | Literal["skip"]
     """0 first is better, 1 second is better, 0.5 equal, "skip" cannot tell"""
     rater: str
     kind: Literal["human", "model", "oracle"]

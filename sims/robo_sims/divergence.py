@@ -6,6 +6,8 @@ learner. Here that reset is switched off and the environment asks after each con
 
 from __future__ import annotations
 
+import logging
+
 import mujoco
 import numpy as np
 
@@ -18,9 +20,8 @@ class DivergenceMonitor:
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
-        mujoco.set_mju_user_warning(
-            _ignore
-        )  # otherwise each warning is also appended to MUJOCO_LOG.TXT in the working directory
+        # Without a handler of our own MuJoCo appends each warning to MUJOCO_LOG.TXT in the working directory.
+        mujoco.set_mju_user_warning(_log_warning)
         self._states = [(name, getattr(data, name)) for name in _STATES]
         self._warnings = [data.warning[int(warning)] for warning in _WARNINGS]
         self._counts = [0] * len(_WARNINGS)
@@ -41,5 +42,5 @@ class DivergenceMonitor:
         return None
 
 
-def _ignore(message: str) -> None:
-    """Drops a warning that `reason` reports anyway."""
+def _log_warning(message: str) -> None:
+    logging.getLogger("mujoco").info(message)

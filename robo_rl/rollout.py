@@ -1,0 +1,263 @@
+"""Play one episode: a policy proposes, a supervisor may override, and everything is recorded.
+
+An episode under way is saved as its seed and its executed actions. Environments are determined by these two, so that
+replaying them in a fresh environment leads back to the same state, bit for bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import gymnasium
+import numpy as np
+
+from robo_rl.errors import InvalidEpisode
+from robo_rl.protocols import Policy, Supervisor
+from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.types import ActionSource, Array, Episode, StateDict, Transition
+
+SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
+"""The convention of Meta-World (Yu et al. 2019); what counts within one step is `EnvironmentSpec.success_rule`."""
+
+
+class Rollout:
+    """One episode under way."""
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        policy: Policy,
+        *,
+        seed: int,
+        supervisor: Supervisor | None = None,
+        deterministic: bool = False,
+    ) -> None:
+        self._begin(environment, policy, seed, supervisor, deterministic)
+        policy.reset()
+        if supervisor is not None:
+            supervisor.reset()
+
+    @classmethod
+    def resume(
+        cls,
+        environment: gymnasium.Env[Any, Any],
+        policy: Policy,
+        state: Mapping[str, Any],
+        *,
+        supervisor: Supervisor | None = None,
+        deterministic: bool = False,
+    ) -> Self:
+        """Replays the executed actions of a saved rollout in a fresh environment.
+
+        `exact` tells afterwards whether every reward and the last observation equal the saved ones bit for bit. Where they
+        do not, cut the episode. The policy and the supervisor are neither reset nor called: restore their own state.
+        """
+        rollout = cls.__new__(cls)
+        rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
+        saved = zip(state["actions"], state["policy_actions"], state["sources"], strict=True)
+        for action, proposed, source in saved:
+            if not rollout.done:
+                rollout._execute(np.asarray(action), np.asarray(proposed), ActionSource(int(source)))
+        rollout._restore_clock(state["timestamps"])
+        rollout.exact = rollout._is_at(state)
+        return rollout
+
+    def _begin(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        policy: Policy,
+        seed: int,
+        supervisor: Supervisor | None,
+        deterministic: bool,
+    ) -> None:
+        self.spec = specification(environment)
+        self.seed = seed
+        self.exact = True
+        self.terminated = self.truncated = False
+        self.success: bool | None = None
+        self._environment, self._policy, self._supervisor = environment, policy, supervisor
+        self._deterministic = deterministic
+        observation, info = environment.reset(seed=seed)
+        self._instruction: str | None = info.get("instruction", self.spec.instruction)
+        self._stop_reason: str | None = None
+        self._observations = [_copy(observation)]
+        self._timestamps = [time.monotonic()]
+        self._actions: list[Array] = []
+        self._policy_actions: list[Array] = []
+        self._rewards: list[float] = []
+        self._reward_terms: list[Mapping[str, float]] = []
+        self._sources: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._actions)
+
+    @property
+    def done(self) -> bool:
+        """True once the episode has terminated or was truncated."""
+        return self.terminated or self.truncated
+
+    @property
+    def observation(self) -> Observation:
+        """The newest observation."""
+        return self._observations[-1]
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the episode ended: the environment's own word, else what the flags tell; "running" before its end."""
+        if not self.done:
+            return "running"
+        if self._stop_reason is not None:
+            return self._stop_reason
+        if self.terminated and self.success is not None:
+            return "goal" if self.success else "failure"
+        return "time_limit" if self.truncated and not self.terminated else "unknown"
+
+    def step(self) -> Transition:
+        """Takes one step and returns what happened; raises InvalidAction, InvalidEpisode."""
+        if self.done:
+            raise InvalidEpisode(
+                "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
+            )
+        proposed = self._checked(self._policy.act(self.observation, deterministic=self._deterministic))
+        action, source = proposed, ActionSource.POLICY
+        if self._supervisor is not None:
+            action, source = self._supervisor.override(self.observation, proposed)
+            action = self._checked(action)
+        return self._execute(action, proposed, source)
+
+    def cut(self, reason: str) -> None:
+        """Ends the episode here as truncated, for example with "operator" or "crash"."""
+        self.truncated, self._stop_reason = True, reason
+
+    def episode(self) -> Episode:
+        """Returns the recorded episode; raises InvalidEpisode while it is under way."""
+        if not self.done:
+            raise InvalidEpisode(
+                "The episode is still under way.", got=f"{len(self)} steps", fix="step until done, or cut(reason) it"
+            )
+        return Episode(
+            observations={name: np.stack([o[name] for o in self._observations]) for name in self._observations[0]},
+            actions=self._stacked(self._actions),
+            policy_actions=self._stacked(self._policy_actions),
+            rewards=np.asarray(self._rewards, np.float32),
+            reward_terms=_stacked_terms(self._reward_terms),
+            sources=np.asarray(self._sources, np.int8),
+            timestamps=np.asarray(self._timestamps, np.float64),
+            terminated=self.terminated,
+            truncated=self.truncated,
+            stop_reason=self.stop_reason,
+            success=self.success,
+            seed=self.seed,
+            spec_fingerprint=self.spec.fingerprint,
+            instruction=self._instruction,
+        )
+
+    def state_dict(self) -> StateDict:
+        """Returns what `resume` needs, and what it compares with."""
+        return {
+            "seed": self.seed,
+            "actions": self._stacked(self._actions),
+            "policy_actions": self._stacked(self._policy_actions),
+            "sources": np.asarray(self._sources, np.int8),
+            "rewards": np.asarray(self._rewards, np.float64),
+            "timestamps": np.asarray(self._timestamps, np.float64),
+            "observation": _copy(self.observation),
+        }
+
+    def _execute(self, action: Array, proposed: Array, source: ActionSource) -> Transition:
+        before = self.observation
+        observation, reward, terminated, truncated, info = self._environment.step(action)
+        reward = float(reward)
+        if not np.isfinite(reward):
+            raise InvalidEpisode(
+                f"{self.spec.name} returned a reward that is not finite.",
+                got=f"{reward} at step {len(self) + 1} of the episode with seed {self.seed}",
+                allowed="finite numbers",
+                fix="look at the reward of the environment; nothing is replaced silently",
+            )
+        self._observations.append(_copy(observation))
+        self._timestamps.append(time.monotonic())
+        self._actions.append(action)
+        self._policy_actions.append(proposed)
+        self._rewards.append(reward)
+        self._reward_terms.append(dict(info.get("reward_terms", {})))
+        self._sources.append(int(source))
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self._stop_reason = info.get("stop_reason")
+        if "success" in info:
+            self.success = bool(self.success) or bool(info["success"])
+        return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
+
+    def _checked(self, action: Array) -> Array:
+        # A copy in the spec's type: what is executed now is exactly what a replay will execute.
+        return np.array(self.spec.action.validate(action), self.spec.action.dtype)
+
+    def _stacked(self, actions: list[Array]) -> Array:
+        return np.asarray(actions, self.spec.action.dtype).reshape(len(actions), *self.spec.action.shape)
+
+    def _restore_clock(self, timestamps: Array) -> None:
+        # Monotonic clocks of two processes have nothing in common: keep the saved intervals, end them now.
+        if len(timestamps) == len(self._timestamps):
+            self._timestamps = [float(t) for t in timestamps - timestamps[-1] + time.monotonic()]
+
+    def _is_at(self, state: Mapping[str, Any]) -> bool:
+        rewards = np.asarray(self._rewards, np.float64)
+        return _identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
+
+
+def rollout(
+    environment: gymnasium.Env[Any, Any],
+    policy: Policy,
+    *,
+    seed: int,
+    supervisor: Supervisor | None = None,
+    deterministic: bool = False,
+) -> Episode:
+    """Plays one episode to its end and returns it."""
+    episode = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
+    while not episode.done:
+        episode.step()
+    return episode.episode()
+
+
+class RandomPolicy:
+    """Uniformly random actions from a generator of its own."""
+
+    def __init__(self, spec: EnvironmentSpec, seed: int) -> None:
+        self.environment_spec = spec
+        self._generator = np.random.default_rng(seed)
+
+    def reset(self) -> None:
+        """Nothing to forget: the generator runs on from episode to episode."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns a uniform sample; "deterministic" changes nothing, since a mean action would not be random."""
+        action = self.environment_spec.action
+        if action.is_discrete:
+            return np.asarray(self._generator.integers(action.size), np.int64)
+        return self._generator.uniform(-1.0, 1.0, action.shape).astype(np.float32)
+
+    def state_dict(self) -> StateDict:
+        """Returns the state of the generator."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generator."""
+        self._generator.bit_generator.state = state["generator"]
+
+
+def _copy(observation: Observation) -> dict[str, Array]:
+    return {name: np.array(value) for name, value in observation.items()}
+
+
+def _stacked_terms(steps: list[Mapping[str, float]]) -> dict[str, Array]:
+    # A term that a step did not report is missing (NaN), not zero.
+    names = dict.fromkeys(name for terms in steps for name in terms)
+    return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
+
+
+def _identical(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
+    pairs = [(np.asarray(a[name]), np.asarray(b[name])) for name in a if name in b]
+    return set(a) == set(b) and all(x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes() for x, y in pairs)

@@ -1,0 +1,198 @@
+import gymnasium
+import numpy as np
+import pytest
+
+from robo_rl.errors import InvalidAction, InvalidEpisode
+from robo_rl.protocols import Policy, Stateful
+from robo_rl.rollout import RandomPolicy, Rollout, rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import ActionSource
+
+SPEC = EnvironmentSpec(
+    "test/Walk",
+    ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
+    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m/s", "m/s"), "joint_velocity", 0.1),
+    instruction="walk",
+    max_steps=5,
+)
+
+
+class Walk(gymnasium.Env):
+    """Adds the action to a position; `script` replaces what a step (1-based) returns."""
+
+    environment_spec = SPEC
+    observation_space, action_space = SPEC.observation.space, SPEC.action.space
+
+    def __init__(self, script=None, drift=0.0):
+        self.script, self.drift = script or {}, drift
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.position = self.np_random.normal(size=2).astype(np.float32)
+        self.count = 0
+        return {"position": self.position}, self.script.get(0, {})
+
+    def step(self, action):
+        self.count += 1
+        self.position += action  # in place: whoever keeps the observation must copy it
+        self.position += np.float32(self.drift)
+        answer = {"reward": 1.0, "terminated": False, "truncated": self.count == 5, "info": {}} | self.script.get(
+            self.count, {}
+        )
+        return {"position": self.position}, answer["reward"], answer["terminated"], answer["truncated"], answer["info"]
+
+
+class Forbidden:
+    def reset(self):
+        raise AssertionError("a replay must not touch the policy")
+
+    def act(self, observation, *, deterministic=False):
+        raise AssertionError("a replay must not call the policy")
+
+
+class Takeover:
+    """A person pushes right at steps 2 and 3."""
+
+    def reset(self):
+        self.count = 0
+
+    def override(self, observation, proposed):
+        self.count += 1
+        if self.count in (2, 3):
+            return np.array([1.0, 0.0], np.float64), ActionSource.HUMAN
+        return proposed, ActionSource.POLICY
+
+
+def test_an_episode_is_recorded_whole():
+    episode = rollout(Walk(), RandomPolicy(SPEC, 0), seed=3)
+    assert len(episode) == 5 and episode.observations["position"].shape == (6, 2)
+    np.testing.assert_allclose(np.diff(episode.observations["position"], axis=0), episode.actions, atol=1e-6)
+    assert episode.actions.dtype == np.float32 and episode.rewards.dtype == np.float32
+    assert episode.undiscounted_return == 5.0
+    assert (episode.terminated, episode.truncated, episode.stop_reason) == (False, True, "time_limit")
+    assert (episode.success, episode.seed, episode.instruction) == (None, 3, "walk")
+    assert episode.spec_fingerprint == SPEC.fingerprint
+    assert (np.diff(episode.timestamps) >= 0).all()
+
+
+def test_the_same_seed_and_policy_give_the_same_episode():
+    first, second = (rollout(Walk(), RandomPolicy(SPEC, 7), seed=11) for _ in range(2))
+    assert first.observations["position"].tobytes() == second.observations["position"].tobytes()
+
+
+def test_a_takeover_is_recorded_beside_what_was_proposed():
+    episode = rollout(Walk(), RandomPolicy(SPEC, 0), seed=0, supervisor=Takeover())
+    assert list(episode.sources) == [0, 1, 1, 0, 0]
+    assert [(i.start, i.stop) for i in episode.interventions] == [(1, 3)]
+    np.testing.assert_array_equal(episode.actions[1:3], [[1, 0], [1, 0]])
+    assert not np.array_equal(episode.policy_actions[1:3], episode.actions[1:3])
+    np.testing.assert_array_equal(episode.policy_actions[[0, 3, 4]], episode.actions[[0, 3, 4]])
+
+
+def test_success_at_any_step_counts_and_missing_terms_stay_missing():
+    script = {
+        2: {"info": {"success": True, "reward_terms": {"reach": 0.5}}},
+        3: {"info": {"success": False, "reward_terms": {"reach": 0.25, "lift": 1.0}}},
+    }
+    episode = rollout(Walk(script), RandomPolicy(SPEC, 0), seed=0)
+    assert episode.success is True
+    np.testing.assert_array_equal(episode.reward_terms["reach"], [np.nan, 0.5, 0.25, np.nan, np.nan])
+    np.testing.assert_array_equal(episode.reward_terms["lift"], [np.nan, np.nan, 1.0, np.nan, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"terminated": True, "info": {"success": True}}, "goal"),
+        ({"terminated": True, "info": {"success": False}}, "failure"),
+        ({"terminated": True}, "unknown"),
+        ({"truncated": True}, "time_limit"),
+        ({"truncated": True, "info": {"stop_reason": "sim_diverged"}}, "sim_diverged"),
+    ],
+)
+def test_the_stop_reason_is_the_environments_or_follows_from_the_flags(answer, expected):
+    episode = rollout(Walk({2: answer}), RandomPolicy(SPEC, 0), seed=0)
+    assert len(episode) == 2 and episode.stop_reason == expected
+    assert episode.terminated is answer.get("terminated", False)
+
+
+def test_the_instruction_of_an_episode_comes_first():
+    assert rollout(Walk({0: {"instruction": "walk north"}}), RandomPolicy(SPEC, 0), seed=0).instruction == "walk north"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 5])
+def test_a_saved_rollout_goes_on_exactly(steps):
+    policy = RandomPolicy(SPEC, 1)
+    whole = Rollout(Walk(), policy, seed=5, supervisor=Takeover())
+    for _ in range(steps):
+        whole.step()
+    state, policy_state = whole.state_dict(), policy.state_dict()
+    assert Rollout.resume(Walk(), Forbidden(), state).exact
+
+    supervisor = Takeover()
+    supervisor.count = steps
+    policy_again = RandomPolicy(SPEC, 99)
+    policy_again.load_state_dict(policy_state)
+    resumed = Rollout.resume(Walk(), policy_again, state, supervisor=supervisor)
+    for one in (whole, resumed):
+        while not one.done:
+            one.step()
+    a, b = whole.episode(), resumed.episode()
+    for name in ("actions", "policy_actions", "rewards", "sources"):
+        assert getattr(a, name).tobytes() == getattr(b, name).tobytes(), name
+    assert a.observations["position"].tobytes() == b.observations["position"].tobytes()
+    assert (np.diff(b.timestamps) >= 0).all()
+
+
+def test_a_replay_that_ends_elsewhere_says_so_and_can_be_cut():
+    original = Rollout(Walk(), RandomPolicy(SPEC, 1), seed=5)
+    for _ in range(3):
+        original.step()
+    state = original.state_dict()
+    assert not Rollout.resume(Walk(drift=1e-6), Forbidden(), state).exact
+    assert not Rollout.resume(Walk({3: {"reward": 0.5}}), Forbidden(), state).exact
+    ended_early = Rollout.resume(Walk({2: {"terminated": True}}), Forbidden(), state)
+    assert ended_early.done and not ended_early.exact
+
+    resumed = Rollout.resume(Walk(drift=1e-6), Forbidden(), state)
+    resumed.cut("crash")
+    episode = resumed.episode()
+    assert (episode.truncated, episode.terminated, episode.stop_reason, len(episode)) == (True, False, "crash", 3)
+
+
+def test_an_unfinished_or_finished_episode_refuses_what_it_cannot_do():
+    one = Rollout(Walk(), RandomPolicy(SPEC, 0), seed=0)
+    with pytest.raises(InvalidEpisode, match=r"still under way.*\n.*got: +0 steps\n.*cut\(reason\)"):
+        one.episode()
+    while not one.done:
+        one.step()
+    with pytest.raises(InvalidEpisode, match=r"The episode is over\.\n.*step 6 after 'time_limit'\n.*begin another Rollout"):
+        one.step()
+
+
+def test_a_reward_that_is_not_finite_is_an_error():
+    with pytest.raises(InvalidEpisode, match=r"test/Walk returned a reward that is not finite\.\n.*nan at step 2.*seed 4\n"):
+        rollout(Walk({2: {"reward": np.nan}}), RandomPolicy(SPEC, 0), seed=4)
+
+
+def test_an_action_that_is_not_finite_never_reaches_the_environment():
+    class Broken(RandomPolicy):
+        def act(self, observation, *, deterministic=False):
+            return np.array([0.0, np.nan], np.float32)
+
+    environment = Walk()
+    with pytest.raises(InvalidAction, match="The action holds NaN or infinity"):
+        rollout(environment, Broken(SPEC, 0), seed=0)
+    assert environment.count == 0
+
+
+def test_a_random_policy_continues_where_it_was_saved():
+    policy = RandomPolicy(SPEC, 0)
+    assert isinstance(policy, Policy) and isinstance(policy, Stateful)
+    policy.act({})
+    state = policy.state_dict()
+    expected = policy.act({})
+    policy.load_state_dict(state)
+    np.testing.assert_array_equal(policy.act({}), expected)
+    discrete = RandomPolicy(EnvironmentSpec("d", SPEC.observation, ActionSpec(("left", "right"), mode="discrete")), 0)
+    assert {int(discrete.act({})) for _ in range(50)} == {0, 1} and discrete.act({}).dtype == np.int64

@@ -1,0 +1,360 @@
+"""Replay memory: uniform and n-step sampling, and the symmetric mix of online and offline data.
+
+Every observation is stored once. An episode of T steps takes T + 1 consecutive rows of a ring:
+
+    row            0    1    2    3  |  4    5    6
+    observation    s0   s1   s2   s3 |  s0   s1   s2       row 3: last observation of an episode of three steps
+    starts         yes  yes  yes  no |  yes  yes  no       row 6: where the running episode has got to
+    ends           no   no   yes     |  no   no
+
+The next observation of row i is row i + 1, so the newest transition is complete as soon as it is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
+
+FIRST_ALLOCATION = 1024
+"""Rows allocated at first; doubled when full, up to the capacity."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What a learner asks of the training loop that feeds it."""
+
+    batch_size: int = 256
+    """Transitions of one critic update."""
+    updates_per_step: int = 1
+    """Critic updates per environment step; `update` receives batch_size * updates_per_step transitions at once."""
+    n_step: int = 1
+    """Steps of reward summed before the bootstrap value."""
+    discount: float = 0.99
+    learning_starts: int = 5_000
+    """Environment steps with uniformly random actions before the first update."""
+    replay_capacity: int = 1_000_000
+    """Rows of the online replay memory."""
+    offline_fraction: float = 0.0
+    """Share of every batch that comes from recorded episodes; above 0 such episodes are required."""
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "batch_size": (self.batch_size >= 1, "1 or more"),
+            "updates_per_step": (self.updates_per_step >= 1, "1 or more"),
+            "n_step": (self.n_step >= 1, "1 or more"),
+            "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
+            "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
+            "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
+            "offline_fraction": (0.0 <= self.offline_fraction < 1.0, "0 to below 1"),
+        }
+        for name, (is_allowed, words) in allowed.items():
+            if not is_allowed:
+                raise InvalidSetting(f"Setting {name!r} is out of range.", got=getattr(self, name), allowed=words)
+
+
+class Sampler(Protocol):
+    """Something that batches can be drawn from."""
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn at random, with replacement."""
+        ...
+
+
+class ReplayBuffer:
+    """A ring of transitions of one environment, sampled uniformly with its own random generator.
+
+    Float observations lie side by side in one float32 matrix, in the order of the spec, so that a batch is one gather;
+    arrays of another type (images) keep their type. Memory grows with what is stored, up to `capacity` rows.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, capacity: int, seed: int) -> None:
+        if capacity < 2:
+            raise InvalidSetting("A replay memory needs two rows for one transition.", got=capacity, allowed="2 or more")
+        self._spec = spec
+        self._capacity = int(capacity)
+        self._generator = np.random.default_rng(seed)
+        self._columns = _columns(spec)
+        self._rows = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in _layout(spec, self._columns).items()}
+        self._cursor = 0
+        self._used = 0
+        self._count = 0
+        self._is_running = False
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        return self._count
+
+    @property
+    def capacity(self) -> int:
+        """Most rows that are kept; an episode of T steps takes T + 1."""
+        return self._capacity
+
+    def add(self, transition: Transition) -> None:
+        """Stores one step.
+
+        A step whose observation is not the one that the step before led to begins a new episode; the one before it
+        then counts as truncated, not as terminated.
+        """
+        if not (self._is_running and self._holds(self._cursor, transition.observation)):
+            self._begin(transition.observation)
+        row, following = self._cursor, (self._cursor + 1) % self._capacity
+        self._write_observation(following, transition.next_observation)
+        self._rows["action"][row] = transition.action
+        self._rows["reward"][row] = transition.reward
+        self._rows["terminates"][row] = transition.terminated
+        self._rows["ends"][row] = transition.terminated or transition.truncated
+        self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
+        self._mark(row, True)
+        self._cursor = following
+        if transition.terminated or transition.truncated:
+            self._finish()
+
+    def cut(self) -> None:
+        """Ends the running episode at its last stored step, as a truncation would; does nothing between episodes."""
+        if self._is_running:
+            self._rows["ends"][(self._cursor - 1) % self._capacity] = True
+            self._finish()
+
+    def add_episode(self, episode: Episode) -> None:
+        """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
+        for step in range(len(episode)):
+            is_last = step == len(episode) - 1
+            self.add(
+                Transition(
+                    observation={name: value[step] for name, value in episode.observations.items()},
+                    action=episode.actions[step],
+                    reward=float(episode.rewards[step]),
+                    next_observation={name: value[step + 1] for name, value in episode.observations.items()},
+                    terminated=episode.terminated and is_last,
+                    truncated=not episode.terminated and is_last,
+                    policy_action=episode.policy_actions[step],
+                    source=ActionSource(int(episode.sources[step])),
+                )
+            )
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn uniformly with replacement.
+
+        With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops where the episode ends or has
+        got to, and `discounts` is discount ** (number of rewards in the sum).
+        """
+        if not self._count:
+            raise InvalidSetting(
+                "An empty replay memory cannot be sampled.", got="0 transitions", fix="add steps first: learning_starts >= 1"
+            )
+        first = self._draw(batch_size)
+        rewards, steps, last = self._sum_rewards(first, n_step, discount)
+        return Batch(
+            observations=self._observations(first),
+            actions=self._rows["action"][first],
+            rewards=rewards,
+            masks=1.0 - self._rows["terminates"][last].astype(np.float32),
+            discounts=np.power(np.float32(discount), steps, dtype=np.float32),
+            next_observations=self._observations((last + 1) % self._capacity),
+            weights=np.ones(batch_size, np.float32),
+            is_human=self._rows["is_human"][first],
+        )
+
+    def state_dict(self) -> StateDict:
+        """Returns the used rows, the cursor and the random generator; a copy."""
+        return {
+            "rows": {name: value[: self._used].copy() for name, value in self._rows.items()},
+            "cursor": self._cursor,
+            "is_running": self._is_running,
+            "capacity": self._capacity,
+            "generator": self._generator.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next sample is the one that would have come."""
+        if state["capacity"] != self._capacity:
+            raise InvalidSetting(
+                "The saved replay memory has another capacity.",
+                got=state["capacity"],
+                allowed=self._capacity,
+                fix="resume with the settings of the run",
+            )
+        self._rows = {name: np.array(state["rows"][name], value.dtype) for name, value in self._rows.items()}
+        self._used = len(self._rows["starts"])
+        self._count = int(self._rows["starts"].sum())
+        self._cursor = int(state["cursor"])
+        self._is_running = bool(state["is_running"])
+        self._generator.bit_generator.state = state["generator"]
+
+    def _draw(self, size: int) -> npt.NDArray[np.int64]:
+        """Draws rows uniformly and redraws those that start no transition, at worst two of three."""
+        rows = self._generator.integers(self._used, size=size)
+        while len(rejected := np.flatnonzero(~self._rows["starts"][rows])):
+            rows[rejected] = self._generator.integers(self._used, size=len(rejected))
+        return rows
+
+    def _sum_rewards(
+        self, first: npt.NDArray[np.int64], n_step: int, discount: float
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Returns (B,) discounted sums, (B,) number of rewards in each, (B,) rows of the last one."""
+        rewards = self._rows["reward"][first]
+        steps, last = np.ones(len(first), np.int64), first
+        for power in range(1, n_step):
+            following = (last + 1) % self._capacity
+            goes_on = ~self._rows["ends"][last] & self._rows["starts"][following] & (steps == power)
+            rewards = rewards + np.where(goes_on, np.float32(discount**power) * self._rows["reward"][following], np.float32(0))
+            steps, last = steps + goes_on, np.where(goes_on, following, last)
+        return rewards, steps, last
+
+    def _observations(self, rows: npt.NDArray[np.int64]) -> dict[str, Array]:
+        matrix = self._rows["vectors"][rows]
+        return {
+            name: matrix[:, self._columns[name]].reshape(-1, *array.shape)
+            if name in self._columns
+            else self._rows[_key(name)][rows]
+            for name, array in self._spec.observation.items()
+        }
+
+    def _begin(self, observation: Observation) -> None:
+        self.cut()
+        self._write_observation(self._cursor, observation)
+        self._is_running = True
+
+    def _finish(self) -> None:
+        self._cursor = (self._cursor + 1) % self._capacity
+        self._is_running = False
+
+    def _holds(self, row: int, observation: Observation) -> bool:
+        return all(
+            np.array_equal(self._rows["vectors"][row, self._columns[name]], np.ravel(observation[name]))
+            if name in self._columns
+            else np.array_equal(self._rows[_key(name)][row], observation[name])
+            for name in self._spec.observation
+        )
+
+    def _write_observation(self, row: int, observation: Observation) -> None:
+        """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
+        if row >= len(self._rows["starts"]):
+            self._grow(row + 1)
+        self._mark(row, False)
+        self._used = max(self._used, row + 1)
+        for name in self._spec.observation:
+            if name in self._columns:
+                self._rows["vectors"][row, self._columns[name]] = np.ravel(observation[name])
+            else:
+                self._rows[_key(name)][row] = observation[name]
+
+    def _mark(self, row: int, starts: bool) -> None:
+        self._count += int(starts) - int(self._rows["starts"][row])
+        self._rows["starts"][row] = starts
+
+    def _grow(self, needed: int) -> None:
+        rows = min(max(needed, FIRST_ALLOCATION, 2 * len(self._rows["starts"])), self._capacity)
+        for name, old in self._rows.items():
+            self._rows[name] = np.zeros((rows, *old.shape[1:]), old.dtype)
+            self._rows[name][: len(old)] = old
+
+
+@dataclass(frozen=True)
+class SymmetricReplay:
+    """Mixes online and offline transitions in every batch (Ball et al. 2023, arXiv:2302.02948, section 4.1).
+
+    The two are interleaved element by element: any contiguous slice of a batch has the same mix to within one
+    transition, so that a large batch may be cut into several. Of B transitions floor(fraction * B) are offline.
+    """
+
+    online: ReplayBuffer
+    offline: ReplayBuffer
+    fraction: float = 0.5
+    """Share of offline transitions."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.fraction < 1.0:
+            raise InvalidSetting("The offline fraction is out of range.", got=self.fraction, allowed="between 0 and 1")
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
+        if not len(self.offline):
+            raise InvalidSetting(
+                "Training with offline data needs recorded episodes, and there are none.",
+                got="0 offline transitions",
+                allowed="1 or more",
+                fix="record demonstrations and name them in the recipe, or use a learner without offline data such as sac",
+            )
+        is_offline = _spread(batch_size, self.fraction)
+        total = int(is_offline.sum())
+        online = self.online.sample(batch_size - total, n_step, discount)
+        if total == 0:
+            return online
+        offline = self.offline.sample(total, n_step, discount)
+        return _interleave(online, offline, is_offline)
+
+    def state_dict(self) -> StateDict:
+        """Returns the states of both memories."""
+        return {"online": self.online.state_dict(), "offline": self.offline.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both memories."""
+        self.online.load_state_dict(state["online"])
+        self.offline.load_state_dict(state["offline"])
+
+
+def _columns(spec: EnvironmentSpec) -> dict[str, slice]:
+    """Returns where each float array lies in the matrix of vectors."""
+    columns, start = {}, 0
+    for name, array in spec.observation.items():
+        if np.dtype(array.dtype).kind == "f":
+            columns[name] = slice(start, start + array.size)
+            start += array.size
+    return columns
+
+
+def _layout(spec: EnvironmentSpec, columns: Mapping[str, slice]) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Returns shape and type of one row of every array."""
+    return {
+        "vectors": ((max((column.stop for column in columns.values()), default=0),), np.float32),
+        "action": (spec.action.shape, spec.action.dtype),
+        "reward": ((), np.float32),
+        "terminates": ((), np.bool_),
+        "ends": ((), np.bool_),
+        "starts": ((), np.bool_),
+        "is_human": ((), np.bool_),
+        **{_key(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},
+    }
+
+
+def _key(name: str) -> str:
+    """Returns the key of an array that keeps its own type; names are snake_case, so none can clash with "action"."""
+    return f"observation.{name}"
+
+
+def _spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
+    """Returns which of `size` positions are offline, as evenly as integers allow."""
+    reached = np.floor(np.arange(size + 1) * fraction + 1e-9)  # 1e-9: 0.29 * 100 is 28.999... in floating point
+    is_offline: npt.NDArray[np.bool_] = np.diff(reached) > 0
+    return is_offline
+
+
+def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]) -> Batch:
+    # position k takes the next row of its own source: index into the two batches laid end to end
+    order = np.where(is_offline, len(online) + np.cumsum(is_offline) - 1, np.cumsum(~is_offline) - 1)
+
+    def mixed(a: Array, b: Array) -> Array:
+        return np.concatenate((a, b))[order]
+
+    def mixed_views(a: Mapping[str, Array], b: Mapping[str, Array]) -> dict[str, Array]:
+        return {name: mixed(value, b[name]) for name, value in a.items()}
+
+    return Batch(
+        observations=mixed_views(online.observations, offline.observations),
+        actions=mixed(online.actions, offline.actions),
+        rewards=mixed(online.rewards, offline.rewards),
+        masks=mixed(online.masks, offline.masks),
+        discounts=mixed(online.discounts, offline.discounts),
+        next_observations=mixed_views(online.next_observations, offline.next_observations),
+        weights=mixed(online.weights, offline.weights),
+        is_human=mixed(online.is_human, offline.is_human),
+    )

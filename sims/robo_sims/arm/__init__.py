@@ -1,0 +1,1 @@
+"""Tabletop tasks for a seven-axis arm with a parallel gripper."""

@@ -1,0 +1,123 @@
+"""What an action means: a motion of the gripper, or joint positions. Each control mode is one class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec import ActionSpec, Observation
+from robo_sims.arm.inverse_kinematics import InverseKinematics
+from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, ArmPhysics, Array
+
+WORKSPACE = np.array([[0.25, -0.35, 0.012], [0.75, 0.35, 0.50]])
+"""[m] lowest and highest position that the gripper is sent to, frame base."""
+MAX_YAW = 1.8
+"""[rad] either way; a parallel gripper needs no more than a quarter turn."""
+VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
+"""[rad/s] published limits of the joints."""
+
+_MAX_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
+
+
+@dataclass(frozen=True)
+class Motion:
+    """What a scripted expert wants in the next control period, whatever the control mode."""
+
+    displacement: Array
+    """(3,) [m] of the gripper, frame base"""
+    turn: float
+    """[rad] about the vertical"""
+    opening: float
+    """[m] between the finger pads"""
+
+
+class Control(Protocol):
+    """A control mode: its action spec, and how an action becomes servo targets."""
+
+    spec: ActionSpec
+
+    def apply(self, action: Array) -> None:
+        """Sets the servo targets for an action in physical units."""
+        ...
+
+    def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
+        """Returns the action in [-1, 1] that comes nearest to a motion."""
+        ...
+
+
+class EndEffectorDelta:
+    """Moves the gripper from where it is, always pointing down: (dx, dy, dz) [m], turn [rad], opening [m]."""
+
+    spec = ActionSpec(
+        names=("dx", "dy", "dz", "turn", "gripper_opening"),
+        low=(-0.02, -0.02, -0.02, -0.15, 0.0),
+        high=(0.02, 0.02, 0.02, 0.15, MAX_OPENING),
+        units=("m", "m", "m", "rad", "m"),
+        mode="end_effector_delta",
+        control_period=CONTROL_PERIOD,
+        frame="base",
+    )
+
+    def __init__(self, physics: ArmPhysics) -> None:
+        self._physics = physics
+        self._kinematics = InverseKinematics(physics)
+
+    def apply(self, action: Array) -> None:
+        """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
+        physics = self._physics
+        position = np.clip(physics.gripper_position + action[:3], WORKSPACE[0], WORKSPACE[1])
+        yaw = min(max(physics.gripper_yaw + action[3], -MAX_YAW), MAX_YAW)
+        step = self._kinematics.displacement(position, yaw)
+        _command(physics, physics.joint_position + step, action[4])
+
+    def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
+        """Returns the motion, scaled and clipped."""
+        return self.spec.to_normalized([*motion.displacement, motion.turn, motion.opening])
+
+
+class JointPosition:
+    """Sends the joints to absolute positions [rad] within the velocity limits, and the gripper to an opening [m]."""
+
+    def __init__(self, physics: ArmPhysics) -> None:
+        self._physics = physics
+        low, high = physics.joint_limits.T
+        self.spec = ActionSpec(
+            names=(*(f"joint{i + 1}" for i in range(JOINTS)), "gripper_opening"),
+            low=(*low, 0.0),
+            high=(*high, MAX_OPENING),
+            units=("rad",) * JOINTS + ("m",),
+            mode="joint_position",
+            control_period=CONTROL_PERIOD,
+        )
+        self._model_of_arm: ArmPhysics | None = None
+
+    def apply(self, action: Array) -> None:
+        """Sends each joint towards its target as far as its velocity limit allows."""
+        _command(self._physics, action[:JOINTS], action[JOINTS])
+
+    def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
+        """Returns the joint positions that inverse kinematics finds for the motion, from what was observed."""
+        if self._model_of_arm is None:  # the expert's own model of the arm: it must not touch the simulation
+            self._model_of_arm = ArmPhysics(bodies="")
+        arm = self._model_of_arm
+        arm.joint_position[:] = observation["joint_position"]
+        arm.update_kinematics()
+        position = np.clip(arm.gripper_position + motion.displacement, WORKSPACE[0], WORKSPACE[1])
+        joints = arm.joint_position + InverseKinematics(arm).displacement(position, arm.gripper_yaw + motion.turn)
+        return self.spec.to_normalized([*joints, motion.opening])
+
+
+def _command(physics: ArmPhysics, joints: Array, opening: float) -> None:
+    present = physics.joint_position
+    within_velocity = np.clip(joints, present - _MAX_STEP, present + _MAX_STEP)
+    physics.data.ctrl[:JOINTS] = np.clip(within_velocity, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
+    physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
+
+
+CONTROLS: dict[str, type[EndEffectorDelta] | type[JointPosition]] = {
+    "end_effector_delta": EndEffectorDelta,
+    "joint_position": JointPosition,
+}

@@ -1,0 +1,171 @@
+"""The arm and a task as one Gymnasium environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_sims.arm.control import CONTROLS
+from robo_sims.arm.expert import ScriptedPolicy
+from robo_sims.arm.inverse_kinematics import InverseKinematics
+from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, ArmPhysics
+from robo_sims.arm.rewards import REWARDS
+from robo_sims.arm.tasks import TASKS
+from robo_sims.rendering import Cameras
+
+ObservationArrays = dict[str, npt.NDArray[Any]]
+
+CAMERAS = ("front", "wrist")
+START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
+"""[m] where the gripper starts, frame base."""
+START_YAW = 0.4
+"""[rad] either way."""
+
+ARM_ARRAYS = (
+    ArraySpec("joint_position", (JOINTS,), unit="rad"),
+    ArraySpec("joint_velocity", (JOINTS,), unit="rad/s"),
+    ArraySpec("gripper_opening", (1,), unit="m"),
+    ArraySpec("end_effector_position", (3,), unit="m", frame="base"),
+    ArraySpec("end_effector_quaternion", (4,), unit="1", frame="base"),
+)
+
+
+class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
+    """A seven-axis arm at a table. An episode is exactly reproducible from its seed and its actions."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / CONTROL_PERIOD)}  # noqa: RUF012 (Gymnasium's own style)
+
+    def __init__(  # noqa: PLR0913 (each is one line of a recipe)
+        self,
+        task: str,
+        *,
+        control: str = "end_effector_delta",
+        reward: str = "sparse",
+        cameras: Sequence[str] = (),
+        image_size: int = 84,
+        max_steps: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the model; cameras open at the first picture.
+
+        task: a name of robo_sims.arm.tasks.TASKS, such as "ArmPick-v0".
+        control: "end_effector_delta" or "joint_position".
+        reward: "sparse" pays 1 at success, "dense" also pays progress.
+        cameras: pictures to add to the observation, of "front" and "wrist".
+        image_size: height and width of the pictures [pixel].
+        max_steps: control steps until the time limit; None takes the task's own.
+        render_mode: None or "rgb_array".
+        """
+        kind = _look_up("arm task", task, TASKS)
+        _check_settings(cameras, image_size, max_steps, render_mode)
+        self.render_mode = render_mode
+        self._physics = ArmPhysics(kind.bodies)
+        self._kinematics = InverseKinematics(self._physics)
+        self._control = _look_up("control mode", control, CONTROLS)(self._physics)
+        self._reward = _look_up("reward", reward, REWARDS)()
+        self._task = kind(self._physics)
+        self._cameras = tuple(cameras)
+        self._sensor = Cameras(self._physics.model, height=image_size, width=image_size)
+        self._overview = Cameras(self._physics.model, height=480, width=640)
+        self._steps = 0
+        self._observation: ObservationArrays = {}
+        pictures = tuple(
+            ArraySpec(f"camera_{name}", (image_size, image_size, 3), "uint8", 0, 255, role="image") for name in self._cameras
+        )
+        self.environment_spec = EnvironmentSpec(
+            name=f"robo/{task}",
+            observation=ObservationSpec(ARM_ARRAYS + kind.observation + pictures),
+            action=self._control.spec,
+            instruction=kind.instruction,
+            max_steps=kind.max_steps if max_steps is None else max_steps,
+            success_rule=kind.success_rule,
+        )
+        self.observation_space = self.environment_spec.observation.space
+        self.action_space = self.environment_spec.action.space
+
+    @property
+    def physics(self) -> ArmPhysics:
+        """The simulation; for experiments and tests, never for a policy."""
+        return self._physics
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ObservationArrays, dict[str, Any]]:
+        """Starts an episode that the seed determines fully."""
+        super().reset(seed=seed)
+        self._physics.reset()
+        self._kinematics.solve(self.np_random.uniform(*START), self.np_random.uniform(-START_YAW, START_YAW))
+        self._task.reset(self.np_random)
+        self._physics.settle_initial_state()
+        self._reward.reset(self._task.progress())
+        self._steps = 0
+        self._observation = self._observe()
+        return self._observation, {"success": False}
+
+    def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
+        """Simulates one control period; raises InvalidAction on NaN or a wrong shape."""
+        if not self._observation:
+            raise gymnasium.error.ResetNeeded("Call reset() before the first step().")
+        self._control.apply(self.environment_spec.action.to_physical(action))
+        self._physics.advance()
+        self._steps += 1
+        if self._physics.monitor.reason() is not None:
+            return self._observation, 0.0, False, True, {"success": False, "stop_reason": "sim_diverged"}
+        success = self._task.is_success()
+        terms = self._reward.terms(success, self._task.progress())
+        self._observation = self._observe()
+        out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
+        info: dict[str, Any] = {"success": success, "reward_terms": terms}
+        if success or out_of_time:
+            info["stop_reason"] = "goal" if success else "time_limit"
+        return self._observation, float(sum(terms.values())), success, out_of_time, info
+
+    def render(self) -> npt.NDArray[np.uint8] | None:  # type: ignore[override]
+        """Returns the whole scene (480, 640, 3), or None where render_mode is None."""
+        return self._overview.picture(self._physics.data, "overview") if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Frees the OpenGL contexts."""
+        self._sensor.close()
+        self._overview.close()
+
+    def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedPolicy:
+        """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
+        return ScriptedPolicy(self._task.expert, self._control, seed, noise)
+
+    def _observe(self) -> ObservationArrays:
+        physics = self._physics
+        return {
+            "joint_position": physics.joint_position.astype(np.float32),
+            "joint_velocity": physics.joint_velocity.astype(np.float32),
+            "gripper_opening": np.array((physics.gripper_opening,), np.float32),
+            "end_effector_position": physics.gripper_position.astype(np.float32),
+            "end_effector_quaternion": physics.gripper_quaternion.astype(np.float32),
+            **self._task.observe(),
+            **{f"camera_{name}": self._sensor.picture(physics.data, name) for name in self._cameras},
+        }
+
+
+def _look_up(kind: str, name: str, known: dict[str, Any]) -> Any:
+    if name not in known:
+        raise UnknownName(kind, str(name), known)
+    return known[name]
+
+
+def _check_settings(cameras: Sequence[str], image_size: int, max_steps: int | None, render_mode: str | None) -> None:
+    for camera in cameras:
+        _look_up("camera", camera, dict.fromkeys(CAMERAS))
+    if not isinstance(image_size, int) or not 8 <= image_size <= 960:
+        raise InvalidSetting("image_size is out of range.", got=image_size, allowed="integer 8 to 960 [pixel]")
+    if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
+        raise InvalidSetting(
+            "max_steps is out of range.", got=max_steps, allowed="positive integer, or None for the task's own"
+        )
+    if render_mode not in (None, "rgb_array"):
+        raise InvalidSetting("Unknown render_mode.", got=render_mode, allowed="None or 'rgb_array'")

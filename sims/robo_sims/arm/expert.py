@@ -1,0 +1,59 @@
+"""Scripted experts: a task says which motion it wants next, from what a policy may observe; this speaks the actions."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec import Observation
+from robo_sims.arm.control import Control, Motion
+
+
+class Expert(Protocol):
+    """Plans one episode; made afresh for each from a random generator, so that demonstrations differ."""
+
+    def motion(self, observation: Observation) -> Motion:
+        """Returns the motion for the next control period."""
+        ...
+
+
+class ExpertFactory(Protocol):
+    """Makes the expert of one episode."""
+
+    def __call__(self, random: np.random.Generator) -> Expert:
+        """Returns a fresh expert."""
+        ...
+
+
+class ScriptedPolicy:
+    """Acts as an expert does, in the actions of a control mode, with as much Gaussian noise as wanted."""
+
+    def __init__(self, factory: ExpertFactory, control: Control, seed: int, noise: float) -> None:
+        self._factory, self._control, self._noise = factory, control, noise
+        self._random = np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """Draws the habits of a new episode."""
+        self._expert = self._factory(self._random)
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
+        """Returns (A,) in [-1, 1]; noise is added to every element, and none where `deterministic`."""
+        action = self._control.encode(self._expert.motion(observation), observation)
+        if deterministic or self._noise == 0:
+            return action
+        noisy = action + self._random.normal(0.0, self._noise, action.shape)
+        return np.clip(noisy, -1.0, 1.0).astype(np.float32)
+
+
+def heading(observation: Observation) -> float:
+    """Returns the gripper's yaw [rad], half a turn from yaw + pi being the same quaternion with the hand pointing down."""
+    _, x, y, _ = observation["end_effector_quaternion"]
+    return float(2 * np.arctan2(y, x))
+
+
+def wrap(angle: float, period: float) -> float:
+    """Returns the angle [rad] shifted by whole periods into [-period/2, period/2)."""
+    return (angle + period / 2) % period - period / 2

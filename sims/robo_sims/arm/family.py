@@ -1,0 +1,32 @@
+"""The family "robo": tabletop tasks of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+
+from robo_rl.errors import UnknownName
+
+NAMES = ("ArmPick-v0",)
+"""Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
+
+
+class ArmFamily:
+    """Makes the arm tasks by name."""
+
+    def names(self) -> Iterable[str]:
+        """Returns the task names."""
+        return NAMES
+
+    def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment; the arguments are those of ArmEnv."""
+        if name not in NAMES:
+            raise UnknownName("task of family 'robo'", name, NAMES)
+        from robo_sims.arm.environment import ArmEnv  # noqa: PLC0415 (MuJoCo only when it is needed)
+
+        return ArmEnv(name, **arguments)
+
+
+FAMILY = ArmFamily()

@@ -1,0 +1,136 @@
+"""Pick up a cube: grasp it wherever it lies and lift it clear of the table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec import ArraySpec, Observation
+from robo_sims.arm.control import Motion
+from robo_sims.arm.expert import heading, wrap
+from robo_sims.arm.physics import ArmPhysics, FreeBody
+from robo_sims.arm.rewards import Progress, closeness
+
+HALF_SIZE = 0.025
+"""[m] half the edge of the cube."""
+REGION = np.array([[0.35, -0.20], [0.65, 0.20]])
+"""[m] where the middle of the cube starts, frame base: 30 cm by 40 cm."""
+LIFT = 0.10
+"""[m] that the cube must rise."""
+HELD_STEPS = 3
+"""control steps in a row for which it must be held there"""
+GRASP_RADIUS = 0.03
+"""[m] between the cube's middle and the point between the finger pads, to count as held"""
+
+CUBE = f"""
+<body name="object" pos="0.5 0 {HALF_SIZE}">
+  <freejoint name="object"/>
+  <geom name="object" type="box" size="{HALF_SIZE} {HALF_SIZE} {HALF_SIZE}" mass="0.1" contype="2" conaffinity="1"
+        friction="0.6 0.005 0.0001" rgba="0.86 0.27 0.20 1"/>
+</body>"""
+
+OBJECT_ARRAYS = (
+    ArraySpec("object_position", (3,), unit="m", frame="base", role="object"),
+    ArraySpec("object_from_gripper", (3,), unit="m", frame="base", role="object"),
+    ArraySpec("object_turn", (2,), low=-1.0, high=1.0, unit="1", frame="hand", role="object"),
+    ArraySpec("object_velocity", (6,), unit="mixed", role="privileged"),
+)
+"""`object_turn` is (cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike."""
+
+
+class Cube:
+    """The cube as a policy observes it."""
+
+    def __init__(self, physics: ArmPhysics) -> None:
+        self.body = FreeBody(physics, "object")
+        self._physics = physics
+
+    def observe(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns the entries of OBJECT_ARRAYS."""
+        turn = 4 * (self.body.yaw - self._physics.gripper_yaw)
+        return {
+            "object_position": self.body.position.astype(np.float32),
+            "object_from_gripper": (self.body.position - self._physics.gripper_position).astype(np.float32),
+            "object_turn": np.array((np.cos(turn), np.sin(turn)), np.float32),
+            "object_velocity": self.body.velocity.astype(np.float32),
+        }
+
+    def distance(self) -> float:
+        """[m] from the point between the finger pads to the cube's middle."""
+        return float(np.linalg.norm(self.body.position - self._physics.gripper_position))
+
+
+class PickExpert:
+    """Hover over the cube with the fingers along its faces, descend, close, lift; begin again whenever the cube is lost."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self._hover = random.uniform(0.06, 0.12)  # [m] above the cube's middle
+        self._gain = random.uniform(0.6, 0.9)  # share of the way to go in one step
+        self._grasp = np.array([*random.uniform(-0.004, 0.004, 2), random.uniform(-0.006, 0.006)])  # [m] off the middle
+        self._patience = int(random.integers(4, 7))  # control steps for the fingers to close
+        self._closing = 0
+
+    def motion(self, observation: Observation) -> Motion:
+        """Returns the motion for the next control period."""
+        to_grasp = observation["object_from_gripper"] + self._grasp
+        turn = float(np.arctan2(observation["object_turn"][1], observation["object_turn"][0])) / 4
+        turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)  # of the four, the one nearest to straight
+        sideways = float(np.hypot(to_grasp[0], to_grasp[1]))
+        if sideways < 0.012 and abs(to_grasp[2]) < 0.012:
+            return self._close_or_lift()
+        self._closing = 0
+        aligned = sideways < 0.008 and abs(turn) < 0.12
+        inside = sideways < 0.012 and to_grasp[2] > -0.05  # the fingers are around the cube already
+        height = 0.0 if aligned or inside else self._hover
+        target = to_grasp + np.array([0.0, 0.0, height])
+        return Motion(self._gain * target, self._gain * turn, opening=0.08)
+
+    def _close_or_lift(self) -> Motion:
+        self._closing += 1
+        rise = 0.02 if self._closing > self._patience else 0.0
+        return Motion(np.array([0.0, 0.0, rise]), 0.0, opening=0.0)
+
+
+class Pick:
+    """A cube lies anywhere in 30 cm by 40 cm, turned at random; lift it by 10 cm and hold it."""
+
+    bodies = CUBE
+    instruction = "pick up the red cube"
+    success_rule = (
+        "both finger pads touch the cube, its middle is within 3 cm of the point between them and at least 10 cm above where "
+        "it rests on the table, for 3 control steps in a row"
+    )
+    max_steps = 100
+    observation = OBJECT_ARRAYS
+    expert = PickExpert
+
+    def __init__(self, physics: ArmPhysics) -> None:
+        self._physics, self._cube = physics, Cube(physics)
+        self._held = 0
+
+    def reset(self, random: np.random.Generator) -> None:
+        """Places the cube at random in its region with a random heading."""
+        self._cube.body.place((*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
+        self._held = 0
+
+    def observe(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns the cube."""
+        return self._cube.observe()
+
+    def is_success(self) -> bool:
+        """Counts the control steps for which the cube is held high."""
+        lifted = self._cube.body.position[2] >= HALF_SIZE + LIFT and self._cube.distance() < GRASP_RADIUS
+        self._held = self._held + 1 if lifted and self._physics.is_grasping(self._cube.body.geom) else 0
+        return self._held >= HELD_STEPS
+
+    def progress(self) -> Progress:
+        """Returns how near the gripper is, whether it grasps, and how high the cube is."""
+        grasped = self._physics.is_grasping(self._cube.body.geom)
+        height = (self._cube.body.position[2] - HALF_SIZE) / LIFT
+        return {
+            "reach": closeness(self._cube.distance(), 0.1),
+            "grasp": float(grasped),
+            "lift": float(np.clip(height, 0.0, 1.0)) * grasped,
+        }

@@ -1,0 +1,201 @@
+"""Intervals and comparisons for few runs and few episodes.
+
+Sources: Wilson (1927) and Newcombe (1998) for rates; Agarwal et al. (2021), "Deep RL at the edge of the statistical
+precipice", for the interquartile mean, the stratified bootstrap and the probability of improvement; Owen (2007), "The
+pigeonhole bootstrap", for training runs crossed with evaluation seeds; McNemar (1947) for paired outcomes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from robo_rl.errors import InvalidSetting
+
+Floats = npt.NDArray[np.float64]
+Statistic = Callable[..., Any]
+"""Like np.mean: reduces the axis that it is given as `axis`."""
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its confidence interval. The bounds are NaN where the data cannot bound it."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+    def __format__(self, number: str) -> str:
+        """Formats all three numbers alike: f"{interval:.0%}" is "92% [81%, 97%]"."""
+        number = number or ".3g"
+        if np.isnan([self.low, self.high]).any():
+            return f"{self.estimate:{number}} [no interval from so few episodes]"
+        return f"{self.estimate:{number}} [{self.low:{number}}, {self.high:{number}}]"
+
+    def __str__(self) -> str:
+        return format(self, "")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a second side differs from a first on the same evaluation seeds; differences are second minus first."""
+
+    first_mean: float
+    second_mean: float
+    mean_difference: Interval
+    median_difference: Interval
+    """Of the differences per evaluation seed."""
+    improvement: Interval
+    """Probability that the second does better on a seed, ties counted half."""
+    p_value: float | None
+    """McNemar's exact test; only for success with one run a side."""
+    episodes: int
+    """Shared evaluation seeds."""
+    runs: tuple[int, int]
+
+    @property
+    def is_resolved(self) -> bool:
+        """True where the interval of the mean difference leaves out zero."""
+        return self.mean_difference.low > 0.0 or self.mean_difference.high < 0.0
+
+    def __str__(self) -> str:
+        extent = f"{self.episodes} shared seeds, {self.runs[0]} and {self.runs[1]} run(s)"
+        lines = [
+            f"{self.first_mean:.3g} -> {self.second_mean:.3g} on {extent}",
+            f"mean difference {self.mean_difference:+.3g}, median {self.median_difference:+.3g}",
+            f"probability of improvement {self.improvement:.0%}",
+        ]
+        lines += [f"McNemar exact p = {self.p_value:.3g}"] if self.p_value is not None else []
+        return "\n".join(lines)
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
+    """Returns a success rate with Wilson's score interval, which stays inside [0, 1] and has a width at 0 and at 1."""
+    if not 0 <= successes <= n or n < 1:
+        raise InvalidSetting("A success rate needs 0 <= successes <= n and n >= 1.", got=f"{successes} of {n}")
+    z = float(stats.norm.ppf(0.5 + confidence / 2.0))
+    rate = successes / n
+    center = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
+    low = 0.0 if successes == 0 else float(center - half)  # rounding must not take the bounds past 0 and 1
+    high = 1.0 if successes == n else float(center + half)
+    return Interval(rate, low, high, confidence)
+
+
+def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
+    """Returns the mean of the middle half: steadier than the mean, less wasteful than the median."""
+    ordered = np.sort(np.asarray(values, np.float64), axis=axis)
+    count = ordered.shape[axis]
+    return np.take(ordered, range(count // 4, count - count // 4), axis=axis).mean(axis=axis)
+
+
+def stratified_bootstrap(
+    strata: Sequence[npt.ArrayLike],
+    statistic: Statistic = interquartile_mean,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """Returns a statistic of all values with its percentile bootstrap interval.
+
+    Each stratum (a task, a training seed) is an array (n_i,) that is resampled on its own, so that none gains or loses
+    weight by chance. The interval covers the chance within strata, not the choice of the strata.
+    """
+    samples = [np.asarray(stratum, np.float64).ravel() for stratum in strata]
+    if not samples or min(map(len, samples)) == 0:
+        raise InvalidSetting("A bootstrap needs values in every stratum.", got=[len(s) for s in samples], allowed="one or more")
+    estimate = float(statistic(np.concatenate(samples), axis=-1))
+    if min(map(len, samples)) == 1:
+        return Interval(estimate, np.nan, np.nan, confidence)
+    generator = np.random.default_rng(seed)
+    drawn = [sample[generator.integers(len(sample), size=(resamples, len(sample)))] for sample in samples]
+    return _percentile(estimate, statistic(np.concatenate(drawn, axis=1), axis=-1), confidence)
+
+
+def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Comparison:
+    """Compares two sides whose arrays (runs, episodes) have one column per shared evaluation seed; (episodes,) is one run.
+
+    Pairing removes the chance of easy and hard starts. The bootstrap resamples the seeds of both sides together and the
+    runs of each side alone, so that with several runs it covers training too; with one run a side it covers the
+    evaluation only. The difference of two success rates of one run each has Newcombe's interval, as has one that does
+    not vary, because a bootstrap of "always" against "always" would claim certainty.
+    """
+    a, b = (np.atleast_2d(np.asarray(side, np.float64)) for side in (first, second))
+    if a.shape[1] != b.shape[1] or a.size == 0:
+        raise InvalidSetting("Both sides need the same evaluation seeds.", got=f"{a.shape[1]} and {b.shape[1]} episodes")
+    is_rate = bool(np.isin(np.concatenate((a.ravel(), b.ravel())), (0.0, 1.0)).all())
+    alone = len(a) == len(b) == 1
+    mean, median, improvement = _paired_bootstrap(a, b, seed)
+    if is_rate and (alone or mean.low == mean.high):
+        mean = newcombe(a[0], b[0])
+    return Comparison(
+        first_mean=float(a.mean()),
+        second_mean=float(b.mean()),
+        mean_difference=mean,
+        median_difference=median,
+        improvement=improvement,
+        p_value=mcnemar(a[0], b[0]) if is_rate and alone else None,
+        episodes=a.shape[1],
+        runs=(len(a), len(b)),
+    )
+
+
+def mcnemar(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Returns the two-sided exact p value that two paired success rates are equal (McNemar 1947)."""
+    a, b = np.asarray(first, bool), np.asarray(second, bool)
+    won, lost = int(np.sum(b & ~a)), int(np.sum(a & ~b))
+    return float(stats.binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
+
+
+def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.95) -> Interval:
+    """Returns the difference of two paired success rates (second minus first), Newcombe (1998), method 10."""
+    a, b = np.asarray(first, bool), np.asarray(second, bool)
+    n = len(a)
+    p, q = wilson(int(b.sum()), n, confidence), wilson(int(a.sum()), n, confidence)
+    both, neither = int(np.sum(a & b)), int(np.sum(~a & ~b))
+    won, lost = int(np.sum(b & ~a)), int(np.sum(a & ~b))
+    margins = float((both + won) * (lost + neither) * (both + lost) * (won + neither))
+    agreement = float(both * neither - won * lost)
+    if agreement > 0.0:
+        agreement = max(agreement - n / 2, 0.0)
+    phi = agreement / np.sqrt(margins) if margins else 0.0
+    difference = p.estimate - q.estimate
+    below, above = p.estimate - p.low, p.high - p.estimate
+    below_q, above_q = q.estimate - q.low, q.high - q.estimate
+    low = difference - np.sqrt(below**2 - 2 * phi * below * above_q + above_q**2)
+    high = difference + np.sqrt(above**2 - 2 * phi * above * below_q + below_q**2)
+    return Interval(difference, float(low), float(high), confidence)
+
+
+def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95) -> tuple[Interval, Interval, Interval]:
+    generator = np.random.default_rng(seed)
+    episodes = a.shape[1]
+    better = ((b[:, None] > a[None]) + 0.5 * (b[:, None] == a[None])).astype(np.float64)  # (runs b, runs a, episodes)
+
+    def statistics(rows_a: npt.NDArray[Any], rows_b: npt.NDArray[Any], columns: npt.NDArray[Any]) -> tuple[float, float, float]:
+        differences = (b[rows_b].mean(axis=0) - a[rows_a].mean(axis=0))[columns]
+        wins = better[np.ix_(rows_b, rows_a, columns)]
+        return float(differences.mean()), float(np.median(differences)), float(wins.mean())
+
+    estimates = statistics(np.arange(len(a)), np.arange(len(b)), np.arange(episodes))
+    if episodes == 1:
+        mean, median, wins = (Interval(estimate, np.nan, np.nan, confidence) for estimate in estimates)
+        return mean, median, wins
+    sizes = (len(a), len(b), episodes)
+    draws = np.array([statistics(*(generator.integers(n, size=n) for n in sizes)) for _ in range(RESAMPLES)])
+    mean, median, wins = (_percentile(e, column, confidence) for e, column in zip(estimates, draws.T, strict=True))
+    return mean, median, wins
+
+
+def _percentile(estimate: float, draws: Floats, confidence: float) -> Interval:
+    low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return Interval(estimate, float(low), float(high), confidence)

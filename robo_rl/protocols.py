@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
@@ -76,6 +76,21 @@ class Training(Stateful, Protocol):
         """The policy being trained."""
         ...
 
+    @property
+    def step(self) -> int:
+        """Steps taken so far: of the environment, or updates where there is none."""
+        ...
+
+    @property
+    def resumed(self) -> str | None:
+        """None for a fresh training; after `load_state_dict` "exact", or "warm" where the running episode was cut."""
+        ...
+
+    @property
+    def seconds(self) -> Metrics:
+        """Cumulative seconds by activity, tags time/<activity>_s."""
+        ...
+
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last."""
         ...
@@ -86,6 +101,23 @@ class LearnerConfig(Protocol):
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
         """Returns a fresh learner for an environment, fully determined by the seed."""
+        ...
+
+
+@runtime_checkable
+class SelfTrainedConfig(Protocol):
+    """Settings of a learner that brings its own training loop, such as Stable-Baselines3's."""
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        initial_policy: Policy | None = None,
+    ) -> Training:
+        """Returns a training at step 0 that learns from as many environments as it asks the factory for."""
         ...
 
 

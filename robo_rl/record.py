@@ -1,0 +1,164 @@
+"""Keep the record of a training while it runs: metrics, evaluations, checkpoints, and what a person sees of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+
+from robo_rl.checkpoints import Checkpoint
+from robo_rl.errors import RunError
+from robo_rl.evaluation import Evaluation
+from robo_rl.protocols import Policy, Training
+from robo_rl.runs import Run, write_text
+from robo_rl.types import Metrics, StateDict
+
+RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
+SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """How often things happen, in environment steps (updates for an offline learner); 0 means never."""
+
+    log: int = 1000
+    evaluate: int = 0
+    checkpoint: int = 5000
+
+
+class Display(Protocol):
+    """What shows progress to a person."""
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Training reached `step`; `metrics` holds the newest value of every tag."""
+        ...
+
+    def say(self, message: str) -> None:
+        """Shows one line that stays."""
+        ...
+
+
+class RunRecord:
+    """Observes a training: logs, evaluates and saves at the cadence asked for."""
+
+    def __init__(self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display) -> None:
+        self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
+        self._board = SummaryWriter(str(run.path))
+        self._returns: deque[float] = deque(maxlen=RECENT)
+        self._lengths: deque[int] = deque(maxlen=RECENT)
+        self._successes: deque[bool] = deque(maxlen=RECENT)
+        self._newest: Metrics = {}
+        self._started = self._shown = self._logged_at = time.monotonic()
+        self._logged_step: int | None = None
+        self._failed_saves = 0
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on from a saved record."""
+        self._started -= state["elapsed"]
+        self._newest = dict(state["newest"])
+        self._returns.extend(state["returns"])
+        self._lengths.extend(state["lengths"])
+        self._successes.extend(state["successes"])
+
+    def state_dict(self) -> StateDict:
+        """Returns seconds so far, the newest metrics and the recent episodes."""
+        recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
+        return {"elapsed": self.elapsed, "newest": self._newest, **recent}
+
+    @property
+    def elapsed(self) -> float:
+        """Returns seconds of training, those before a resume included."""
+        return time.monotonic() - self._started
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        """Takes note of a training episode."""
+        self._returns.append(episode_return)
+        self._lengths.append(length)
+        if success is not None:
+            self._successes.append(success)
+        if stop_reason == "sim_diverged":
+            self._display.say(f"step {step}: the simulation diverged; the episode was cut and its last transition dropped")
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Takes note of a learner's metrics."""
+        self._newest |= metrics
+
+    def on_step(self, step: int, training: Training) -> None:
+        """Logs, evaluates, saves where due; shows progress about ten times a second."""
+        if self._logged_step is None:
+            self._logged_step = step - 1
+        cadence = self._cadence
+        if _due(step, cadence.evaluate):
+            self._newest |= self._evaluation(step, training)
+        if _due(step, cadence.log) or _due(step, cadence.evaluate):
+            self._log(step, training)
+        if _due(step, cadence.checkpoint):
+            self.save(step, training)
+        if time.monotonic() - self._shown > 0.1:
+            self._shown = time.monotonic()
+            self._display.update(step, self._newest | self._recent_metrics())
+
+    def finish(self, step: int, training: Training) -> None:
+        """Writes the last line and the last checkpoint."""
+        self._log(step, training)
+        self.save(step, training)
+        self._display.update(step, self._newest)
+        self._board.close()
+
+    def save(self, step: int, training: Training) -> None:
+        """Saves a checkpoint; a full disk is a warning twice and an error the third time."""
+        started = time.perf_counter()
+        try:
+            self._run.save(Checkpoint(step, training.state_dict() | {"record": self.state_dict()}))
+            self._failed_saves = 0
+        except OSError as error:
+            self._failed_saves += 1
+            self._display.say(f"step {step}: checkpoint not saved ({error}); the one before is kept")
+            if self._failed_saves >= SAVES_THAT_MAY_FAIL:
+                raise RunError(
+                    f"{self._failed_saves} checkpoints in a row could not be saved.",
+                    got=error,
+                    fix="free disk space, then resume",
+                ) from error
+        self._add_seconds("checkpoint", started)
+
+    def _evaluation(self, step: int, training: Training) -> Metrics:
+        started = time.perf_counter()
+        evaluation = self._evaluate(training.policy)
+        folder = self._run.path / "evaluations"
+        folder.mkdir(exist_ok=True)
+        write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))
+        self._add_seconds("evaluation", started)
+        return evaluation.metrics
+
+    def _add_seconds(self, activity: str, started: float) -> None:
+        tag = f"time/{activity}_s"
+        self._newest[tag] = self._newest.get(tag, 0.0) + time.perf_counter() - started
+
+    def _recent_metrics(self) -> Metrics:
+        recent = {
+            "rollout/ep_rew_mean": self._returns,
+            "rollout/ep_len_mean": self._lengths,
+            "rollout/success_rate": self._successes,
+        }
+        return {tag: float(np.mean(values)) for tag, values in recent.items() if values}
+
+    def _log(self, step: int, training: Training) -> None:
+        now = time.monotonic()
+        if self._logged_step is not None and step > self._logged_step:
+            self._newest["time/fps"] = (step - self._logged_step) / max(now - self._logged_at, 1e-9)
+        self._logged_step, self._logged_at = step, now
+        self._newest |= self._recent_metrics() | training.seconds
+        self._run.log(step, self._newest, elapsed=self.elapsed)
+        for tag, value in self._newest.items():
+            self._board.add_scalar(tag, value, step)
+
+
+def _due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,180 @@
+"""A run folder: what was asked, with which versions, what happened, and where to go on from.
+
+runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
+                              checkpoints/  evaluations/  videos/  evaluation.json  report.html
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, sync_folder
+from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Metrics
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "stable-baselines3", "minigrid", "metaworld")
+
+
+class Run:
+    """One training, on disk. Opening takes a lock, so that two processes never write the same run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._metrics: IO[str] | None = None
+        self._lock: IO[str] | None = None
+
+    @classmethod
+    def create(cls, root: Path, *, recipe_name: str, seed: int, recipe: str, spec: EnvironmentSpec) -> Run:
+        """Makes `<time>-<recipe>-<seed>` under `root` with the resolved recipe, the versions and the spec."""
+        if not _NAME.fullmatch(recipe_name):
+            raise InvalidSetting("The name of the recipe cannot name a folder.", got=recipe_name, allowed=_NAME.pattern)
+        run = cls(_unused(root / f"{datetime.now():%Y%m%d-%H%M%S}-{recipe_name}-{seed}"))
+        write_text(run.path / "recipe.yaml", recipe)
+        write_text(run.path / "spec.json", json.dumps(spec.to_json(), indent=1))
+        write_text(run.path / "run.json", json.dumps(circumstances() | {"seed": seed, "resumes": []}, indent=1))
+        return run
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """The environment that the run trained on."""
+        return EnvironmentSpec.from_json(json.loads((self.path / "spec.json").read_text()))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """Content of run.json."""
+        description: dict[str, Any] = json.loads((self.path / "run.json").read_text())
+        return description
+
+    def describe(self, **facts: Any) -> None:
+        """Adds facts to run.json."""
+        write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
+
+    def lock(self) -> None:
+        """Raises RunError if another process is writing this run."""
+        self._lock = (self.path / "lock").open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(
+                f"Another process is writing the run {self.path.name}.", fix="wait for it, or stop it, then try again"
+            ) from None
+
+    def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
+        """Appends one line to metrics.jsonl; `elapsed` [s] since the start of training."""
+        if self._metrics is None:
+            self._metrics = (self.path / "metrics.jsonl").open("a")
+        self._metrics.write(json.dumps({"step": step, "time": round(elapsed, 3), **metrics}) + "\n")
+        self._metrics.flush()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Returns the complete lines of metrics.jsonl; a torn last line is left out."""
+        path = self.path / "metrics.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Writes a checkpoint that a kill cannot damage."""
+        return save_checkpoint(self.path / "checkpoints", checkpoint)
+
+    def load(self) -> Checkpoint:
+        """Returns the newest checkpoint that verifies."""
+        return load_checkpoint(self.path / "checkpoints")
+
+    def rewind(self, step: int) -> None:
+        """Removes metrics later than `step`: a resumed run will write them again."""
+        kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
+        write_text(self.path / "metrics.jsonl", "".join(kept))
+
+    def close(self) -> None:
+        """Closes files and lets go of the lock."""
+        for file in (self._metrics, self._lock):
+            if file is not None:
+                file.close()
+        self._metrics = self._lock = None
+
+
+def find_run(name: str, root: Path) -> Run:
+    """Returns the run with that path, that folder name under `root`, or for "latest" the newest one there."""
+    runs = {path.parent.name: path.parent for path in sorted(root.glob("*/recipe.yaml"))}
+    if name == "latest" and runs:
+        return Run(max(runs.values(), key=lambda path: (path / "recipe.yaml").stat().st_mtime))
+    path = Path(name) if (Path(name) / "recipe.yaml").exists() else runs.get(name)
+    if path is None and Path(name).is_dir():
+        raise RunNotFound(f"{name} is not a run folder.", got=name, allowed="a folder that holds recipe.yaml")
+    if path is None:
+        raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=f"runs are looked for in {root}/")
+    return Run(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file in one step, durably."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync_folder(path.parent)
+
+
+def circumstances() -> dict[str, Any]:
+    """Returns versions, commit, machine and command line of this process."""
+    return {
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": " ".join(["robo-rl", *sys.argv[1:]]),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "commit": _commit(),
+        "machine": {"system": platform.platform(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))},
+    }
+
+
+def _unused(path: Path) -> Path:
+    for suffix in ("", *(f".{n}" for n in range(2, 100))):
+        candidate = path.with_name(path.name + suffix)
+        try:
+            candidate.mkdir(parents=True)
+            return candidate
+        except FileExistsError:
+            time.sleep(0.01)
+    raise RunError(f"Cannot make a new run folder beside {path}.", fix="remove old runs")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    here = Path(__file__).parent
+    try:
+        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines: Mapping[str, str] = dict(
+            line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().replace("\t", "").splitlines() if ":" in line
+        )
+        return lines["model name"].strip()
+    except (OSError, KeyError):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,272 @@
+"""The training loops: act and learn step by step, or learn from recorded episodes alone.
+
+Both are `Stateful`: restored in a fresh process they go on bit for bit, because every episode is determined by its seed and
+its actions, and every generator is part of the state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_rl.errors import InvalidSetting, SimulationFailed
+from robo_rl.protocols import Learner, Policy, Supervisor, TrainingObserver
+from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
+from robo_rl.rollout import RandomPolicy, Rollout
+from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.types import Array, Episode, Metrics, StateDict, Transition
+
+DIVERGED = "sim_diverged"
+MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
+
+
+def episode_seed(seed: int, index: int) -> int:
+    """Returns the reset seed of training episode `index`, in [2^30, 2^31): apart from every evaluation seed."""
+    word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
+    return (word & (2**30 - 1)) | 2**30
+
+
+class Stopwatch:
+    """Cumulative seconds by activity, so that a report can say what was slow."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+
+    def time(self, activity: str, function: Callable[[], Any]) -> Any:
+        """Returns the result of `function`, adding its duration to `activity`."""
+        started = time.perf_counter()
+        result = function()
+        self.seconds[activity] += time.perf_counter() - started  # type: ignore[assignment]
+        return result
+
+    @property
+    def metrics(self) -> Metrics:
+        """Tags time/<activity>_s."""
+        return {f"time/{activity}_s": float(seconds) for activity, seconds in self.seconds.items()}
+
+
+class OnlineTraining:
+    """Off-policy training in an environment: one step, some updates, until `steps` steps are taken.
+
+    Demonstrations go into a second buffer that fills `sampling.offline_fraction` of each batch, or into the same replay
+    where that fraction is 0.
+    """
+
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        learner: Learner,
+        sampling: Sampling,
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        spec = specification(environment)
+        self.environment, self.learner, self.sampling = environment, learner, sampling
+        self.steps, self.seed, self.supervisor = steps, seed, supervisor
+        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed)
+        self.offline: ReplayBuffer | None = None
+        self.sampler: ReplayBuffer | SymmetricReplay = self.replay
+        if sampling.offline_fraction > 0:
+            self.offline = ReplayBuffer(spec, sampling.replay_capacity, seed + 1)
+            self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
+        _fill(self.replay if self.offline is None else self.offline, demonstrations)
+        self.random = RandomPolicy(spec, seed)
+        self.stopwatch = Stopwatch()
+        self.step = 0
+        self.episodes = 0
+        self.diverged = 0
+        self.resumed: str | None = None
+        """"exact" or "warm" after `load_state_dict`."""
+        self._rollout: Rollout | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    @property
+    def seconds(self) -> Metrics:
+        """Cumulative seconds by activity."""
+        return self.stopwatch.metrics
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        while self.step < self.steps:
+            transition = self.stopwatch.time("env", self._act)
+            self.step += 1
+            self._remember(transition)
+            if self.step >= self.sampling.learning_starts:
+                observer.on_metrics(self.step, self.stopwatch.time("update", self._learn))
+            if self._rollout is not None and self._rollout.done:
+                self._finish(self._rollout, observer)
+            observer.on_step(self.step, self)
+
+    def _act(self) -> Transition:
+        if self._rollout is None:
+            seed = episode_seed(self.seed, self.episodes)
+            self._rollout = Rollout(self.environment, _Explorer(self), seed=seed, supervisor=self.supervisor)
+        return self._rollout.step()
+
+    def _remember(self, transition: Transition) -> None:
+        if transition.info.get("stop_reason") == DIVERGED:  # a bad transition teaches nothing
+            self.replay.cut()
+        else:
+            self.replay.add(transition)
+
+    def _learn(self) -> Metrics:
+        sampling = self.sampling
+        if not len(self.replay):
+            return {}
+        batch = self.sampler.sample(sampling.batch_size * sampling.updates_per_step, sampling.n_step, sampling.discount)
+        return self.learner.update(batch)
+
+    def _finish(self, rollout: Rollout, observer: TrainingObserver) -> None:
+        episode = rollout.episode()
+        self._rollout = None
+        self.episodes += 1
+        self.diverged += episode.stop_reason == DIVERGED
+        observer.on_episode(
+            self.step,
+            episode_return=episode.undiscounted_return,
+            length=len(episode),
+            success=episode.success,
+            stop_reason=episode.stop_reason,
+        )
+        if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
+            raise SimulationFailed(
+                f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.step}.",
+                allowed=f"at most {MOST_DIVERGED}, or one in ten",
+                fix="look at the model's time step and actuator limits, and at the actions of the policy",
+            )
+
+    def state_dict(self) -> StateDict:
+        """Returns learner, replay, the running episode, generators and counters."""
+        return {
+            "learner": self.learner.state_dict(),
+            "replay": self.replay.state_dict(),
+            "offline": {} if self.offline is None else self.offline.state_dict(),
+            "training": {
+                "step": self.step,
+                "episodes": self.episodes,
+                "diverged": self.diverged,
+                "random": self.random.state_dict(),
+                "rollout": None if self._rollout is None else self._rollout.state_dict(),
+                "seconds": dict(self.stopwatch.seconds),
+            },
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training; replays the running episode and says in `resumed` whether that was exact."""
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        if self.offline is not None:
+            self.offline.load_state_dict(state["offline"])
+        training = state["training"]
+        self.step, self.episodes, self.diverged = training["step"], training["episodes"], training["diverged"]
+        self.random.load_state_dict(training["random"])
+        self.stopwatch.seconds = Counter(training["seconds"])
+        self.resumed = "exact"
+        self._rollout = None
+        if training["rollout"] is not None:
+            rollout = Rollout.resume(self.environment, _Explorer(self), training["rollout"], supervisor=self.supervisor)
+            if rollout.exact:
+                self._rollout = rollout
+            else:
+                self.resumed = "warm"
+                self.replay.cut()
+                self.episodes += 1
+
+
+class OfflineTraining:
+    """Training from recorded episodes alone: `steps` updates, no environment."""
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        learner: Learner,
+        sampling: Sampling,
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode],
+    ) -> None:
+        self.learner, self.sampling, self.steps = learner, sampling, steps
+        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed)
+        _fill(self.replay, demonstrations)
+        self.stopwatch = Stopwatch()
+        self.step = 0
+        self.resumed: str | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    @property
+    def seconds(self) -> Metrics:
+        """Cumulative seconds by activity."""
+        return self.stopwatch.metrics
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Takes the remaining updates; raises InvalidSetting without recorded episodes."""
+        if not len(self.replay):
+            raise InvalidSetting(
+                "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
+            )
+        while self.step < self.steps:
+            self.step += 1
+            observer.on_metrics(self.step, self.stopwatch.time("update", self._learn))
+            observer.on_step(self.step, self)
+
+    def _learn(self) -> Metrics:
+        sampling = self.sampling
+        return self.learner.update(self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount))
+
+    def state_dict(self) -> StateDict:
+        """Returns learner, data and counters."""
+        training = {"step": self.step, "seconds": dict(self.stopwatch.seconds)}
+        return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training exactly."""
+        self.learner.load_state_dict(state["learner"])
+        self.replay.load_state_dict(state["replay"])
+        self.step = state["training"]["step"]
+        self.stopwatch.seconds = Counter(state["training"]["seconds"])
+        self.resumed = "exact"
+
+
+class _Explorer:
+    """Acts at random until learning starts, then samples from the policy being trained."""
+
+    def __init__(self, training: OnlineTraining) -> None:
+        self._training = training
+
+    def reset(self) -> None:
+        self._training.policy.reset()
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        training = self._training
+        policy = training.random if training.step < training.sampling.learning_starts else training.policy
+        return policy.act(observation, deterministic=deterministic)
+
+
+def _fill(replay: ReplayBuffer, episodes: Sequence[Episode]) -> None:
+    rows = sum(len(episode) + 1 for episode in episodes)
+    if rows > replay.capacity:
+        raise InvalidSetting(
+            "The recorded episodes do not fit into the replay memory.",
+            got=f"{rows} rows",
+            allowed=f"replay_capacity of {replay.capacity}",
+            fix="raise learner.replay_capacity",
+        )
+    for episode in episodes:
+        replay.add_episode(episode)

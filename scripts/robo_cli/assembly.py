@@ -1,0 +1,93 @@
+"""Put a recipe's parts together: environment, demonstrations, learner, training; the same for train, resume and evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from robo_cli.recipe import DemonstrationSettings, Recipe
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation import Evaluation, evaluate
+from robo_rl.protocols import Policy, SelfTrainedConfig, Training
+from robo_rl.rollout import rollout
+from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.training import OfflineTraining, OnlineTraining
+from robo_rl.types import Episode
+
+MOST_TRIES = 5  # per demonstration, before the expert is called unfit
+
+
+def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
+    """Returns a fresh environment of the recipe."""
+    return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
+
+
+def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:
+    """Returns successful episodes of the environment's scripted expert, and how many tries they took."""
+    if not settings.episodes:
+        return [], 0
+    environment = environment_of(recipe)
+    expert_for = _scripted_expert(environment, recipe.environment.name)
+    episodes: list[Episode] = []
+    for attempt in range(settings.episodes * MOST_TRIES):
+        seed = settings.seed + attempt
+        episode = rollout(environment, expert_for(seed, noise=settings.noise), seed=seed)
+        episodes += [episode] if episode.success else []
+        if len(episodes) == settings.episodes:
+            environment.close()
+            return episodes, attempt + 1
+    raise InvalidSetting(
+        f"The scripted expert of {recipe.environment.name} reached only {len(episodes)} successes.",
+        got=f"{len(episodes)} of {settings.episodes * MOST_TRIES} tries",
+        allowed=f"{settings.episodes} demonstrations",
+        fix="lower demonstrations.noise or demonstrations.episodes",
+    )
+
+
+def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
+    """Returns a training at step 0, ready to run or to be restored."""
+    config: Any = recipe.learner
+    if isinstance(config, SelfTrainedConfig):
+        return config.training(
+            lambda: environment_of(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
+        )
+    environment = environment_of(recipe)
+    spec = specification(environment)
+    learner = config.build(spec, recipe.seed)
+    if config.offline:
+        environment.close()
+        return OfflineTraining(
+            spec, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
+        )
+    return OnlineTraining(
+        environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
+    )
+
+
+def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluation]:
+    """Returns a function that evaluates a policy on the recipe's seeds in an environment of its own."""
+    environment = environment_of(recipe)
+    seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
+    return lambda policy: evaluate(policy, environment, seeds=seeds)
+
+
+def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
+    """Returns the spec of the recipe's environment."""
+    environment = environment_of(recipe)
+    spec = specification(environment)
+    environment.close()
+    return spec
+
+
+def _scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:
+    try:
+        expert: Callable[..., Policy] = environment.get_wrapper_attr("scripted_policy")
+    except AttributeError:
+        raise InvalidSetting(
+            f"{name} has no scripted expert to record demonstrations with.",
+            fix="set demonstrations.episodes to 0, or choose an environment with an expert (`robo-rl envs` marks them)",
+        ) from None
+    return expert

@@ -1,0 +1,92 @@
+"""Show progress: a live bar on a terminal, one plain line now and then in a pipe."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from robo_rl.types import Metrics
+
+PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
+
+
+class LiveDisplay:
+    """A progress bar with success rate, return, speed and time left."""
+
+    def __init__(self, title: str, total: int, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[summary]}"),
+            TimeRemainingColumn(),
+            console=console,
+            speed_estimate_period=60,
+        )
+        self._task = self._progress.add_task(title, total=total, summary="")
+
+    def __enter__(self) -> LiveDisplay:
+        self._progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.stop()
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Moves the bar."""
+        self._progress.update(self._task, completed=step, summary=summary(metrics))
+
+    def say(self, message: str) -> None:
+        """Prints one line above the bar."""
+        self._progress.console.print(message, highlight=False, markup=False)
+
+
+class PlainDisplay:
+    """One line every quarter of a minute, for pipes and logs."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total = title, total
+        self._started = self._shown = time.monotonic()
+        self._first: int | None = None
+
+    def __enter__(self) -> PlainDisplay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        return None
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Prints a line where one is due."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = step
+        if now - self._shown < PLAIN_PERIOD and step < self._total:
+            return
+        self._shown = now
+        speed = (step - self._first) / max(now - self._started, 1e-9)
+        left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 else ""
+        self.say(f"{self._title} {step}/{self._total} | {summary(metrics)}{left}")
+
+    def say(self, message: str) -> None:
+        """Prints one line."""
+        print(message, flush=True)
+
+
+def display(title: str, total: int) -> LiveDisplay | PlainDisplay:
+    """Returns the display that fits standard output."""
+    return LiveDisplay(title, total, Console()) if sys.stdout.isatty() else PlainDisplay(title, total)
+
+
+def summary(metrics: Metrics) -> str:
+    """Returns the numbers that tell a person how training goes."""
+    parts = {
+        "success {:.0%}": metrics.get("rollout/success_rate"),
+        "eval {:.0%}": metrics.get("eval/success_rate"),
+        "return {:.2f}": metrics.get("rollout/ep_rew_mean"),
+        "{:.0f} steps/s": metrics.get("time/fps"),
+    }
+    return " | ".join(form.format(value) for form, value in parts.items() if value is not None)

@@ -1,0 +1,70 @@
+"""robo-rl envs: list the environments that can be made here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import tyro
+
+from robo_rl.discovery import environment_names, make_environment
+from robo_rl.errors import UnknownName
+from robo_rl.spec import EnvironmentSpec, specification
+
+EXAMPLES = "robo-rl envs\nrobo-rl envs robo\nrobo-rl envs robo/ArmPick-v0\nrobo-rl envs --json"
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List environments, or describe one: observations with units and frames, actions, success rule."""
+
+    name: tyro.conf.Positional[str] = ""
+    """A family to list, or one environment to describe."""
+    json: bool = False
+    """Print JSON."""
+
+
+def run(arguments: Envs) -> int:
+    """Prints the names, or the spec of the one that was named."""
+    names = environment_names()
+    if arguments.name in names and names[arguments.name] is None:
+        return _describe(arguments.name, as_json=arguments.json)
+    found = {name: problem for name, problem in names.items() if name.startswith(arguments.name)}
+    if not found:
+        raise UnknownName("environment", arguments.name, names)
+    if arguments.json:
+        print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
+        return 0
+    for name, problem in found.items():
+        print(name if problem is None else f"{name}  not available: {problem.splitlines()[0]}")
+    print(f"\n{sum(problem is None for problem in found.values())} environments; `robo-rl envs NAME` describes one.")
+    return 0
+
+
+def _describe(name: str, *, as_json: bool) -> int:
+    environment = make_environment(name)
+    spec = specification(environment)
+    environment.close()
+    print(json.dumps(spec.to_json(), indent=1) if as_json else describe(spec))
+    return 0
+
+
+def describe(spec: EnvironmentSpec) -> str:
+    """Returns a spec as a page of text."""
+    action = spec.action
+    lines = [f"{spec.name}   spec {spec.fingerprint}"]
+    lines += [f"task         {spec.instruction}"] if spec.instruction else []
+    lines += [f"success      {spec.success_rule}"] if spec.success_rule else []
+    lines += [f"time limit   {spec.max_steps} steps"] if spec.max_steps else []
+    period = f" every {action.control_period:g} s" if action.control_period else ""
+    lines += ["", f"action: {action.mode}{period}" + (f", frame {action.frame}" if action.frame else "")]
+    if action.is_discrete:
+        lines += [f"  {index} {choice}" for index, choice in enumerate(action.names)]
+    else:
+        rows = zip(action.names, action.low, action.high, action.units, strict=True)
+        lines += [f"  {element:28} [{low:g}, {high:g}] {unit}" for element, low, high, unit in rows]
+    lines += ["", "observation:"]
+    for array in spec.observation.arrays:
+        frame = f"  frame {array.frame}" if array.frame else ""
+        lines += [f"  {array.name:28} {array.dtype}{list(array.shape)}  {array.unit}{frame}  {array.role}"]
+    return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""The command `robo-rl`: choose a command, show errors as sentences."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import tyro
+
+from robo_rl.errors import RoboRLError, UnknownName
+
+COMMANDS = {
+    "envs": ("Envs", "list environments, or describe one with units and frames"),
+    "recipes": ("Recipes", "list recipes, or print one to start your own from"),
+    "train": (None, "train a recipe, evaluate the policy, write a report"),
+    "resume": ("Resume", "go on with an interrupted run"),
+    "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
+    "compare": ("Compare", "compare runs in pairs on shared seeds"),
+    "report": ("Report", "write one HTML page about one or several runs"),
+    "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
+}
+START = """start with:
+  robo-rl doctor
+  robo-rl train arm-pick-rlpd
+  robo-rl evaluate latest --episodes 200"""
+
+
+def main() -> None:
+    """Runs the command line and exits: 0 done, 1 one of our errors, 2 wrong usage, 130 interrupted."""
+    try:
+        sys.exit(dispatch(sys.argv[1:]))
+    except RoboRLError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("\ninterrupted; `robo-rl resume latest` goes on from the last checkpoint", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def dispatch(arguments: list[str]) -> int:
+    """Runs one command and returns its exit status."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        rows = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
+        print(f"usage: robo-rl COMMAND ...\n\n{rows}\n\n{START}\n\n`robo-rl COMMAND --help` shows examples.")
+        return 0
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        raise UnknownName("command", name, COMMANDS)
+    module: Any = importlib.import_module(f"robo_cli.{name}")
+    options, text = COMMANDS[name]
+    if options is None:  # a recipe decides which keys there are
+        return int(module.main(rest))
+    description = f"{text[0].upper()}{text[1:]}.\n\nexamples:\n{module.EXAMPLES}"
+    return int(module.run(tyro.cli(getattr(module, options), args=rest, prog=f"robo-rl {name}", description=description)))
+
+
+if __name__ == "__main__":
+    main()

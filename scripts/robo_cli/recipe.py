@@ -1,0 +1,183 @@
+"""A recipe: everything that determines a training, as YAML over frozen dataclasses.
+
+Strict: an unknown key names the nearest known one, a wrong type says what it should be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_type_hints
+
+import pydantic
+import tyro
+import yaml
+
+from robo_rl.discovery import load
+from robo_rl.errors import InvalidSetting, UnknownName
+
+Learner = TypeVar("Learner")
+ZOO_SEPARATOR = "#"
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """Which environment, and how it is made."""
+
+    name: str
+    """"family/task"; `robo-rl envs` lists them."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment."""
+
+
+@dataclass(frozen=True)
+class DemonstrationSettings:
+    """Episodes that the environment's scripted expert records before training."""
+
+    episodes: int = 0
+    """How many; 0 for none. Only successful ones are kept, and the log says how many tries it took."""
+    seed: int = 500_000
+    """Reset seed of the first one; the others follow."""
+    noise: float = 0.0
+    """Standard deviation of the noise on the expert's action, in [-1, 1] units."""
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """How the policy is judged. Seeds are the same for every run, so that runs can be compared in pairs."""
+
+    episodes: int = 50
+    """Episodes of the final evaluation."""
+    every: int = 0
+    """Steps between evaluations during training; 0 for none."""
+    episodes_during: int = 20
+    """Episodes of each of those."""
+    seed: int = 1_000_000
+    """Reset seed of the first episode; apart from all training and demonstration seeds."""
+
+
+@dataclass(frozen=True)
+class Recipe(Generic[Learner]):
+    """A training, completely."""
+
+    name: tyro.conf.Fixed[str]
+    """Names the run folder."""
+    environment: EnvironmentSettings
+    algorithm: tyro.conf.Fixed[str]
+    """Entry point of `robo_rl.learners`."""
+    learner: Learner
+    """Settings of the algorithm."""
+    steps: int
+    """Environment steps to train for; updates where the learner uses no environment."""
+    demonstrations: DemonstrationSettings = DemonstrationSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    seed: int = 0
+    """Determines training completely: networks, exploration, sampling, resets."""
+    threads: int = 1
+    """Threads of one tensor operation; resume is exact only with the same number."""
+    log_every: int = 1000
+    """Steps between lines of metrics.jsonl."""
+    checkpoint_every: int = 10_000
+    """Steps between checkpoints; the last one is always written."""
+    summary: tyro.conf.Fixed[str] = ""
+    """One sentence for `robo-rl recipes`."""
+
+
+def recipe_files() -> dict[str, Path]:
+    """Returns name -> file of the recipes that come with the package."""
+    folder = Path(str(files("robo_cli") / "recipes"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_recipe(name: str) -> Recipe[Any]:
+    """Returns a recipe by name, from a YAML file, or from an rl-zoo file as "sac.yml#HalfCheetah-v5"."""
+    path, _, zoo_environment = name.partition(ZOO_SEPARATOR)
+    if zoo_environment:
+        return parse_recipe(_zoo(Path(path), zoo_environment), source=name)
+    known = recipe_files()
+    file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
+    if file is not None and not file.exists():  # a shipped recipe may be named with its ending
+        file = known.get(file.stem)
+    if file is None:
+        raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
+    data = yaml.safe_load(file.read_text())
+    if not isinstance(data, dict):
+        raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")
+    return parse_recipe({"name": file.stem, **data}, source=str(file))
+
+
+def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
+    """Returns the recipe that a mapping describes; raises UnknownName or InvalidSetting naming the key."""
+    if "algorithm" not in data:
+        raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
+    config = load("learners", str(data["algorithm"]))
+    recipe: Recipe[Any] = _parse(Recipe, {"learner": {}, **data}, source, {"learner": config})
+    return recipe
+
+
+def to_yaml(recipe: Recipe[Any]) -> str:
+    """Returns the resolved recipe, every default written out; `parse_recipe` reads it back."""
+    plain = yaml.safe_dump(_plain(recipe), sort_keys=False, width=120)
+    return str(plain)
+
+
+def recipe_type(recipe: Recipe[Any]) -> Any:
+    """Returns Recipe with the learner's own config type, for the command line."""
+    return Recipe[type(recipe.learner)]  # type: ignore[misc]
+
+
+def _zoo(path: Path, environment: str) -> dict[str, Any]:
+    from robo_policies.sb3_zoo import read_zoo
+
+    if not path.exists():
+        raise UnknownName(
+            "rl-zoo file", str(path), [], fix="give the path of a file such as rl-baselines3-zoo/hyperparams/sac.yml"
+        )
+    settings = read_zoo(path.read_text(), algorithm=path.stem, environment=environment)
+    ignored = f"; ignored: {', '.join(settings.ignored)}" if settings.ignored else ""
+    return {
+        "name": f"zoo-{path.stem}-{environment.replace('/', '-')}",
+        "environment": {"name": environment if "/" in environment else f"gymnasium/{environment}"},
+        "algorithm": f"sb3-{path.stem}",
+        "learner": settings.learner,
+        "steps": settings.steps,
+        "summary": f"rl-zoo settings of {path.name}{ignored}",
+    }
+
+
+def _parse(kind: Any, data: Any, where: str, types: Mapping[str, Any]) -> Any:
+    hints = get_type_hints(kind, include_extras=False) | types
+    if not isinstance(data, Mapping):
+        raise InvalidSetting(f"{where} must be a mapping.", got=repr(data), allowed=sorted(hints))
+    names = [item.name for item in dataclasses.fields(kind)]
+    for key in data:
+        if key not in names:
+            raise UnknownName(f"key in {where}:", str(key), names)
+    values = {}
+    for item in dataclasses.fields(kind):
+        if item.name in data:
+            values[item.name] = _value(hints[item.name], data[item.name], f"{where}: {item.name}")
+        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise InvalidSetting(f"{where} lacks the key {item.name!r}.", got=sorted(data), allowed=names)
+    return kind(**values)
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _parse(hint, value, where, {})
+    try:
+        return pydantic.TypeAdapter(hint).validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=f"{hint}: {problem}") from None
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

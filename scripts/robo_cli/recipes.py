@@ -1,0 +1,29 @@
+"""robo-rl recipes: list the recipes that come with the package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tyro
+
+from robo_cli.recipe import read_recipe, recipe_files, to_yaml
+
+EXAMPLES = "robo-rl recipes\nrobo-rl recipes arm-pick-rlpd > mine.yaml"
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """List recipes, or print one as YAML to start your own from."""
+
+    name: tyro.conf.Positional[str] = ""
+    """A recipe to print."""
+
+
+def run(arguments: Recipes) -> int:
+    """Prints names with their summaries, or one recipe with every default written out."""
+    if arguments.name:
+        print(to_yaml(read_recipe(arguments.name)), end="")
+        return 0
+    for name in recipe_files():
+        print(f"{name:24} {read_recipe(name).summary}")
+    return 0

@@ -1,0 +1,55 @@
+"""robo-rl resume: go on with a run that was interrupted, from its newest sound checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import torch
+import tyro
+import yaml
+
+from robo_cli.assembly import spec_of, training_of
+from robo_cli.conclude import conclude
+from robo_cli.display import display
+from robo_cli.recipe import parse_recipe
+from robo_cli.train import train_on
+from robo_rl.runs import find_run
+
+EXAMPLES = "robo-rl resume latest\nrobo-rl resume runs/20260101-120000-arm-pick-rlpd-0"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with an interrupted run; needs nothing but the run."""
+
+    run: tyro.conf.Positional[str]
+    """Path or name of a run folder, or "latest"."""
+    runs: Path = Path("runs")
+    """Folder that holds the runs."""
+
+
+def run(arguments: Resume) -> int:
+    """Restores the newest checkpoint and trains to the end; says whether the continuation is exact or warm."""
+    interrupted = find_run(arguments.run, arguments.runs)
+    interrupted.lock()
+    recipe = parse_recipe(yaml.safe_load((interrupted.path / "recipe.yaml").read_text()), source=str(interrupted.path))
+    interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
+    torch.set_num_threads(recipe.threads)
+    checkpoint = interrupted.load()
+    # Demonstrations are part of the checkpoint; recording them again would only be thrown away.
+    training = training_of(recipe, [])
+    training.load_state_dict(checkpoint.parts)
+    interrupted.rewind(checkpoint.step)
+    resumes = interrupted.description["resumes"]
+    event = {
+        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "step": checkpoint.step,
+        "kind": training.resumed,
+    }
+    interrupted.describe(resumes=[*resumes, event])
+    with display(recipe.name, recipe.steps) as shown:
+        shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {training.resumed}")
+        record = train_on(interrupted, recipe, training, shown, checkpoint.parts["record"])
+    return conclude(interrupted, recipe, training.policy, record)

@@ -1,0 +1,91 @@
+"""robo-rl train: from a recipe to an evaluated policy and a report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+
+from robo_cli.assembly import evaluator, record_demonstrations, spec_of, training_of
+from robo_cli.conclude import conclude
+from robo_cli.display import LiveDisplay, PlainDisplay, display
+from robo_cli.recipe import Recipe, read_recipe, recipe_type, to_yaml
+from robo_rl.protocols import Training
+from robo_rl.record import Cadence, RunRecord
+from robo_rl.runs import Run
+
+EXAMPLES = """robo-rl train arm-pick-rlpd
+robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
+robo-rl train my-recipe.yaml --dry-run
+robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file)"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where a training writes, and whether it only says what it would do."""
+
+    out: Path = Path("runs")
+    """Folder in which the run folder is made."""
+    dry_run: bool = False
+    """Print the resolved recipe and stop."""
+
+
+def main(arguments: list[str]) -> int:
+    """Trains. The first argument names the recipe, the others override its values."""
+    if not arguments or arguments[0].startswith("-"):
+        print(f"usage: robo-rl train RECIPE [--key value ...] [--dry-run] [--out FOLDER]\n\n{EXAMPLES}\n")
+        print("`robo-rl train RECIPE --help` lists every key of that recipe, `robo-rl recipes` the recipes.")
+        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+    recipe, options = _parse(arguments[0], arguments[1:])
+    if options.dry_run:
+        print(to_yaml(recipe), end="")
+        return 0
+    return start(recipe, options.out)
+
+
+def start(recipe: Recipe[Any], root: Path) -> int:
+    """Trains a recipe in a new run folder under `root`."""
+    torch.set_num_threads(recipe.threads)
+    demonstrations, tries = record_demonstrations(recipe, recipe.demonstrations)
+    training = training_of(recipe, demonstrations)
+    run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
+    run.lock()
+    with display(recipe.name, recipe.steps) as shown:
+        shown.say(f"run {run.path}")
+        if demonstrations:
+            shown.say(f"{len(demonstrations)} demonstrations by the scripted expert (in {tries} tries)")
+        record = train_on(run, recipe, training, shown)
+    return conclude(run, recipe, training.policy, record)
+
+
+def train_on(
+    run: Run, recipe: Recipe[Any], training: Training, shown: LiveDisplay | PlainDisplay, state: dict[str, Any] | None = None
+) -> RunRecord:
+    """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
+    cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
+    record = RunRecord(run, cadence, evaluator(recipe, recipe.evaluation.episodes_during), shown)
+    if state is not None:
+        record.load_state_dict(state)
+    training.run(record)
+    record.finish(training.step, training)
+    return record
+
+
+def _parse(name: str, arguments: list[str]) -> tuple[Recipe[Any], Options]:
+    recipe = read_recipe(name)
+    return tyro.cli(  # type: ignore[return-value]
+        tuple[tyro.conf.OmitArgPrefixes[recipe_type(recipe)], tyro.conf.OmitArgPrefixes[Options]],  # type: ignore[misc]
+        default=(recipe, Options()),
+        args=arguments,
+        prog=f"robo-rl train {name}",
+        description=f"{recipe.summary}\n\nexamples:\n{EXAMPLES}",
+        config=(tyro.conf.AvoidSubcommands,),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

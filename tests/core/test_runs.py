@@ -1,0 +1,101 @@
+"""Run folders: names, locks, metrics with torn lines, finding and failing to find."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
+from robo_rl.runs import Run, find_run
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+SPEC = EnvironmentSpec(
+    "test/Reach",
+    ObservationSpec((ArraySpec("position", (2,), unit="m", frame="world"),)),
+    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m/s", "m/s"), "joint_velocity", 0.05),
+)
+
+
+def create(root: Path, name: str = "reach-sac") -> Run:
+    return Run.create(root, recipe_name=name, seed=3, recipe="steps: 5\n", spec=SPEC)
+
+
+def test_a_run_says_what_it_ran_on(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    assert run.path.name.endswith("-reach-sac-3")
+    assert run.spec == SPEC
+    facts = run.description
+    assert facts["seed"] == 3 and facts["packages"]["numpy"] and facts["machine"]["cores"] >= 1
+    run.describe(resumes=[{"step": 1}])
+    assert run.description["resumes"] == [{"step": 1}] and run.description["seed"] == 3
+
+
+def test_two_runs_in_the_same_second_get_folders_of_their_own(tmp_path: Path) -> None:
+    assert len({create(tmp_path).path for _ in range(3)}) == 3
+
+
+@pytest.mark.parametrize("name", ["../escape", "a/b", "", ".hidden", "x" * 65])
+def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidSetting, match=r"The name of the recipe cannot name a folder"):
+        create(tmp_path, name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.log(10, {"eval/mean_reward": 1.0}, elapsed=0.5)
+    run.log(20, {"eval/mean_reward": 2.0}, elapsed=1.0)
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 30, "eval/mean')
+    assert [line["step"] for line in run.metrics()] == [10, 20]
+
+
+def test_rewinding_removes_what_a_resumed_run_writes_again(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    for step in (10, 20, 30):
+        run.log(step, {"x": float(step)}, elapsed=0.0)
+    run.close()
+    run.rewind(20)
+    run.log(25, {"x": 25.0}, elapsed=0.0)
+    assert [line["step"] for line in run.metrics()] == [10, 20, 25]
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    first = create(tmp_path)
+    first.lock()
+    second = Run(first.path)
+    with pytest.raises(RunError, match=r"Another process is writing the run .*(.|\n)*wait for it, or stop it"):
+        second.lock()
+    second.close()
+    first.close()
+    third = Run(first.path)
+    third.lock()
+    third.close()
+
+
+def test_finding_runs_by_name_by_path_and_as_latest(tmp_path: Path) -> None:
+    old, new = create(tmp_path, "old"), create(tmp_path, "new")
+    os.utime(old.path / "recipe.yaml", (1, 1))
+    assert find_run("latest", tmp_path).path == new.path
+    assert find_run(old.path.name, tmp_path).path == old.path
+    assert find_run(str(old.path), tmp_path / "elsewhere").path == old.path
+
+
+def test_not_finding_a_run_names_the_nearest(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    with pytest.raises(UnknownName, match=rf"Unknown run(.|\n)*did you mean '{run.path.name}'\?(.|\n)*looked for in"):
+        find_run(run.path.name + "x", tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunNotFound, match=r"is not a run folder(.|\n)*a folder that holds recipe.yaml"):
+        find_run(str(tmp_path / "empty"), tmp_path)
+    with pytest.raises(UnknownName, match=r"Unknown run 'latest'"):
+        find_run("latest", tmp_path / "nothing")
+
+
+def test_what_is_written_is_plain_json(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    for name in ("run.json", "spec.json"):
+        json.loads((run.path / name).read_text())

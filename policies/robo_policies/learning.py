@@ -1,0 +1,216 @@
+"""What gradient learners share: batches as tensors, an Adam that refuses steps that are not finite, targets, acting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robo_policies.networks import ObservationEncoder
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import Array, Batch, Metrics, StateDict
+
+METRICS_EVERY = 100
+"""Updates between two reports; turning tensors into floats more often would cost time for lines nobody reads."""
+
+
+@dataclass(frozen=True)
+class TensorBatch:
+    """A batch as float32 tensors, observations concatenated to (B, D)."""
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    masks: Tensor
+    discounts: Tensor
+    next_observations: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, encoder: ObservationEncoder, update: int) -> TensorBatch:
+        """Returns the batch, standardised by the encoder; raises NonFiniteUpdate if it holds NaN or infinity."""
+        observations = encoder.stack(batch.observations)
+        following = encoder.stack(batch.next_observations)
+        plain = {name: torch.from_numpy(getattr(batch, name)) for name in PLAIN}
+        for name, value in {"observations": observations, "next_observations": following, **plain}.items():
+            require_finite_data(name, value, update)
+        encoder.fit(observations)
+        return cls(observations=encoder(observations), next_observations=encoder(following), **plain)
+
+    def slices(self, count: int) -> Iterator[TensorBatch]:
+        """Yields `count` contiguous parts of equal size."""
+        parts = {field.name: getattr(self, field.name).chunk(count) for field in fields(self)}
+        for index in range(count):
+            yield TensorBatch(**{name: chunks[index] for name, chunks in parts.items()})
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+PLAIN = ("actions", "rewards", "masks", "discounts", "weights")
+
+
+def require_finite_data(name: str, value: Tensor, update: int) -> None:
+    """Raises NonFiniteUpdate, before anything is changed, if an array of a batch holds NaN or infinity."""
+    # the sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
+    if not np.isfinite(float(value.sum())) and not bool(torch.isfinite(value).all()):
+        bad = int((~torch.isfinite(value)).reshape(len(value), -1).any(1).sum())
+        raise NonFiniteUpdate(
+            f"Update {update} was refused: batch {name} are not finite; all parameters are kept.",
+            got=f"{bad} of {len(value)} rows with NaN or infinity",
+            allowed="finite numbers",
+            fix="look at the environment's reward and sensors, and at the recorded episodes that were loaded",
+        )
+
+
+class CheckedAdam:
+    """Adam (fused) that names its loss and refuses a step that is not finite, keeping the parameters as they are."""
+
+    def __init__(self, loss_name: str, parameters: Iterable[nn.Parameter], lr: float) -> None:
+        self._loss_name = loss_name
+        self._parameters = list(parameters)
+        self._adam = torch.optim.Adam(self._parameters, lr=lr, fused=True)
+
+    def minimize(self, loss: Tensor, update: int) -> None:
+        """Takes one step; only these parameters get gradients, so other networks in the graph stay as they are."""
+        gradients = torch.autograd.grad(loss, self._parameters)
+        norms = torch.stack(torch._foreach_norm(gradients))
+        if not np.isfinite(float(loss.detach() + norms.sum())):
+            self._refuse(float(loss.detach()), float(norms.sum()), update)
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        self._adam.step()
+
+    def _refuse(self, loss: float, norm: float, update: int) -> None:
+        raise NonFiniteUpdate(
+            f"Update {update} was refused: the {self._loss_name} is not finite; the parameters before it are kept.",
+            got=f"loss {loss}, gradient norm {norm}",
+            allowed="finite numbers",
+            fix="the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
+            "rewards, the learning rate and the discount",
+        )
+
+    def state_dict(self) -> StateDict:
+        """Returns the moments and step of each parameter, by its position."""
+        return {
+            str(index): {key: value.clone() for key, value in self._adam.state[parameter].items()}
+            for index, parameter in enumerate(self._parameters)
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        for index, parameter in enumerate(self._parameters):
+            saved = {key: torch.as_tensor(value).clone() for key, value in state[str(index)].items()}
+            self._adam.state[parameter].update(saved) if saved else self._adam.state.pop(parameter, None)
+
+
+@torch.no_grad()
+def track(target: nn.Module, online: nn.Module, tau: float) -> None:
+    """Moves target parameters towards the online ones: target <- (1 - tau) target + tau online."""
+    torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+
+
+def clone_state(module: nn.Module) -> StateDict:
+    """Returns the parameters and buffers of a module, copied."""
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def load_state(module: nn.Module, state: StateDict) -> None:
+    """Restores what `clone_state` returned, or the same as numpy arrays."""
+    module.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
+
+
+def load_generator(generator: torch.Generator, state: Any) -> None:
+    """Restores the state of a generator from a uint8 tensor or array."""
+    generator.set_state(torch.as_tensor(state, dtype=torch.uint8).clone())
+
+
+def generators(seed: int, count: int) -> list[torch.Generator]:
+    """Returns independent generators that one seed determines."""
+    words = np.random.SeedSequence(seed).generate_state(count, np.uint64)
+    return [torch.Generator().manual_seed(int(word >> np.uint64(1))) for word in words]
+
+
+def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
+    """Raises InvalidSetting for an environment whose actions are choices."""
+    if spec.action.is_discrete:
+        raise InvalidSetting(
+            f"{learner} needs continuous actions, and those of {spec.name!r} are discrete.",
+            got=f"{spec.action.size} choices: {', '.join(spec.action.names)}",
+            allowed="an action in [-1, 1]^A",
+            fix="use sb3-dqn or sb3-ppo, or bc with demonstrations",
+        )
+
+
+class Actor(Protocol):
+    """A network that proposes actions for encoded observations."""
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Returns the most likely actions, (B, A) or (B,)."""
+        ...
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Returns random actions, (B, A) or (B,)."""
+        ...
+
+
+class ActorPolicy:
+    """Acts with an actor network that a learner goes on training; has its own random generator."""
+
+    def __init__(self, encoder: ObservationEncoder, actor: Actor, generator: torch.Generator) -> None:
+        self._encoder, self._actor, self._generator = encoder, actor, generator
+        self._input = torch.zeros(1, encoder.size)
+        self._row = self._input.numpy()[0]  # shares memory with the tensor: writing costs no conversion
+
+    def reset(self) -> None:
+        """Does nothing: the policy remembers no earlier step."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns an action (A,) float32 in [-1, 1], or an int64 scalar."""
+        self._encoder.write(observation, self._row)
+        with torch.inference_mode():
+            encoded = self._encoder(self._input)
+            action = self._actor.mode(encoded) if deterministic else self._actor.draw(encoded, self._generator)
+        chosen: Array = action.numpy()[0]
+        return chosen
+
+    def state_dict(self) -> StateDict:
+        """Returns the state of the generator; the networks belong to the learner."""
+        return {"generator": self._generator.get_state().clone()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generator."""
+        load_generator(self._generator, state["generator"])
+
+
+class MetricsWindow:
+    """Collects scalars as tensors and turns their means into floats every METRICS_EVERY updates."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._updates = 0
+
+    def add(self, scalars: Mapping[str, Tensor]) -> Metrics:
+        """Adds the scalars of one update; returns means when they are due and {} otherwise."""
+        for tag, value in scalars.items():
+            self._sums[tag] = self._sums[tag] + value.detach() if tag in self._sums else value.detach().clone()
+        self._updates += 1
+        if self._updates < METRICS_EVERY:
+            return {}
+        means = {tag: float(total) / self._updates for tag, total in self._sums.items()}
+        self._sums, self._updates = {}, 0
+        return means
+
+    def state_dict(self) -> StateDict:
+        """Returns the sums so far, so that a resumed run logs the same lines."""
+        return {"sums": {tag: value.clone() for tag, value in self._sums.items()}, "updates": self._updates}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self._sums = {tag: torch.as_tensor(value).clone() for tag, value in state["sums"].items()}
+        self._updates = int(state["updates"])

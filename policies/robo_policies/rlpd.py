@@ -1,0 +1,200 @@
+"""RLPD: Ball et al. 2023, "Efficient Online Reinforcement Learning with Offline Data", arXiv:2302.02948.
+
+Soft actor-critic with four changes: half of every batch is offline data, LayerNorm in the critics, a large ensemble of
+which a random subset gives the target, and many critic updates per environment step. The steps below follow algorithm 1.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from robo_policies.learning import (
+    ActorPolicy,
+    CheckedAdam,
+    MetricsWindow,
+    TensorBatch,
+    clone_state,
+    generators,
+    load_generator,
+    load_state,
+    require_continuous,
+    track,
+)
+from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
+from robo_policies.sac import Temperature
+from robo_rl.errors import InvalidSetting
+from robo_rl.replay import Sampling
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class RLPDConfig:
+    """Settings of RLPD; defaults are those of the authors' code for sparse-reward tasks unless a field says otherwise."""
+
+    lr: float = 3e-4
+    """Learning rate of actor, critics and temperature."""
+    batch_size: int = 256
+    """Transitions of one critic update, online and offline ones together."""
+    updates_per_step: int = 20
+    """Critic updates per environment step; the actor and the temperature are updated once."""
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations."""
+    discount: float = 0.99
+    tau: float = 0.005
+    """Share of the online critics that enters the target critics at each critic update."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers of actor and critics; the authors use three layers for AntMaze and Adroit."""
+    critics: int = 10
+    target_critics: int = 2
+    """Critics drawn at random for each target, whose minimum it takes; the authors use 1 for AntMaze."""
+    layer_norm: bool = True
+    """LayerNorm before each ReLU of the critics, which bounds Q for actions that no data shows."""
+    backup_entropy: bool = False
+    """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
+    initial_temperature: float = 1.0
+    """[1] weight of the entropy at the start."""
+    target_entropy_per_action: float = -0.5
+    """[nat] wanted entropy of the policy per action element."""
+    normalization_rows: int = 0
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
+    n_step: int = 1
+    """Steps of reward before the bootstrap value."""
+    learning_starts: int = 5_000
+    """Environment steps with random actions before the first update, as in the authors' published commands."""
+    replay_capacity: int = 1_000_000
+    """Rows of the online replay memory."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.target_critics <= self.critics:
+            raise InvalidSetting(
+                "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
+            )
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return Sampling(
+            batch_size=self.batch_size,
+            updates_per_step=self.updates_per_step,
+            n_step=self.n_step,
+            discount=self.discount,
+            learning_starts=self.learning_starts,
+            replay_capacity=self.replay_capacity,
+            offline_fraction=self.offline_fraction,
+        )
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
+        """Returns a fresh learner."""
+        return RLPD(spec, self, seed)
+
+
+class RLPD:
+    """Learns online from its own steps and from demonstrations at once."""
+
+    def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
+        require_continuous(spec, "RLPD")
+        initial, self._generator, acting = generators(seed, 3)
+        self.config = config
+        self.updates = 0
+        self.encoder = ObservationEncoder(spec, config.normalization_rows)
+        self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, config.hidden, initial)
+        inputs = self.encoder.size + spec.action.size
+        self.critic = QEnsemble(inputs, config.hidden, config.critics, config.layer_norm, initial)
+        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+        self.temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * spec.action.size)
+        self._policy = ActorPolicy(self.encoder, self.actor, acting)
+        self._optimizers = {
+            "critic": CheckedAdam("critic loss", self.critic.parameters(), config.lr),
+            "actor": CheckedAdam("actor loss", self.actor.parameters(), config.lr),
+            "temperature": CheckedAdam("temperature loss", self.temperature.parameters(), config.lr),
+        }
+        self._metrics = MetricsWindow()
+
+    @property
+    def policy(self) -> ActorPolicy:
+        """The policy being trained."""
+        return self._policy
+
+    def update(self, batch: Batch) -> Metrics:
+        """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
+        if len(batch) % self.config.updates_per_step:
+            raise InvalidSetting(
+                "The batch cannot be cut into equal slices.",
+                got=f"{len(batch)} transitions",
+                allowed=f"a multiple of updates_per_step = {self.config.updates_per_step}",
+                fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
+            )
+        data = TensorBatch.of(batch, self.encoder, self.updates)
+        alpha = self.temperature.value.detach()
+        for part in data.slices(self.config.updates_per_step):
+            values, targets = self.critic(part.observations, part.actions), self.critic_target(part, alpha)
+            critic_loss = self.critic_loss(values, targets, part.weights)
+            self._optimizers["critic"].minimize(critic_loss, self.updates)
+            track(self.target_critic, self.critic, self.config.tau)
+        actions, log_densities = self.actor.sample(part.observations, self._generator)
+        actor_loss = self.actor_loss(part.observations, actions, log_densities, alpha)
+        temperature_loss = self.temperature.loss(log_densities)
+        self._optimizers["actor"].minimize(actor_loss, self.updates)
+        self._optimizers["temperature"].minimize(temperature_loss, self.updates)
+        self.updates += 1
+        losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
+        scalars = losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
+        return self._metrics.add({f"train/{name}": value for name, value in scalars.items()})
+
+    @torch.no_grad()
+    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
+        """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
+        next_actions, next_log_densities = self.actor.sample(data.next_observations, self._generator)
+        next_q = self.target_critic(data.next_observations, next_actions, self._subset()).amin(0)
+        if self.config.backup_entropy:
+            next_q = next_q - alpha * next_log_densities
+        return data.rewards + data.discounts * data.masks * next_q
+
+    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Mean squared Bellman residual over critics and batch; `values` is (N, B)."""
+        return (weights * (values - targets) ** 2).mean()
+
+    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
+        """Alpha log pi(a|s) - mean_i Q_i(s, a): the mean over all critics, not their minimum."""
+        return (alpha * log_densities - self.critic(observations, actions).mean(0)).mean()
+
+    def _subset(self) -> Tensor | None:
+        if self.config.target_critics == self.config.critics:
+            return None
+        return torch.randperm(self.config.critics, generator=self._generator)[: self.config.target_critics]
+
+    def state_dict(self) -> StateDict:
+        """Returns networks, optimisers, generators and counters."""
+        return {
+            **{name: clone_state(module) for name, module in self._modules().items()},
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
+            "generator": self._generator.get_state().clone(),
+            "policy": self._policy.state_dict(),
+            "metrics": self._metrics.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        for name, module in self._modules().items():
+            load_state(module, state[name])
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        load_generator(self._generator, state["generator"])
+        self._policy.load_state_dict(state["policy"])
+        self._metrics.load_state_dict(state["metrics"])
+        self.updates = int(state["updates"])
+
+    def _modules(self) -> dict[str, nn.Module]:
+        return {
+            "encoder": self.encoder,
+            "actor": self.actor,
+            "critic": self.critic,
+            "target_critic": self.target_critic,
+            "temperature": self.temperature,
+        }

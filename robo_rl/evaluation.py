@@ -1,0 +1,195 @@
+"""Measure a policy on fixed seeds, and say how much the figures can be trusted.
+
+Evaluation seeds start at a million by convention, training resets lie in [2^30, 2^31): no evaluation start is ever trained on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import Policy
+from robo_rl.rollout import SUCCESS_CONVENTION, rollout
+from robo_rl.spec import specification
+from robo_rl.statistics import Interval, stratified_bootstrap, wilson
+from robo_rl.types import Episode, Metrics
+from robo_rl.video import VideoRequest, film
+
+FIRST_SEED = 1_000_000
+DIVERGED = "sim_diverged"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The outcome of one policy on a list of seeds; the tuples have one element per episode."""
+
+    environment: str
+    spec_fingerprint: str
+    success_rule: str | None
+    seeds: tuple[int, ...]
+    returns: tuple[float, ...]
+    """Undiscounted."""
+    lengths: tuple[int, ...]
+    """[steps]"""
+    successes: tuple[bool | None, ...]
+    """None where the environment has no notion of success."""
+    stop_reasons: tuple[str, ...]
+    deterministic: bool
+    duration: float
+    """[s] of all episodes, films excluded."""
+    training_seed: int | None = None
+    """None for a policy that was not trained, or where it is not known."""
+    videos: Mapping[int, str] = field(default_factory=dict)
+    """seed -> file name of a film"""
+    notes: tuple[str, ...] = ()
+    """What a reader must know, such as why there is no film."""
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @cached_property
+    def success_rate(self) -> Interval | None:
+        """Success rate with Wilson's interval; None where the environment has no notion of success."""
+        known = [success for success in self.successes if success is not None]
+        return wilson(sum(known), len(known)) if known else None
+
+    @cached_property
+    def mean_return(self) -> Interval:
+        """Mean return with a bootstrap interval over episodes."""
+        return stratified_bootstrap([self.returns], np.mean)
+
+    @cached_property
+    def iqm_return(self) -> Interval:
+        """Interquartile mean of the returns with a bootstrap interval over episodes."""
+        return stratified_bootstrap([self.returns])
+
+    @property
+    def diverged(self) -> int:
+        """Episodes that ended because the simulation diverged; they count as what they returned until then."""
+        return self.stop_reasons.count(DIVERGED)
+
+    @property
+    def caveat(self) -> str:
+        """What the intervals do not cover, in words."""
+        source = (
+            "one policy, training seed unknown" if self.training_seed is None else f"one training seed ({self.training_seed})"
+        )
+        return f"{source}: the interval covers evaluation episodes, not training"
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars by TensorBoard tag."""
+        metrics = {
+            "eval/mean_reward": self.mean_return.estimate,
+            "eval/iqm_reward": self.iqm_return.estimate,
+            "eval/mean_ep_length": float(np.mean(self.lengths)),
+        }
+        return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values, the summary included for readers without this package."""
+        summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
+        return asdict(self) | {"summary": {name: _plain(interval) for name, interval in summary.items()}}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Inverse of `to_json`; the summary is computed again."""
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        values.pop("summary", None)
+        values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
+        return cls(**values)
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{count} {reason}" for reason, count in Counter(self.stop_reasons).most_common())
+        lines = [f"{self.environment}: {len(self)} episodes, seeds {_ranges(self.seeds)}, spec {self.spec_fingerprint}"]
+        if self.success_rate is not None:
+            lines += [f"  success  {self.success_rate:.1%}  {sum(map(bool, self.successes))} of {len(self)}, Wilson 95%"]
+        lines += [f"  return   mean {self.mean_return}, interquartile mean {self.iqm_return}, bootstrap 95%"]
+        lines += [f"  length   {np.mean(self.lengths):.1f} steps; ended by {ends}"]
+        if self.success_rate is not None:
+            lines += [f"  rule     {self.success_rule or 'not stated'}; {SUCCESS_CONVENTION}"]
+        lines += [f"  DIVERGED {self.diverged} episode(s): the simulation failed in them"] if self.diverged else []
+        lines += [f"  note     {note}" for note in (self.caveat, *self.notes)]
+        return "\n".join(lines)
+
+
+def evaluation_seeds(episodes: int) -> range:
+    """Returns the fixed seeds of an evaluation of so many episodes."""
+    return range(FIRST_SEED, FIRST_SEED + episodes)
+
+
+def evaluate(  # noqa: PLR0913 (all but three are optional)
+    policy: Policy,
+    environment: gymnasium.Env[Any, Any],
+    *,
+    seeds: Iterable[int],
+    deterministic: bool = True,
+    training_seed: int | None = None,
+    on_episode: Callable[[Episode], None] | None = None,
+    video: VideoRequest | None = None,
+) -> Evaluation:
+    """Plays one episode per seed and returns the outcome; raises SpecMismatch for a policy of another environment.
+
+    A film that cannot be drawn becomes a note: an evaluation never fails for want of a picture.
+    """
+    spec = specification(environment)
+    trained_on = getattr(policy, "environment_spec", None)
+    if trained_on is not None:
+        trained_on.require(spec, what=f"The policy was made for another environment than this {spec.name}")
+    started = time.monotonic()
+    episodes = []
+    for seed in seeds:
+        episode = rollout(environment, policy, seed=seed, deterministic=deterministic)
+        if on_episode is not None:
+            on_episode(episode)
+        episodes.append(replace(episode, observations={}))  # pictures of many episodes would fill the memory
+    if not episodes:
+        raise InvalidSetting("An evaluation needs at least one seed.", got=0, fix="pass seeds=evaluation_seeds(50)")
+    duration = time.monotonic() - started
+    videos, notes = _film(environment, episodes, video)
+    return Evaluation(
+        environment=spec.name,
+        spec_fingerprint=spec.fingerprint,
+        success_rule=spec.success_rule,
+        seeds=tuple(episode.seed for episode in episodes if episode.seed is not None),
+        returns=tuple(episode.undiscounted_return for episode in episodes),
+        lengths=tuple(len(episode) for episode in episodes),
+        successes=tuple(episode.success for episode in episodes),
+        stop_reasons=tuple(episode.stop_reason for episode in episodes),
+        deterministic=deterministic,
+        duration=duration,
+        training_seed=training_seed,
+        videos=videos,
+        notes=notes,
+    )
+
+
+def _film(
+    environment: gymnasium.Env[Any, Any], episodes: list[Episode], request: VideoRequest | None
+) -> tuple[dict[int, str], tuple[str, ...]]:
+    if request is None:
+        return {}, ()
+    try:
+        return {seed: path.name for seed, path in film(environment, episodes, request).items()}, ()
+    except Exception as error:  # OpenGL, codecs and disks fail in their own ways; none may cost the evaluation
+        return {}, (f"no video: {type(error).__name__}: {' '.join(str(error).split())}",)
+
+
+def _plain(interval: Interval | None) -> dict[str, float | None] | None:
+    if interval is None:
+        return None
+    return {name: value if np.isfinite(value) else None for name, value in asdict(interval).items()}
+
+
+def _ranges(seeds: tuple[int, ...]) -> str:
+    if len(seeds) > 2 and seeds == tuple(range(seeds[0], seeds[0] + len(seeds))):
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds[:8])) + (f", ... ({len(seeds)})" if len(seeds) > 8 else "")

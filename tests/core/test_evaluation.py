@@ -1,0 +1,164 @@
+import json
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.evaluation import FIRST_SEED, Evaluation, evaluate, evaluation_seeds
+from robo_rl.rollout import RandomPolicy
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.video import VideoRequest, read_frames
+
+SPEC = EnvironmentSpec(
+    "test/Coin",
+    ObservationSpec((ArraySpec("side", (1,)),)),
+    ActionSpec(("push",), (-1.0,), (1.0,), ("N",), "joint_torque", 0.05),
+    max_steps=10,
+    success_rule="the coin shows heads",
+)
+
+
+class Coin(gymnasium.Env):
+    """Succeeds at its fourth step on even seeds; diverges on seeds that `broken` names; draws how far it got."""
+
+    environment_spec = SPEC
+    observation_space, action_space = SPEC.observation.space, SPEC.action.space
+
+    def __init__(self, render_mode=None, broken=(), has_success=True):
+        self.render_mode, self.broken, self.has_success = render_mode, broken, has_success
+        self.drawn = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seed, self.count = seed, 0
+        return {"side": np.zeros(1, np.float32)}, {}
+
+    def step(self, action):
+        self.count += 1
+        info = {"success": self.seed % 2 == 0 and self.count == 4} if self.has_success else {}
+        diverged = self.seed in self.broken and self.count == 2
+        if diverged:
+            info["stop_reason"] = "sim_diverged"
+        goal = bool(info.get("success", False))
+        return {"side": np.full(1, self.count, np.float32)}, 0.5, goal, diverged or self.count == 10, info
+
+    def render(self):
+        self.drawn += 1
+        picture = np.zeros((33, 48, 3), np.uint8)
+        picture[:, : 4 * self.count] = 255
+        return picture
+
+
+def outcome(**arguments):
+    return evaluate(RandomPolicy(SPEC, 0), Coin(**arguments), seeds=evaluation_seeds(10), training_seed=3)
+
+
+def test_an_evaluation_holds_every_episode_and_its_intervals():
+    evaluation = outcome()
+    assert evaluation.seeds == tuple(range(FIRST_SEED, FIRST_SEED + 10))
+    assert evaluation.successes == (True, False) * 5 and evaluation.lengths == (4, 10) * 5
+    assert evaluation.returns == (2.0, 5.0) * 5 and evaluation.stop_reasons == ("goal", "time_limit") * 5
+    assert f"{evaluation.success_rate:.3f}" == "0.500 [0.237, 0.763]"  # Wilson, 5 of 10
+    assert evaluation.mean_return.estimate == 3.5 and evaluation.mean_return.low < 3.5 < evaluation.mean_return.high
+    assert evaluation.metrics == {
+        "eval/mean_reward": 3.5,
+        "eval/iqm_reward": 3.5,
+        "eval/mean_ep_length": 7.0,
+        "eval/success_rate": 0.5,
+    }
+
+
+def test_an_evaluation_says_what_a_reader_must_know():
+    text = str(outcome(broken=(FIRST_SEED + 1,)))
+    assert "test/Coin: 10 episodes, seeds 1000000 to 1000009" in text
+    assert "success  50.0% [23.7%, 76.3%]  5 of 10, Wilson 95%" in text
+    assert "the coin shows heads; an episode is a success if the environment reported success at any of its steps" in text
+    assert "one training seed (3): the interval covers evaluation episodes, not training" in text
+    assert "DIVERGED 1 episode(s)" in text and "5 goal, 4 time_limit, 1 sim_diverged" in text
+
+
+def test_without_a_notion_of_success_there_is_no_rate():
+    evaluation = outcome(has_success=False)
+    assert evaluation.success_rate is None and evaluation.successes == (None,) * 10
+    assert "success" not in str(evaluation) and "eval/success_rate" not in evaluation.metrics
+
+
+def test_an_evaluation_survives_json():
+    evaluation = replace(outcome(), videos={FIRST_SEED: "a.mp4"}, notes=("a note",))
+    data = json.loads(json.dumps(evaluation.to_json(), allow_nan=False))
+    assert Evaluation.from_json(data) == evaluation
+    assert data["summary"]["success_rate"]["estimate"] == 0.5
+
+
+def test_one_episode_gives_json_without_nan():
+    evaluation = evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[4])
+    json.dumps(evaluation.to_json(), allow_nan=False)
+    assert "no interval from so few episodes" in str(evaluation)
+
+
+def test_a_policy_of_another_environment_is_refused():
+    other = replace(SPEC, action=replace(SPEC.action, units=("Nm",), control_period=0.1))
+    with pytest.raises(SpecMismatch) as error:
+        evaluate(RandomPolicy(other, 0), Coin(), seeds=[0])
+    assert "The policy was made for another environment than this test/Coin: 2 field(s) differ." in str(error.value)
+    assert "action.control_period: 0.1 here, 0.05 there" in str(error.value)
+
+
+def test_no_seed_is_an_error():
+    with pytest.raises(InvalidSetting, match="An evaluation needs at least one seed"):
+        evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[])
+
+
+def test_episodes_are_reported_as_they_end():
+    heard = []
+    evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[2, 3], on_episode=heard.append)
+    assert [episode.seed for episode in heard] == [2, 3]
+    assert "side" in heard[0].observations
+
+
+def test_successes_and_failures_are_filmed_after_the_evaluation(tmp_path):
+    evaluation = evaluate(
+        RandomPolicy(SPEC, 0),
+        Coin(render_mode="rgb_array"),
+        seeds=evaluation_seeds(10),
+        video=VideoRequest(tmp_path / "videos", "final", episodes=4),
+    )
+    assert evaluation.notes == ()
+    assert sorted(evaluation.videos.values()) == [
+        "final-seed1000000-success.mp4",
+        "final-seed1000001-failure.mp4",
+        "final-seed1000002-success.mp4",
+        "final-seed1000003-failure.mp4",
+    ]
+    frames = read_frames(tmp_path / "videos" / evaluation.videos[FIRST_SEED])
+    assert len(frames) == 5 and frames[0].shape == (32, 48, 3)  # even sides, T+1 pictures
+    assert frames[-1][:, :12].min() > 200 and frames[0].max() < 50  # the picture follows the replayed episode
+
+
+def test_a_film_has_a_longest_duration(tmp_path):
+    environment = Coin(render_mode="rgb_array")
+    evaluate(RandomPolicy(SPEC, 0), environment, seeds=[1], video=VideoRequest(tmp_path, episodes=1, longest=0.2))
+    assert environment.drawn <= 5
+
+
+def test_the_request_fills_up_with_the_kind_there_is():
+    evaluation_episodes = []
+    evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[0, 2, 4, 6, 8, 1], on_episode=evaluation_episodes.append)
+    assert [e.seed for e in VideoRequest(None, episodes=4).choose(evaluation_episodes)] == [0, 2, 4, 1]
+    assert [e.seed for e in VideoRequest(None, episodes=4).choose(evaluation_episodes[:5])] == [0, 2, 4, 6]
+    assert [e.seed for e in VideoRequest(None, episodes=1).choose(evaluation_episodes)] == [0]
+
+
+def test_no_picture_never_costs_the_evaluation(tmp_path):
+    class NoGL(Coin):
+        def render(self):
+            raise ImportError("Cannot initialize a EGL device display")
+
+    blind = evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[0], video=VideoRequest(tmp_path))
+    assert len(blind) == 1 and blind.videos == {}
+    assert blind.notes[0].startswith("no video: RenderingUnavailable: The environment does not draw. got: render_mode=None")
+    failing = evaluate(RandomPolicy(SPEC, 0), NoGL("rgb_array"), seeds=[0], video=VideoRequest(tmp_path))
+    assert failing.notes == ("no video: ImportError: Cannot initialize a EGL device display",)
+    assert failing.successes == (True,) and "no video: ImportError" in str(failing)

@@ -1,0 +1,17 @@
+"""What a check of `robo-rl doctor` found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about this machine, and the remedy where it is a bad one."""
+
+    level: Literal["ok", "warning", "problem"]
+    """A warning slows down or surprises; a problem breaks."""
+    text: str
+    fix: str | None = None
+    """One line for a shell."""

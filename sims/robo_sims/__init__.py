@@ -5,9 +5,9 @@ from robo_sims.rendering import prefer_headless
 
 def register() -> None:
     """Registers our own tasks with Gymnasium; Gymnasium also calls it by itself, through its plug-in entry point."""
-    from gymnasium.envs import registration  # noqa: PLC0415 (importing Gymnasium calls this function, which must exist by then)
+    from gymnasium.envs import registration
 
-    from robo_sims.arm.family import NAMES  # noqa: PLC0415
+    from robo_sims.arm.family import NAMES
 
     for name in NAMES:
         if f"robo/{name}" not in registration.registry:

@@ -97,7 +97,7 @@ class Cameras:
             self._renderer = None
 
     def _open(self) -> Any:
-        import mujoco  # noqa: PLC0415 (see the first lines)
+        import mujoco
 
         try:
             renderer = mujoco.Renderer(self._model, *self._size)

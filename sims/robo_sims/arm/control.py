@@ -16,10 +16,12 @@ WORKSPACE = np.array([[0.25, -0.35, 0.012], [0.75, 0.35, 0.50]])
 """[m] lowest and highest position that the gripper is sent to, frame base."""
 MAX_YAW = 1.8
 """[rad] either way; a parallel gripper needs no more than a quarter turn."""
+MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
+"""[m] and [rad] of one end-effector action, either way."""
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
-_MAX_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
+_MAX_JOINT_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class EndEffectorDelta:
 
     spec = ActionSpec(
         names=("dx", "dy", "dz", "turn", "gripper_opening"),
-        low=(-0.02, -0.02, -0.02, -0.15, 0.0),
-        high=(0.02, 0.02, 0.02, 0.15, MAX_OPENING),
+        low=(*-MAX_STEP, 0.0),
+        high=(*MAX_STEP, MAX_OPENING),
         units=("m", "m", "m", "rad", "m"),
         mode="end_effector_delta",
         control_period=CONTROL_PERIOD,
@@ -105,14 +107,15 @@ class JointPosition:
         arm = self._model_of_arm
         arm.joint_position[:] = observation["joint_position"]
         arm.update_kinematics()
-        position = np.clip(arm.gripper_position + motion.displacement, WORKSPACE[0], WORKSPACE[1])
-        joints = arm.joint_position + InverseKinematics(arm).displacement(position, arm.gripper_yaw + motion.turn)
+        step = np.clip([*motion.displacement, motion.turn], -MAX_STEP, MAX_STEP)  # as fast as in the other control mode
+        position = np.clip(arm.gripper_position + step[:3], WORKSPACE[0], WORKSPACE[1])
+        joints = arm.joint_position + InverseKinematics(arm).displacement(position, arm.gripper_yaw + step[3])
         return self.spec.to_normalized([*joints, motion.opening])
 
 
 def _command(physics: ArmPhysics, joints: Array, opening: float) -> None:
     present = physics.joint_position
-    within_velocity = np.clip(joints, present - _MAX_STEP, present + _MAX_STEP)
+    within_velocity = np.clip(joints, present - _MAX_JOINT_STEP, present + _MAX_JOINT_STEP)
     physics.data.ctrl[:JOINTS] = np.clip(within_velocity, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
     physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 

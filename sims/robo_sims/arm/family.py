@@ -9,7 +9,7 @@ import gymnasium
 
 from robo_rl.errors import UnknownName
 
-NAMES = ("ArmPick-v0",)
+NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
 """Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
 
 
@@ -24,7 +24,7 @@ class ArmFamily:
         """Returns a fresh environment; the arguments are those of ArmEnv."""
         if name not in NAMES:
             raise UnknownName("task of family 'robo'", name, NAMES)
-        from robo_sims.arm.environment import ArmEnv  # noqa: PLC0415 (MuJoCo only when it is needed)
+        from robo_sims.arm.environment import ArmEnv
 
         return ArmEnv(name, **arguments)
 

@@ -102,6 +102,11 @@ class ArmPhysics:
         self.finger_position[:] = opening / 2
         self.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 
+    def hold(self, width: float) -> None:
+        """Puts the fingers at the sides of something that wide [m], closing with full force; only at a reset."""
+        self.finger_position[:] = width / 2
+        self.data.ctrl[JOINTS : JOINTS + 2] = 0.0
+
     def is_grasping(self, geom: int) -> bool:
         """Returns whether both finger pads touch the geom."""
         pairs = self.data.contact.geom

@@ -1,6 +1,9 @@
-"""The arm's tasks by name. Adding one is one file here and one line below."""
+"""The arm's tasks by name. Adding one is one file here, one line below, and its name in robo_sims.arm.family."""
 
+from robo_sims.arm.tasks.peg_insert import PegInsert
 from robo_sims.arm.tasks.pick import Pick
+from robo_sims.arm.tasks.push import Push
+from robo_sims.arm.tasks.reach import Reach
 from robo_sims.arm.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {"ArmPick-v0": Pick}
+TASKS: dict[str, type[Task]] = {"ArmReach-v0": Reach, "ArmPush-v0": Push, "ArmPick-v0": Pick, "ArmPegInsert-v0": PegInsert}

@@ -89,7 +89,7 @@ class PickExpert:
 
     def _close_or_lift(self) -> Motion:
         self._closing += 1
-        rise = 0.02 if self._closing > self._patience else 0.0
+        rise = 0.015 if self._closing > self._patience else 0.0
         return Motion(np.array([0.0, 0.0, rise]), 0.0, opening=0.0)
 
 

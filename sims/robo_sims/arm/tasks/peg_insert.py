@@ -1,0 +1,143 @@
+"""Insert a square peg into a square hole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec import ArraySpec, Observation
+from robo_sims.arm.control import Motion
+from robo_sims.arm.expert import heading, wrap
+from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
+from robo_sims.arm.rewards import Progress, closeness
+
+PEG = np.array([0.010, 0.010, 0.05])
+"""[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
+CLEARANCE = 0.0025
+"""[m] between peg and hole on each side."""
+WALL = 0.02
+"""[m] thickness of the wood around the hole."""
+HEIGHT = 0.05
+"""[m] of the block with the hole."""
+DEPTH = 0.03
+"""[m] that the peg's tip must be inside."""
+REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
+"""[m] where the hole may be, frame base."""
+TURN = 0.5
+"""[rad] either way, heading of the hole."""
+GRASP_OFFSET = np.array([0.003, 0.0, 0.008])
+"""[m] how far the peg may sit off the middle of the hand, either way, along the hand's axes."""
+GRASP_HEIGHT = 0.02
+"""[m] from the peg's middle up to the middle of the grasp."""
+HELD_STEPS = 2
+"""control steps in a row for which the tip must be inside"""
+
+
+def _walls() -> str:
+    inner, outer = PEG[0] + CLEARANCE, PEG[0] + CLEARANCE + WALL
+    middle, half, z = (inner + outer) / 2, WALL / 2, HEIGHT / 2
+    boxes = [(middle, 0, half, outer), (-middle, 0, half, outer), (0, middle, inner, half), (0, -middle, inner, half)]
+    geom = '<geom type="box" pos="{} {} {z}" size="{} {} {z}" contype="1" conaffinity="0" rgba="0.25 0.47 0.68 1"/>'
+    return "".join(geom.format(*box, z=z) for box in boxes)
+
+
+class PegInsertExpert:
+    """Bring the peg over the hole, turn it square, lower it; go up a little and try again where it jams."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self._gain = random.uniform(0.5, 0.8)  # share of the way to go in one step
+        self._hover = random.uniform(0.012, 0.03)  # [m] of the tip above the block
+        self._speed = random.uniform(0.008, 0.014)  # [m] down in one step, at the rim
+        self._lowering = False
+
+    def motion(self, observation: Observation) -> Motion:
+        """Returns the motion for the next control period."""
+        to_hole = observation["hole_from_peg"].astype(np.float64)  # from the peg's tip to the middle of the hole's rim
+        turn = float(np.arctan2(observation["hole_turn"][1], observation["hole_turn"][0])) / 4
+        turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)
+        sideways = float(np.hypot(to_hole[0], to_hole[1]))
+        inside = to_hole[2] > 0.002 and sideways < 0.008
+        allowed = 0.0035 if self._lowering else 0.0018  # [m] start only when exact, go on until it clearly misses
+        self._lowering = inside or (sideways < allowed and abs(turn) < 0.06)
+        down = (-0.02 if inside else -self._speed) if self._lowering else self._gain * (to_hole[2] + self._hover)
+        return Motion(np.array([*(self._gain * to_hole[:2]), down]), self._gain * turn, opening=0.0)
+
+
+class PegInsert:
+    """The hand holds a peg, not quite in its middle; a block with a hole stands somewhere on the table."""
+
+    bodies = f"""
+    <body name="hole" mocap="true" pos="0.5 0 0">{_walls()}</body>
+    <body name="peg" pos="0.4 0 0.3">
+      <freejoint name="peg"/>
+      <geom name="peg" type="box" size="{PEG[0]} {PEG[1]} {PEG[2]}" mass="0.05" contype="2" conaffinity="1"
+            friction="0.4 0.005 0.0001" rgba="0.95 0.68 0.20 1"/>
+    </body>"""
+    instruction = "insert the yellow peg into the hole of the blue block"
+    success_rule = "the peg's tip is at least 3 cm below the rim and inside the hole for 2 control steps in a row"
+    max_steps = 100
+    observation = (
+        ArraySpec("peg_position", (3,), unit="m", frame="base", role="object"),
+        ArraySpec("peg_axis", (3,), low=-1.0, high=1.0, unit="1", frame="base", role="object"),
+        ArraySpec("hole_position", (3,), unit="m", frame="base", role="goal"),
+        ArraySpec("hole_from_peg", (3,), unit="m", frame="base", role="goal"),
+        ArraySpec("hole_turn", (2,), low=-1.0, high=1.0, unit="1", frame="hand", role="goal"),
+        ArraySpec("peg_velocity", (6,), unit="mixed", role="privileged"),
+    )
+    """`peg_position` is the tip; `hole_position` the middle of the rim; `hole_turn` is (cos 4a, sin 4a) of the heading a from
+    peg to hole: all four faces of a square peg look alike."""
+    expert = PegInsertExpert
+
+    def __init__(self, physics: ArmPhysics) -> None:
+        self._physics = physics
+        self._peg = FreeBody(physics, "peg")
+        self._hole_position, self._hole_quaternion = physics.data.mocap_pos[0], physics.data.mocap_quat[0]
+        self._hole_yaw = 0.0
+        self._held = 0
+
+    def reset(self, random: np.random.Generator) -> None:
+        """Draws the hole, and puts the peg between the fingers, a little off the middle."""
+        self._hole_position[:2] = random.uniform(*REGION)
+        self._hole_yaw = float(random.uniform(-TURN, TURN))
+        self._hole_quaternion[:] = np.cos(self._hole_yaw / 2), 0.0, 0.0, np.sin(self._hole_yaw / 2)
+        offset = random.uniform(-GRASP_OFFSET, GRASP_OFFSET) + (0.0, 0.0, GRASP_HEIGHT)
+        middle = self._physics.gripper_position + self._physics.gripper_matrix @ offset
+        self._peg.place(middle, self._physics.gripper_yaw)
+        self._physics.hold(2 * PEG[1])
+        self._held = 0
+
+    def observe(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns peg and hole."""
+        tip, turn = self._tip(), 4 * (self._hole_yaw - self._peg.yaw)
+        return {
+            "peg_position": tip.astype(np.float32),
+            "peg_axis": self._peg.matrix[:, 2].astype(np.float32),
+            "hole_position": self._rim().astype(np.float32),
+            "hole_from_peg": (self._rim() - tip).astype(np.float32),
+            "hole_turn": np.array((np.cos(turn), np.sin(turn)), np.float32),
+            "peg_velocity": self._peg.velocity.astype(np.float32),
+        }
+
+    def is_success(self) -> bool:
+        """Counts the control steps for which the tip is deep inside."""
+        below = self._rim() - self._tip()
+        inside = float(np.hypot(below[0], below[1])) < 2 * CLEARANCE and below[2] >= DEPTH
+        self._held = self._held + 1 if inside else 0
+        return self._held >= HELD_STEPS
+
+    def progress(self) -> Progress:
+        """Returns how near the tip is to the rim along the table, and how deep it is inside."""
+        below = self._rim() - self._tip()
+        sideways = float(np.hypot(below[0], below[1]))
+        depth = float(np.clip(below[2] / DEPTH, 0.0, 1.0)) if sideways < 2 * CLEARANCE else 0.0
+        return {"align": closeness(sideways, 0.02), "insert": depth}
+
+    def _tip(self) -> Array:
+        tip: Array = self._peg.position - PEG[2] * self._peg.matrix[:, 2]
+        return tip
+
+    def _rim(self) -> Array:
+        rim: Array = self._hole_position + (0.0, 0.0, HEIGHT)
+        return rim

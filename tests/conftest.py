@@ -1,0 +1,29 @@
+"""What holds for every test: strict numbers, one thread, no display, nothing written into the checkout."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, when torch and numpy are first imported
+os.environ.setdefault("MUJOCO_GL", "egl")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def floating_point_errors_raise():
+    """Division by zero, overflow and invalid operations are errors; a tiny number may become zero."""
+    with np.errstate(all="raise", under="ignore"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def away_from_the_checkout(tmp_path_factory, monkeypatch):
+    """Every test works in an empty folder: MuJoCo writes MUJOCO_LOG.TXT where it stands, commands write runs/."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))

@@ -10,6 +10,7 @@
     │   └── InvalidAction    wrong shape or not finite
     ├── InvalidEpisode       arrays of an episode contradict each other
     ├── NonFiniteUpdate      a learner's update produced NaN or infinity
+    ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
     ├── SimulationFailed     a simulator diverged again and again
     ├── RenderingUnavailable no working OpenGL back end
     └── RunError
@@ -93,6 +94,14 @@ class InvalidEpisode(RoboRLError):
 
 class NonFiniteUpdate(RoboRLError):
     """A learner's update produced NaN or infinity; the parameters before it are kept."""
+
+
+class ConformanceFailure(RoboRLError, AssertionError):
+    """An implementation breaks a rule that everything else relies on; names both."""
+
+    def __init__(self, subject: str, rule: str, what: str, *, got: object = None, allowed: object = None) -> None:
+        super().__init__(f"{subject} breaks the rule {rule!r}: {what}", got=got, allowed=allowed)
+        self.subject, self.rule = subject, rule
 
 
 class SimulationFailed(RoboRLError):

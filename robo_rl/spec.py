@@ -149,8 +149,10 @@ class ActionSpec:
     """Frame of Cartesian elements."""
 
     def __post_init__(self) -> None:
-        for name in ("names", "low", "high", "units"):
+        for name in ("names", "units"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        for name in ("low", "high"):  # plain floats, so that messages do not read "np.float64(-1.0)"
+            object.__setattr__(self, name, tuple(float(limit) for limit in getattr(self, name)))
         if self.mode not in get_args(ActionMode):
             raise InvalidSetting("Unknown action mode.", got=self.mode, allowed=get_args(ActionMode))
         if self.is_discrete:

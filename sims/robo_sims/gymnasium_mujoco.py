@@ -1,0 +1,179 @@
+"""Gymnasium's MuJoCo tasks, version 5, with the flat observation split into named parts in the same order.
+
+Units and order follow the tables in the documentation of each task
+(https://gymnasium.farama.org/environments/mujoco/). Observations and rewards equal the source's bit for bit,
+apart from the cast of observations to float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
+from robo_sims.simulation import (
+    Arrays,
+    SimulationEnvironment,
+    SimulationStep,
+    VectorLayout,
+    actuator_names,
+    light_scene,
+)
+from robo_sims.task_family import TaskFamily
+
+
+def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
+    return ArraySpec(name, (size,), unit=unit, **details)
+
+
+def _planar_runner(joints: int, **velocity_limits: float) -> list[ArraySpec]:
+    return [
+        _part("root_height", 1, "m", frame="world"),
+        _part("root_angle", 1, "rad", frame="world"),
+        _part("joint_position", joints, "rad"),
+        _part("root_velocity", 2, "m/s", frame="world", **velocity_limits),
+        _part("root_angular_velocity", 1, "rad/s", **velocity_limits),
+        _part("joint_velocity", joints, "rad/s", **velocity_limits),
+    ]
+
+
+def _free_body(joints: int) -> list[ArraySpec]:
+    """Height, quaternion (w, x, y, z), joints and their velocities; MuJoCo states angular velocity in the torso's frame."""
+    return [
+        _part("root_height", 1, "m", frame="world"),
+        _part("root_orientation", 4, "1", frame="world"),
+        _part("joint_position", joints, "rad"),
+        _part("root_velocity", 3, "m/s", frame="world"),
+        _part("root_angular_velocity", 3, "rad/s", frame="torso"),
+        _part("joint_velocity", joints, "rad/s"),
+    ]
+
+
+def _humanoid() -> list[ArraySpec]:
+    return [
+        *_free_body(17),
+        _part("body_inertia", 130, "mixed"),  # mass and inertia of 13 bodies about the centre of mass (cinert)
+        _part("body_velocity", 78, "mixed"),  # rad/s and m/s of 13 bodies about the centre of mass (cvel)
+        _part("joint_actuator_torque", 17, "N m"),
+        _part("external_contact_force", 78, "mixed"),  # N m and N on 13 bodies (cfrc_ext)
+    ]
+
+
+_CLIPPED = {"low": -10.0, "high": 10.0}
+_LAYOUTS: dict[str, list[ArraySpec]] = {
+    "HalfCheetah-v5": _planar_runner(6),
+    "Hopper-v5": _planar_runner(3, **_CLIPPED),
+    "Walker2d-v5": _planar_runner(6, **_CLIPPED),
+    "Ant-v5": [*_free_body(8), _part("external_contact_force", 78, "mixed", low=-1.0, high=1.0)],
+    "Humanoid-v5": _humanoid(),
+    "HumanoidStandup-v5": _humanoid(),
+    "Swimmer-v5": [
+        _part("root_angle", 1, "rad", frame="world"),
+        _part("joint_position", 2, "rad"),
+        _part("root_velocity", 2, "m/s", frame="world"),
+        _part("root_angular_velocity", 1, "rad/s"),
+        _part("joint_velocity", 2, "rad/s"),
+    ],
+    "InvertedPendulum-v5": [
+        _part("cart_position", 1, "m", frame="world"),
+        _part("pole_angle", 1, "rad"),
+        _part("cart_velocity", 1, "m/s", frame="world"),
+        _part("pole_angular_velocity", 1, "rad/s"),
+    ],
+    "InvertedDoublePendulum-v5": [
+        _part("cart_position", 1, "m", frame="world"),
+        _part("pole_sine", 2, "1"),
+        _part("pole_cosine", 2, "1"),
+        _part("cart_velocity", 1, "m/s", frame="world", **_CLIPPED),
+        _part("pole_angular_velocity", 2, "rad/s", **_CLIPPED),
+        _part("constraint_force", 1, "N", **_CLIPPED),
+    ],
+    "Reacher-v5": [
+        _part("joint_cosine", 2, "1"),
+        _part("joint_sine", 2, "1"),
+        _part("target_position", 2, "m", frame="world", role="goal"),
+        _part("joint_velocity", 2, "rad/s"),
+        _part("target_to_fingertip", 2, "m", frame="world", role="goal"),
+    ],
+    "Pusher-v5": [
+        _part("joint_position", 7, "rad"),
+        _part("joint_velocity", 7, "rad/s"),
+        _part("fingertip_position", 3, "m", frame="world"),
+        _part("object_position", 3, "m", frame="world", role="object"),
+        _part("target_position", 3, "m", frame="world", role="goal"),
+    ],
+}
+_INSTRUCTIONS = {
+    "HalfCheetah-v5": "run forward as fast as possible",
+    "Hopper-v5": "hop forward as fast as possible without falling",
+    "Walker2d-v5": "walk forward as fast as possible without falling",
+    "Ant-v5": "walk forward as fast as possible without falling",
+    "Humanoid-v5": "walk forward as fast as possible without falling",
+    "HumanoidStandup-v5": "stand up",
+    "Swimmer-v5": "swim forward as fast as possible",
+    "InvertedPendulum-v5": "keep the pole upright",
+    "InvertedDoublePendulum-v5": "keep both poles upright",
+    "Reacher-v5": "move the fingertip to the target",
+    "Pusher-v5": "push the object to the target",
+}
+
+
+class GymnasiumSimulation:
+    """One of Gymnasium's MuJoCo tasks."""
+
+    instruction = None
+
+    def __init__(self, task: str) -> None:
+        # Frames are drawn on demand only, so asking for them costs nothing until render().
+        made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
+        self._environment: Any = made.unwrapped
+        self._layout = VectorLayout(_LAYOUTS[task])
+        light_scene(self._environment.model)
+        low, high = self._environment.model.actuator_ctrlrange.T
+        names = actuator_names(self._environment.model)
+        # Control values, as the source states them; a joint's torque is the control times the motor's gear.
+        action = ActionSpec(names, low, high, ("1",) * len(names), "joint_torque", float(self._environment.dt))
+        self.spec = EnvironmentSpec(
+            f"gymnasium/{task}",
+            self._layout.observation,
+            action,
+            version=5,
+            instruction=_INSTRUCTIONS[task],
+            max_steps=made.spec.max_episode_steps if made.spec else None,
+        )
+
+    @property
+    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """The pair that is simulated."""
+        return self._environment.model, self._environment.data
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begins an episode."""
+        observation, _ = self._environment.reset(seed=seed)
+        return self._layout.split(observation)
+
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
+        observation, reward, terminated, _, info = self._environment.step(action.astype(np.float32))
+        terms = {key.removeprefix("reward_"): float(value) for key, value in info.items() if key.startswith("reward_")}
+        return SimulationStep(self._layout.split(observation), float(reward), bool(terminated), reward_terms=terms)
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Returns a picture from the task's own camera."""
+        picture: npt.NDArray[np.uint8] = self._environment.render()
+        return picture
+
+    def close(self) -> None:
+        """Frees the renderer."""
+        self._environment.close()
+
+
+def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
+    return SimulationEnvironment(GymnasiumSimulation(task), render_mode=render_mode)
+
+
+FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build)

@@ -1,0 +1,248 @@
+"""Gymnasium-Robotics: the Fetch arm (reach, push, slide, pick and place) and the Franka kitchen.
+
+Order follows the tables of the documentation (https://robotics.farama.org). Two units differ from those tables because the
+code does: Fetch multiplies velocities by the control period, so they are metres (or radians) per step, and the kitchen
+scales its actions by two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import MissingExtra, UnknownName
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
+from robo_sims.task_family import TaskFamily
+
+try:
+    with contextlib.redirect_stderr(io.StringIO()):  # it prints news about other tasks when it is imported
+        import gymnasium_robotics
+    from gymnasium_robotics.envs.franka_kitchen.kitchen_env import OBS_ELEMENT_GOALS
+except ImportError as error:
+    raise MissingExtra("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics") from error
+
+_INSTRUCTIONS = {
+    "FetchReach": "move the gripper to the target",
+    "FetchPush": "push the block to the target",
+    "FetchSlide": "slide the puck to the target",
+    "FetchPickAndPlace": "pick the block up and hold it at the target",
+}
+_FETCH = tuple(f"{task}{kind}-v4" for task in _INSTRUCTIONS for kind in ("", "Dense"))
+_KITCHEN = "FrankaKitchen-v1"
+
+
+def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
+    return ArraySpec(name, (size,), unit=unit, **details)
+
+
+_GRIPPER = _part("gripper_position", 3, "m", frame="world")
+_GRIPPER_VELOCITY = _part("gripper_velocity", 3, "m", frame="world")  # metres per control period
+_FINGERS = _part("finger_position", 2, "m")
+_FINGER_VELOCITY = _part("finger_velocity", 2, "m")
+_FETCH_REACH = VectorLayout([_GRIPPER, _FINGERS, _GRIPPER_VELOCITY, _FINGER_VELOCITY])
+_FETCH_OBJECT = VectorLayout(
+    [
+        _GRIPPER,
+        _part("object_position", 3, "m", frame="world", role="object"),
+        _part("gripper_to_object", 3, "m", frame="world", role="object"),
+        _FINGERS,
+        _part("object_rotation", 3, "rad", frame="world", role="object"),  # Euler angles x, y, z
+        _part("object_relative_velocity", 3, "m", frame="world", role="object"),
+        _part("object_angular_velocity", 3, "rad", frame="world", role="object"),
+        _GRIPPER_VELOCITY,
+        _FINGER_VELOCITY,
+    ]
+)
+_KITCHEN_LAYOUT = VectorLayout(
+    [
+        _part("joint_position", 7, "rad"),
+        _part("finger_position", 2, "m"),
+        _part("joint_velocity", 7, "rad/s"),
+        _part("finger_velocity", 2, "m/s"),
+        _part("burner_position", 8, "mixed", role="object"),  # knob [rad] and burner [m], four times
+        _part("light_position", 2, "mixed", role="object"),  # switch [m], light [rad]
+        _part("slide_cabinet_position", 1, "m", role="object"),
+        _part("hinge_cabinet_position", 2, "rad", role="object"),
+        _part("microwave_position", 1, "rad", role="object"),
+        _part("kettle_position", 3, "m", frame="world", role="object"),
+        _part("kettle_orientation", 4, "1", frame="world", role="object"),
+        _part("burner_velocity", 8, "mixed", role="object"),
+        _part("light_velocity", 2, "mixed", role="object"),
+        _part("slide_cabinet_velocity", 1, "m/s", role="object"),
+        _part("hinge_cabinet_velocity", 2, "rad/s", role="object"),
+        _part("microwave_velocity", 1, "rad/s", role="object"),
+        _part("kettle_velocity", 3, "m/s", frame="world", role="object"),
+        _part("kettle_angular_velocity", 3, "rad/s", frame="kettle", role="object"),
+    ]
+)
+_KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "rad"}
+
+
+class FetchSimulation:
+    """A task of the Fetch arm."""
+
+    instruction = None
+
+    def __init__(self, task: str) -> None:
+        gymnasium.register_envs(gymnasium_robotics)
+        made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
+        self._environment: Any = made.unwrapped
+        light_scene(self._environment.model)
+        self._layout = _FETCH_OBJECT if self._environment.has_object else _FETCH_REACH
+        goals = (
+            _part("achieved_goal", 3, "m", frame="world", role="object"),
+            _part("desired_goal", 3, "m", frame="world", role="goal"),
+        )
+        # 0.05 m a step is a constant of the source's `_set_action`; the fingers' command is added to their position.
+        self._limits = np.array([0.05, 0.05, 0.05, 1.0])
+        self.spec = EnvironmentSpec(
+            f"gymnasium_robotics/{task}",
+            ObservationSpec((*self._layout.observation.arrays, *goals)),
+            ActionSpec(
+                ("x", "y", "z", "fingers"),
+                -self._limits,
+                self._limits,
+                ("m", "m", "m", "m"),
+                "end_effector_delta",
+                float(self._environment.dt),
+                frame="world",
+            ),
+            version=4,
+            instruction=_INSTRUCTIONS[task.removesuffix("-v4").removesuffix("Dense")],
+            max_steps=made.spec.max_episode_steps if made.spec else None,
+            success_rule=f"achieved and desired goal are less than {self._environment.distance_threshold} m apart",
+        )
+
+    @property
+    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """The pair that is simulated."""
+        return self._environment.model, self._environment.data
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begins an episode with another object position and goal."""
+        observation, _ = self._environment.reset(seed=seed)
+        return self._flat(observation)
+
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Moves the gripper; the source never ends an episode by itself."""
+        command = (action / self._limits).astype(np.float32)
+        observation, reward, _, _, info = self._environment.step(command)
+        return SimulationStep(self._flat(observation), float(reward), success=bool(info["is_success"]))
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Returns a picture from the task's own camera."""
+        picture: npt.NDArray[np.uint8] = self._environment.render()
+        return picture
+
+    def close(self) -> None:
+        """Frees the renderer."""
+        self._environment.close()
+
+    def _flat(self, observation: dict[str, Any]) -> Arrays:
+        goals = {name: observation[name].astype(np.float32) for name in ("achieved_goal", "desired_goal")}
+        return self._layout.split(observation["observation"]) | goals
+
+
+class KitchenSimulation:
+    """The Franka arm in a kitchen with several things to do in one episode."""
+
+    instruction = None
+
+    def __init__(self, goals: Sequence[str]) -> None:
+        for goal in goals:
+            if goal not in OBS_ELEMENT_GOALS:
+                raise UnknownName("goal of the kitchen", goal, OBS_ELEMENT_GOALS)
+        gymnasium.register_envs(gymnasium_robotics)
+        made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), render_mode="rgb_array", disable_env_checker=True)
+        self._environment: Any = made.unwrapped
+        self._goals = tuple(goals)
+        light_scene(self._environment.model)
+        robot = self._environment.robot_env
+        self._limits = np.asarray(robot.act_rng, np.float64)  # velocity of an action of 1
+        self.spec = EnvironmentSpec(
+            f"gymnasium_robotics/{_KITCHEN}",
+            ObservationSpec((*_KITCHEN_LAYOUT.observation.arrays, *_kitchen_goals(self._goals))),
+            ActionSpec(
+                (*(f"joint_{number}" for number in range(1, 8)), "right_finger", "left_finger"),
+                -self._limits,
+                self._limits,
+                ("rad/s",) * 7 + ("m/s",) * 2,
+                "joint_velocity",
+                float(robot.dt),
+            ),
+            version=1,
+            instruction=", ".join(_KITCHEN_INSTRUCTIONS[goal] for goal in self._goals),
+            max_steps=made.spec.max_episode_steps if made.spec else None,
+            success_rule="every goal was within 0.3 (norm over its joints) at some step of the episode",
+        )
+
+    @property
+    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """The pair that is simulated."""
+        return self._environment.model, self._environment.data
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begins an episode."""
+        observation, _ = self._environment.reset(seed=seed)
+        return self._flat(observation)
+
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Commands joint velocities; the reward counts the goals reached in this step."""
+        observation, reward, terminated, _, _ = self._environment.step(action / self._limits)
+        return SimulationStep(self._flat(observation), float(reward), bool(terminated), success=bool(terminated))
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Returns a picture from the kitchen's own camera."""
+        picture: npt.NDArray[np.uint8] = self._environment.render()
+        return picture
+
+    def close(self) -> None:
+        """Frees the renderer."""
+        self._environment.close()
+
+    def _flat(self, observation: dict[str, Any]) -> Arrays:
+        arrays = _KITCHEN_LAYOUT.split(observation["observation"])
+        for kind in ("achieved", "desired"):
+            for goal in self._goals:
+                arrays[_goal_name(kind, goal)] = observation[f"{kind}_goal"][goal].astype(np.float32)
+        return arrays
+
+
+_KITCHEN_INSTRUCTIONS = {
+    "bottom burner": "turn the bottom burner on",
+    "top burner": "turn the top burner on",
+    "light switch": "switch the light on",
+    "slide cabinet": "open the slide cabinet",
+    "hinge cabinet": "open the hinge cabinet",
+    "microwave": "open the microwave",
+    "kettle": "move the kettle to the top burner",
+}
+
+
+def _goal_name(kind: str, goal: str) -> str:
+    return f"{kind}_{goal.replace(' ', '_')}"
+
+
+def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
+    return [
+        _part(_goal_name(kind, goal), len(OBS_ELEMENT_GOALS[goal]), _KITCHEN_UNITS.get(goal, "mixed"), role=role)
+        for kind, role in (("achieved", "object"), ("desired", "goal"))
+        for goal in goals
+    ]
+
+
+def _build(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), render_mode: str | None = None) -> SimulationEnvironment:
+    """`goals` names what to do in the kitchen; the Fetch tasks have their own."""
+    simulation = KitchenSimulation(goals) if task == _KITCHEN else FetchSimulation(task)
+    return SimulationEnvironment(simulation, render_mode=render_mode)
+
+
+FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _build)

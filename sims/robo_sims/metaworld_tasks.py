@@ -1,0 +1,164 @@
+"""Meta-World's fifty manipulation tasks with the goal observed, and the scripted expert that comes with each.
+
+Start and goal are drawn anew in every episode, from the seed of the reset alone (the source uses NumPy's global generator,
+or a frozen list of fifty). The observation has the source's order: now, one step before, goal.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any, Literal
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
+from robo_sims.task_family import TaskFamily
+
+try:
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+    from metaworld.policies import ENV_POLICY_MAP
+except ImportError as error:
+    raise MissingExtra("Meta-World", "metaworld", "metaworld") from error
+
+Reward = Literal["dense", "sparse"]
+
+
+def _moment(prefix: str) -> list[ArraySpec]:
+    """Eighteen numbers of one moment; a task without a second object fills its place with zeros."""
+    return [
+        ArraySpec(f"{prefix}hand_position", (3,), unit="m", frame="world"),
+        ArraySpec(f"{prefix}gripper_opening", (1,), low=0.0, high=1.0),  # distance of the fingers over 0.1 m
+        ArraySpec(f"{prefix}first_object_position", (3,), unit="m", frame="world", role="object"),
+        # (w, x, y, z) in some tasks, (x, y, z, w) in others: whatever the source's task computes
+        ArraySpec(f"{prefix}first_object_orientation", (4,), frame="world", role="object"),
+        ArraySpec(f"{prefix}second_object_position", (3,), unit="m", frame="world", role="object"),
+        ArraySpec(f"{prefix}second_object_orientation", (4,), frame="world", role="object"),
+    ]
+
+
+_LAYOUT = VectorLayout(
+    [*_moment(""), *_moment("previous_"), ArraySpec("goal_position", (3,), unit="m", frame="world", role="goal")]
+)
+
+
+class MetaWorldSimulation:
+    """One Meta-World task."""
+
+    instruction = None
+
+    def __init__(self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2") -> None:
+        if reward not in ("dense", "sparse"):
+            raise InvalidSetting("Unknown reward of a Meta-World task.", got=reward, allowed=("dense", "sparse"))
+        self._environment: Any = _observable_task(task, camera)
+        if not 1 <= action_repeat <= self._environment.max_path_length:
+            raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="1 to the length of an episode")
+        self._repeat = action_repeat
+        self._is_sparse = reward == "sparse"
+        light_scene(self._environment.model)
+        reach = float(self._environment.action_scale) * action_repeat
+        self._limits = np.array([reach, reach, reach, 1.0])
+        self.spec = EnvironmentSpec(
+            f"metaworld/{task}",
+            _LAYOUT.observation,
+            ActionSpec(
+                ("x", "y", "z", "gripper_effort"),
+                -self._limits,
+                self._limits,
+                ("m", "m", "m", "1"),
+                "end_effector_delta",
+                float(self._environment.dt) * action_repeat,
+                frame="world",
+            ),
+            version=3,
+            instruction=task.removesuffix("-v3").replace("-", " "),
+            max_steps=self._environment.max_path_length // action_repeat,
+            success_rule="the task's own test (info['success'] of the source) holds at the end of a step",
+        )
+
+    @property
+    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        """The pair that is simulated."""
+        return self._environment.model, self._environment.data
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begins an episode with another start and goal."""
+        if seed is not None:
+            self._environment.seed(seed)
+        mujoco.mj_resetData(*self.mujoco)  # the source moves the hand before it does so, from whatever state is there
+        observation, _ = self._environment.reset()
+        return _LAYOUT.split(observation)
+
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Moves the hand's target; a sparse reward is 1 at success, which ends the episode, a dense one is summed."""
+        command = (action / self._limits).astype(np.float32)
+        total = 0.0
+        for _ in range(self._repeat):
+            observation, reward, _, _, info = self._environment.step(command)
+            total += float(reward)
+            success = bool(info["success"])
+            if self._is_sparse and success:
+                break
+        reward = float(success) if self._is_sparse else total
+        return SimulationStep(_LAYOUT.split(observation), reward, self._is_sparse and success, success=success)
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Returns a picture from one of the source's cameras."""
+        picture: npt.NDArray[np.uint8] = self._environment.render()
+        # The source mounts the corner cameras upside down.
+        return picture[::-1].copy()
+
+    def close(self) -> None:
+        """Frees the renderer."""
+        self._environment.close()
+
+
+class MetaWorldExpert:
+    """The scripted policy that the source ships for a task, with Gaussian noise on each element of its actions."""
+
+    def __init__(self, task: str, seed: int, noise: float = 0.0) -> None:
+        self._policy = ENV_POLICY_MAP[task]()
+        self._random = np.random.default_rng(seed)
+        self._noise = noise
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
+        """Returns an action (4,) in [-1, 1]; without noise where `deterministic`."""
+        vector = np.concatenate([observation[name] for name in _LAYOUT.observation]).astype(np.float64)
+        with warnings.catch_warnings():  # it warns whenever it asks for more than the limits, which is how it works
+            warnings.filterwarnings("ignore", "Constant")
+            action = self._policy.get_action(vector)
+        if self._noise > 0.0 and not deterministic:
+            action = action + self._random.normal(0.0, self._noise, action.shape)
+        clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return clipped
+
+
+def _observable_task(task: str, camera: str) -> Any:
+    environment: Any = ALL_V3_ENVIRONMENTS[task](render_mode="rgb_array", camera_name=camera)
+    environment._partially_observable = False
+    del environment.sawyer_observation_space  # cached with a hidden goal
+    environment._set_task_called = True  # the task is set by drawing start and goal, not from the source's list
+    environment._freeze_rand_vec = False
+    environment.seeded_rand_vec = True
+    return environment
+
+
+def _build(
+    task: str,
+    action_repeat: int = 1,
+    reward: Reward = "dense",
+    camera: str = "corner2",
+    render_mode: str | None = None,
+) -> SimulationEnvironment:
+    simulation = MetaWorldSimulation(task, action_repeat, reward, camera)
+    return SimulationEnvironment(simulation, render_mode=render_mode, scripted_policy=functools.partial(MetaWorldExpert, task))
+
+
+FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, _build)

@@ -1,0 +1,219 @@
+"""Turn a foreign simulator into an environment that keeps all promises: limits, divergence, seeds, names of `info`.
+
+A simulator implements the small protocol `Simulation`; `SimulationEnvironment` does what is the same for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import gymnasium
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.protocols import Policy
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_sims.divergence import DivergenceMonitor
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class SimulationStep:
+    """What one control step of a simulation brought about."""
+
+    observation: Arrays
+    reward: float
+    terminated: bool = False
+    truncated: bool = False
+    """True where the simulation itself keeps a time limit that changes from episode to episode."""
+    success: bool | None = None
+    """None where the task has no notion of success."""
+    reward_terms: Mapping[str, float] = field(default_factory=dict)
+
+
+class Simulation(Protocol):
+    """A task in a simulator; observations are fresh arrays in the shapes and types of `spec`."""
+
+    spec: EnvironmentSpec
+    instruction: str | None
+    """Of the present episode, where it changes from one to the next."""
+
+    @property
+    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
+        """The pair that is simulated now, or None where MuJoCo is not involved."""
+        ...
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begins an episode that the seed determines entirely; None goes on with the present random state."""
+        ...
+
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Applies an action in physical units for one control period."""
+        ...
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Returns a picture (H, W, 3)."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the simulator holds."""
+        ...
+
+
+class SimulationEnvironment(gymnasium.Env[Arrays, npt.NDArray[Any]]):
+    """A Gymnasium environment around a `Simulation`."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        *,
+        render_mode: str | None = None,
+        scripted_policy: Callable[..., Policy] | None = None,
+    ) -> None:
+        self._simulation = simulation
+        self.environment_spec = simulation.spec
+        self.observation_space = simulation.spec.observation.space
+        self.action_space = simulation.spec.action.space
+        period = simulation.spec.action.control_period
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / period) if period else 10}
+        self.render_mode = render_mode
+        if scripted_policy is not None:
+            self.scripted_policy = scripted_policy  # (seed, noise=0.0) -> Policy; absent where there is no expert
+        self._monitor: DivergenceMonitor | None = None
+        self._watched: object = None
+        self._observation: Arrays | None = None  # of the step before; None while no episode is under way
+        self._steps = 0
+        self._is_closed = False
+
+    @property
+    def model(self) -> mujoco.MjModel:
+        """The MuJoCo model; absent where the simulator is another one."""
+        return self._mujoco[0]
+
+    @property
+    def data(self) -> mujoco.MjData:
+        """The MuJoCo state; absent where the simulator is another one."""
+        return self._mujoco[1]
+
+    @property
+    def _mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        pair = self._simulation.mujoco
+        if pair is None:
+            raise AttributeError(f"{self.environment_spec.name} is not simulated by MuJoCo")
+        return pair
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
+        """Begins an episode; with a seed it depends on nothing else."""
+        super().reset(seed=seed)
+        self._observation = self._simulation.reset(seed)
+        self._watch()
+        self._steps = 0
+        return self._observation, self._episode_info()
+
+    def step(self, action: npt.NDArray[Any]) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
+        """Applies an action from [-1, 1]^A (or a choice) for one control period."""
+        physical = self.environment_spec.action.to_physical(action)
+        if self._observation is None:
+            raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
+        step = self._attempt(physical)
+        self._steps += 1
+        if step is None:
+            last = {name: value.copy() for name, value in self._observation.items()}
+            self._observation = None
+            return last, 0.0, False, True, {**self._episode_info(), "stop_reason": "sim_diverged"}
+        at_limit = step.truncated or self._steps == self.environment_spec.max_steps
+        truncated = at_limit and not step.terminated
+        self._observation = None if step.terminated or truncated else step.observation
+        return step.observation, float(step.reward), step.terminated, truncated, self._info(step, truncated)
+
+    def render(self) -> npt.NDArray[np.uint8] | None:
+        """Returns a picture (H, W, 3), or None unless the render mode is "rgb_array"."""
+        return self._simulation.render() if self.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Frees the simulator; may be called again."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._simulation.close()
+
+    def _watch(self) -> None:
+        """Watches the present model and data; some simulators compile new ones for every episode."""
+        pair = self._simulation.mujoco
+        if pair is None:
+            return
+        if self._watched is not pair[1]:
+            self._watched, self._monitor = pair[1], DivergenceMonitor(*pair)
+        assert self._monitor is not None
+        self._monitor.reset()
+
+    def _attempt(self, action: npt.NDArray[Any]) -> SimulationStep | None:
+        """Returns None where the simulation diverged."""
+        with np.errstate(all="ignore"):  # a simulator that computes a reward from NaN would warn before the monitor is asked
+            try:
+                step = self._simulation.step(action)
+            except Exception:  # it may also raise anything; an error that divergence does not explain goes on
+                if self._monitor is None or self._monitor.reason() is None:
+                    raise
+                return None
+        sound = self._monitor is None or self._monitor.reason() is None
+        return step if sound and np.isfinite(step.reward) and _all_finite(step.observation) else None
+
+    def _episode_info(self) -> dict[str, Any]:
+        instruction = self._simulation.instruction
+        return {} if instruction is None else {"instruction": instruction}
+
+    def _info(self, step: SimulationStep, truncated: bool) -> dict[str, Any]:
+        info = self._episode_info()
+        if step.success is not None:
+            info["success"] = step.success
+        if step.reward_terms:
+            info["reward_terms"] = dict(step.reward_terms)
+        if step.terminated:
+            info["stop_reason"] = "goal" if step.success else "failure"
+        elif truncated:
+            info["stop_reason"] = "time_limit"
+        return info
+
+
+class VectorLayout:
+    """Names the parts of a flat observation vector, in order: concatenating the parts gives the vector again."""
+
+    def __init__(self, arrays: Iterable[ArraySpec]) -> None:
+        self.observation = ObservationSpec(tuple(arrays))
+        ends = np.cumsum([array.size for array in self.observation.arrays])
+        self._parts = [(array, slice(end - array.size, end)) for array, end in zip(self.observation.arrays, ends, strict=True)]
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the vector."""
+        return sum(array.size for array in self.observation.arrays)
+
+    def split(self, vector: npt.NDArray[Any]) -> Arrays:
+        """Returns name -> fresh float32 array."""
+        values = vector.astype(np.float32)
+        return {array.name: values[part].reshape(array.shape) for array, part in self._parts}
+
+
+def light_scene(model: mujoco.MjModel) -> None:
+    """Switches shadows and reflections off, which cost most of the time of a picture drawn without a graphics card."""
+    model.light_castshadow[:] = 0
+    model.mat_reflectance[:] = 0.0
+
+
+def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
+    """Returns the name of each actuator, or of the joint that it drives, or its number."""
+    kinds = mujoco.mjtObj
+    return tuple(
+        mujoco.mj_id2name(model, kinds.mjOBJ_ACTUATOR, index)
+        or mujoco.mj_id2name(model, kinds.mjOBJ_JOINT, int(model.actuator_trnid[index, 0]))
+        or f"actuator_{index}"
+        for index in range(model.nu)
+    )
+
+
+def _all_finite(observation: Arrays) -> bool:
+    return all(np.isfinite(value).all() for value in observation.values() if value.dtype.kind == "f")

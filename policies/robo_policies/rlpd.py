@@ -150,7 +150,7 @@ class RLPD:
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
         next_actions, next_log_densities = self.actor.sample(data.next_observations, self._generator)
-        next_q = self.target_critic(data.next_observations, next_actions, self._subset()).amin(0)
+        next_q: Tensor = self.target_critic(data.next_observations, next_actions, self._subset()).amin(0)
         if self.config.backup_entropy:
             next_q = next_q - alpha * next_log_densities
         return data.rewards + data.discounts * data.masks * next_q
@@ -161,7 +161,8 @@ class RLPD:
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
         """Alpha log pi(a|s) - mean_i Q_i(s, a): the mean over all critics, not their minimum."""
-        return (alpha * log_densities - self.critic(observations, actions).mean(0)).mean()
+        q: Tensor = self.critic(observations, actions).mean(0)
+        return (alpha * log_densities - q).mean()
 
     def _subset(self) -> Tensor | None:
         if self.config.target_critics == self.config.critics:

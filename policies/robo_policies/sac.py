@@ -129,7 +129,7 @@ class SAC:
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
         next_actions, next_log_densities = self.actor.sample(data.next_observations, self._generator)
-        next_q = self.target_critic(data.next_observations, next_actions).amin(0)
+        next_q: Tensor = self.target_critic(data.next_observations, next_actions).amin(0)
         soft_value = next_q - alpha * next_log_densities
         return data.rewards + data.discounts * data.masks * soft_value
 
@@ -139,7 +139,8 @@ class SAC:
 
     def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
         """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions."""
-        return (alpha * log_densities - self.critic(observations, actions).amin(0)).mean()
+        q: Tensor = self.critic(observations, actions).amin(0)
+        return (alpha * log_densities - q).mean()
 
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""

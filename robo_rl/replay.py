@@ -274,9 +274,6 @@ class SymmetricReplay:
     def __post_init__(self) -> None:
         if not 0.0 < self.fraction < 1.0:
             raise InvalidSetting("The offline fraction is out of range.", got=self.fraction, allowed="between 0 and 1")
-
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
-        """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
         if not len(self.offline):
             raise InvalidSetting(
                 "Training with offline data needs recorded episodes, and there are none.",
@@ -284,6 +281,9 @@ class SymmetricReplay:
                 allowed="1 or more",
                 fix="record demonstrations and name them in the recipe, or use a learner without offline data such as sac",
             )
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
         is_offline = _spread(batch_size, self.fraction)
         total = int(is_offline.sum())
         online = self.online.sample(batch_size - total, n_step, discount)

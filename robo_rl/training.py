@@ -76,8 +76,9 @@ class OnlineTraining:
         self.sampler: ReplayBuffer | SymmetricReplay = self.replay
         if sampling.offline_fraction > 0:
             self.offline = ReplayBuffer(spec, sampling.replay_capacity, seed + 1)
-            self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
         _fill(self.replay if self.offline is None else self.offline, demonstrations)
+        if self.offline is not None:
+            self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
         self.random = RandomPolicy(spec, seed)
         self.stopwatch = Stopwatch()
         self.step = 0

@@ -1,0 +1,310 @@
+"""Replay: against a naive list of episodes, through wrap-around, n-step sums, cuts and saving."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting
+from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import ActionSource, Batch, Episode, Transition
+
+ACTION = ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
+SPEC = EnvironmentSpec("replay-test", ObservationSpec((ArraySpec("x", (1,)), ArraySpec("y", (2,), role="goal"))), ACTION)
+DISCOUNT = 0.9
+
+
+def observation(number: int) -> dict[str, np.ndarray]:
+    return {"x": np.array([number], np.float32), "y": np.array([-number, number / 2], np.float32)}
+
+
+def transition(number: int, end: str = "") -> Transition:
+    """Step from state `number` to `number + 1`, recognisable by its action and reward."""
+    action = np.array([number / 1000], np.float32)
+    return Transition(
+        observation(number),
+        action,
+        float(number),
+        observation(number + 1),
+        terminated=end == "terminated",
+        truncated=end == "truncated",
+        policy_action=action,
+        source=ActionSource.HUMAN if number % 3 == 0 else ActionSource.POLICY,
+    )
+
+
+class NaiveReplay:
+    """Episodes as lists; the ring as a deque of rows of which each may be the first row of a step."""
+
+    def __init__(self, capacity: int) -> None:
+        self.rows: deque[tuple[int, int] | None] = deque(maxlen=capacity)
+        self.episodes: list[list[Transition]] = [[]]
+
+    def add(self, step: Transition) -> None:
+        if not self.episodes[-1]:
+            self.rows.append(None)
+        self.rows[-1] = (len(self.episodes) - 1, len(self.episodes[-1]))
+        self.rows.append(None)
+        self.episodes[-1].append(step)
+        if step.terminated or step.truncated:
+            self.episodes.append([])
+
+    def cut(self) -> None:
+        if self.episodes[-1]:
+            self.episodes.append([])
+
+    def expected(self, n_step: int) -> dict[int, tuple[float, float, float, float, bool]]:
+        """Returns first state -> reward sum, mask, discount, next state, is_human."""
+        result = {}
+        for episode, index in (row for row in self.rows if row is not None):
+            steps = self.episodes[episode][index : index + n_step]
+            total = sum(DISCOUNT**k * step.reward for k, step in enumerate(steps))
+            last, first = steps[-1], steps[0]
+            result[int(first.observation["x"][0])] = (
+                total,
+                1.0 - last.terminated,
+                DISCOUNT ** len(steps),
+                float(last.next_observation["x"][0]),
+                first.source == ActionSource.HUMAN,
+            )
+        return result
+
+
+def rows_of(batch: Batch) -> dict[int, tuple[float, float, float, float, bool]]:
+    return {
+        int(batch.observations["x"][k, 0]): (
+            float(batch.rewards[k]),
+            float(batch.masks[k]),
+            float(batch.discounts[k]),
+            float(batch.next_observations["x"][k, 0]),
+            bool(batch.is_human[k]),
+        )
+        for k in range(len(batch))
+    }
+
+
+EPISODES = st.lists(
+    st.tuples(st.integers(1, 7), st.sampled_from(["terminated", "truncated", "cut", "without a word"])), max_size=12
+)
+
+
+@given(episodes=EPISODES, capacity=st.integers(2, 40), n_step=st.integers(1, 5), running=st.integers(1, 4))
+def test_every_transition_is_the_one_that_was_added(episodes, capacity, n_step, running):
+    replay, naive, number = ReplayBuffer(SPEC, capacity, 0), NaiveReplay(capacity), 0
+    for length, end in [*episodes, (running, "running")]:
+        for step in range(length):
+            new = transition(number, end if step == length - 1 else "")
+            replay.add(new)
+            naive.add(new)
+            number += 1
+        number += 1  # the next episode begins in another state
+        if end == "cut":
+            replay.cut()
+        if end in ("cut", "without a word"):
+            naive.cut()
+    expected = naive.expected(n_step)
+    assert len(replay) == len(expected)
+    batch = replay.sample(40 * len(expected), n_step, DISCOUNT)
+    sampled = rows_of(batch)
+    assert sampled.keys() == expected.keys()
+    for state, values in expected.items():
+        assert sampled[state] == pytest.approx(values, rel=1e-6)
+    np.testing.assert_array_equal(batch.observations["y"][:, 0], -batch.observations["x"][:, 0])
+    np.testing.assert_allclose(batch.actions[:, 0], batch.observations["x"][:, 0] / 1000, rtol=1e-6)
+
+
+def test_time_limit_keeps_the_bootstrap_and_a_terminal_step_stops_it():
+    replay = filled(2, end="truncated")
+    assert set(replay.sample(50).masks) == {1.0}
+    assert set(filled(2, end="terminated").sample(50, n_step=2).masks) == {0.0}
+
+
+def test_sampling_is_uniform():
+    replay = filled(9)
+    states = replay.sample(90_000).observations["x"][:, 0]
+    counts = np.bincount(states.astype(int), minlength=9)
+    assert np.abs(counts - 10_000).max() < 500  # five standard deviations of a binomial count
+
+
+def test_an_episode_equals_its_steps():
+    steps = [transition(n, "terminated" if n == 3 else "") for n in range(4)]
+    one, other = ReplayBuffer(SPEC, 50, 1), ReplayBuffer(SPEC, 50, 1)
+    for step in steps:
+        one.add(step)
+    other.add_episode(episode_of(steps))
+    assert_equal(one.sample(20, 2), other.sample(20, 2))
+
+
+def test_a_recorded_episode_that_was_cut_ends_as_truncated():
+    steps = [transition(n) for n in range(3)]
+    replay = ReplayBuffer(SPEC, 50, 1)
+    replay.add_episode(episode_of(steps))
+    replay.add(transition(3))  # starts in the very state that the recorded episode had reached
+    sums = rows_of(replay.sample(100, 4, 1.0))
+    assert sums[2][0] == 2.0
+    assert sums[2][1] == 1.0
+
+
+@pytest.mark.parametrize("count", [5, 25])
+def test_saved_and_loaded_gives_the_same_next_sample(count, tmp_path):
+    replay = filled(count, capacity=16)
+    replay.sample(3)
+    state = replay.state_dict()
+    assert len(state["rows"]["vectors"]) <= 16
+    json.dumps(state["generator"])
+    save_checkpoint(tmp_path, Checkpoint(1, {"replay": state}))
+    copy = ReplayBuffer(SPEC, 16, seed=99)
+    copy.load_state_dict(load_checkpoint(tmp_path).parts["replay"])
+    for step in range(count, count + 20):  # the running episode goes on, through the end of the ring
+        replay.add(transition(step))
+        copy.add(transition(step))
+        assert_equal(replay.sample(8, 3), copy.sample(8, 3))
+
+
+def test_the_saved_state_is_a_copy():
+    replay = filled(3)
+    state = replay.state_dict()
+    before = state["rows"]["vectors"].copy()
+    replay.add(transition(3))
+    np.testing.assert_array_equal(state["rows"]["vectors"], before)
+
+
+def test_another_capacity_is_refused():
+    with pytest.raises(InvalidSetting, match=r"another capacity.\n  got:     50\n  allowed: 60"):
+        ReplayBuffer(SPEC, 60, 0).load_state_dict(filled(3, capacity=50).state_dict())
+
+
+def test_images_and_choices_keep_their_types():
+    arrays = (ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"), ArraySpec("action", (2,)))
+    spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ActionSpec(("left", "right"), mode="discrete"))
+    replay = ReplayBuffer(spec, 10, 0)
+    first, second = ({"camera_front": np.full((4, 4, 3), k, np.uint8), "action": np.ones(2, np.float32)} for k in (7, 9))
+    replay.add(Transition(first, np.int64(1), 0.5, second, True, False, np.int64(1)))
+    batch = replay.sample(3)
+    assert batch.observations["camera_front"].dtype == np.uint8
+    assert (batch.observations["camera_front"] == 7).all()
+    assert (batch.next_observations["camera_front"] == 9).all()
+    assert batch.observations["action"].shape == (3, 2)
+    assert batch.actions.dtype == np.int64
+    assert batch.actions.tolist() == [1, 1, 1]
+
+
+def test_memory_grows_with_what_is_stored():
+    replay = ReplayBuffer(SPEC, 1_000_000, 0)
+    assert sum(value.nbytes for value in replay._rows.values()) == 0
+    for number in range(3000):
+        replay.add(transition(number))
+    assert len(replay._rows["vectors"]) == 4096
+    assert len(replay) == 3000
+
+
+def test_the_global_generator_is_left_alone():
+    state = json.dumps(np.random.get_state(legacy=False)["state"]["key"].tolist())  # noqa: NPY002
+    filled(9).sample(5)
+    assert json.dumps(np.random.get_state(legacy=False)["state"]["key"].tolist()) == state  # noqa: NPY002
+
+
+def test_an_empty_memory_says_what_to_do():
+    with pytest.raises(InvalidSetting, match=r"empty replay memory cannot be sampled.\n.*0 transitions\n.*learning_starts"):
+        ReplayBuffer(SPEC, 10, 0).sample(1)
+
+
+def test_one_row_is_not_enough():
+    with pytest.raises(InvalidSetting, match="two rows for one transition"):
+        ReplayBuffer(SPEC, 1, 0)
+
+
+@given(size=st.integers(1, 600), fraction=st.floats(0.01, 0.99))
+def test_any_slice_of_a_mixed_batch_has_the_same_mix(size, fraction):
+    is_offline = offline_rows(size, fraction)
+    reached = np.concatenate(([0], np.cumsum(is_offline)))
+    assert is_offline.sum() == np.floor(size * fraction + 1e-9)
+    for length in (1, size // 3, size // 2):
+        shares = reached[length:] - reached[: len(reached) - length]
+        assert np.abs(shares - fraction * length).max() < 1 + 1e-6
+
+
+@pytest.mark.parametrize(("size", "offline"), [(256, 128), (7, 3), (1, 0)])
+def test_half_of_a_mixed_batch_is_offline_and_an_odd_one_goes_online(size, offline):
+    assert offline_rows(size, 0.5).sum() == offline
+    assert not (offline_rows(size, 0.5)[:-1] & offline_rows(size, 0.5)[1:]).any()
+
+
+def test_mixing_keeps_each_row_together():
+    mixed = SymmetricReplay(filled(5), filled(5, start=500))
+    batch = mixed.sample(64)
+    x = batch.observations["x"][:, 0]
+    np.testing.assert_array_equal(batch.rewards, x)
+    np.testing.assert_array_equal(batch.next_observations["x"][:, 0], x + 1)
+    np.testing.assert_array_equal(batch.is_human, x % 3 == 0)
+
+
+def test_mixed_saved_and_loaded_gives_the_same_next_sample():
+    mixed, copy = (SymmetricReplay(filled(5), filled(5, start=500)) for _ in range(2))
+    mixed.sample(10)
+    copy.load_state_dict(mixed.state_dict())
+    assert_equal(mixed.sample(20), copy.sample(20))
+
+
+def test_a_mix_without_offline_data_is_refused():
+    with pytest.raises(InvalidSetting, match=r"needs recorded episodes, and there are none.\n(.*\n)*.*record demonstrations"):
+        SymmetricReplay(filled(5), ReplayBuffer(SPEC, 10, 0))
+
+
+def test_a_fraction_of_one_is_refused():
+    with pytest.raises(InvalidSetting, match="offline fraction is out of range"):
+        SymmetricReplay(filled(5), filled(5), 1.0)
+
+
+@pytest.mark.parametrize("setting", [{"batch_size": 0}, {"discount": 1.1}, {"learning_starts": 0}, {"offline_fraction": 1.0}])
+def test_settings_out_of_range_are_named(setting):
+    (name,) = setting
+    with pytest.raises(InvalidSetting, match=f"Setting '{name}' is out of range"):
+        Sampling(**setting)
+
+
+def filled(count: int, *, capacity: int = 50, start: int = 0, end: str = "truncated") -> ReplayBuffer:
+    """Returns a memory of one episode that ends after `count` steps, or still runs where the ring has wrapped."""
+    replay = ReplayBuffer(SPEC, capacity, 0)
+    for number in range(start, start + count):
+        replay.add(transition(number, end if number == start + count - 1 and count < capacity else ""))
+    return replay
+
+
+def offline_rows(size: int, fraction: float) -> np.ndarray:
+    mixed = SymmetricReplay(filled(5), filled(5, start=500), fraction)
+    return mixed.sample(size).observations["x"][:, 0] >= 500
+
+
+def episode_of(steps: list[Transition]) -> Episode:
+    observations = [*(step.observation for step in steps), steps[-1].next_observation]
+    actions = np.stack([step.action for step in steps])
+    return Episode(
+        observations={name: np.stack([o[name] for o in observations]) for name in ("x", "y")},
+        actions=actions,
+        policy_actions=actions,
+        rewards=np.array([step.reward for step in steps], np.float32),
+        sources=np.array([step.source for step in steps], np.int8),
+        timestamps=np.arange(len(steps) + 1, dtype=np.float64),
+        terminated=steps[-1].terminated,
+        truncated=not steps[-1].terminated,
+        stop_reason="goal",
+        success=None,
+        seed=0,
+        spec_fingerprint=SPEC.fingerprint,
+    )
+
+
+def assert_equal(one: Batch, other: Batch) -> None:
+    for name in ("actions", "rewards", "masks", "discounts", "weights", "is_human"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    for name in one.observations:
+        np.testing.assert_array_equal(one.observations[name], other.observations[name])
+        np.testing.assert_array_equal(one.next_observations[name], other.next_observations[name])

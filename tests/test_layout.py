@@ -1,0 +1,224 @@
+"""The folders keep their rule, the code its few prohibitions, and what the pages promise exists."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PACKAGES = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
+SCRIPTS = {"setup", "quickstart", "test"}
+SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "misc", "tools", "stuff", "base", "core"}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def dotted(path: Path) -> str:
+    """Returns the import name of a module."""
+    package = next(package for package in PACKAGES if path.is_relative_to(package))
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+# folders
+
+
+@pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
+def test_a_code_folder_holds_one_import_package_and_no_module(folder):
+    entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
+    packages = {name for name in entries if (ROOT / folder / name).is_dir()}
+    assert len(packages) == 1 and packages.pop().startswith("robo_")
+    assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())
+
+
+def test_the_tests_are_no_package():
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+    assert {path.name for path in (ROOT / "tests").glob("*.py")} == {"conftest.py", "test_layout.py"}
+
+
+def test_every_folder_of_a_package_is_one_too():
+    folders = {path.parent for path in MODULES}
+    assert [relative(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+    assert [relative(package) for package in PACKAGES if not (package / "py.typed").exists()] == []
+
+
+def test_names_say_what_is_inside():
+    assert [relative(path) for path in MODULES if path.stem in SAY_NOTHING or path.parent.name in SAY_NOTHING] == []
+
+
+# code
+
+
+def test_importing_only_defines_names():
+    """No import prints, starts a thread, draws random numbers or writes a file."""
+    program = f"""
+import importlib, threading
+import numpy
+before = numpy.random.get_state()[1].copy()
+for name in {[dotted(path) for path in MODULES if path.stem != "__main__"]!r}:
+    importlib.import_module(name)
+assert threading.active_count() == 1, threading.enumerate()
+assert (numpy.random.get_state()[1] == before).all(), "numpy's global random numbers were drawn"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_the_contract_needs_no_simulator_and_no_torch():
+    names = [f"robo_rl.{name}" for name in ("errors", "spec", "types", "protocols", "discovery")]
+    heavy = "{'torch', 'mujoco', 'cv2', 'matplotlib', 'stable_baselines3'}"
+    program = f"import sys, {', '.join(names)}; print({heavy} & {{*sys.modules}})"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "set()\n"
+
+
+def test_the_chosen_renderer_is_not_fixed_by_an_early_import():
+    program = "import sys, robo_sims, robo_sims.rendering, robo_cli.main; print('mujoco' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
+
+
+def forbidden(tree: ast.AST) -> list[str]:
+    """Returns what could run code out of a file: pickle in any form, torch.load without weights_only, eval, exec."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [f"import {name.name}" for name in node.names if name.name.split(".")[0] in PICKLES]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLES:
+            found.append(f"from {node.module} import")
+        elif isinstance(node, ast.Call):
+            found += [call for call in [ast.unparse(node.func)] if call in ("eval", "exec", "yaml.load", "yaml.unsafe_load")]
+            keywords = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if ast.unparse(node.func) == "torch.load" and keywords.get("weights_only") != "True":
+                found.append("torch.load without weights_only=True")
+            if keywords.get("allow_pickle") == "True":
+                found.append("allow_pickle=True")
+    return found
+
+
+PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from cloudpickle import dumps",
+        "torch.load(f)",
+        "torch.load(f, weights_only=False)",
+        "np.load(f, allow_pickle=True)",
+        "yaml.load(f)",
+        "eval(x)",
+        "exec(x)",
+    ],
+)
+def test_the_search_finds_what_is_forbidden(source):
+    assert len(forbidden(ast.parse(source))) == 1
+
+
+def test_the_search_lets_the_allowed_pass():
+    assert forbidden(ast.parse("torch.load(f, weights_only=True); model.eval(); yaml.safe_load(f); np.load(f)")) == []
+
+
+def test_no_file_that_is_read_can_run_code():
+    found = {relative(path): forbidden(ast.parse(path.read_text())) for path in MODULES}
+    assert {path: calls for path, calls in found.items() if calls} == {}
+
+
+# packaging
+
+
+def test_every_import_is_declared():
+    optional = PYPROJECT["project"]["optional-dependencies"].values()
+    declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
+    names = {re.match(r"[\w-]+", need)[0].lower().replace("-", "_") for need in declared}
+    names |= {"cv2", "yaml", "dm_env", "markupsafe"}  # other names of declared ones, or brought by dm_control and jinja2
+    names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
+    used = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                used |= {alias.name.split(".")[0]: relative(path) for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                used[node.module.split(".")[0]] = relative(path)
+    assert {name: path for name, path in used.items() if name not in names} == {}
+
+
+def test_every_dependency_is_pinned_in_the_default_lock():
+    lock = (ROOT / "locks" / "default.txt").read_text()
+    declared = PYPROJECT["project"]["dependencies"] + PYPROJECT["build-system"]["requires"]
+    names = {re.match(r"[\w-]+", need)[0].lower() for need in declared} - {"torch"}
+    assert {name for name in names if not re.search(rf"^{name}==", lock, re.MULTILINE)} == set()
+
+
+@pytest.mark.parametrize("lock", ["default", "latest", "dev"])
+def test_a_lock_pins_each_package_once_and_exactly(lock):
+    lines = [line.partition("#")[0].strip() for line in (ROOT / "locks" / f"{lock}.txt").read_text().splitlines()]
+    names = [re.fullmatch(r"([a-z0-9-]+)==[\w.]+( ; .+)?", line)[1] for line in lines if line]
+    assert len(names) == len(set(names)) > 0
+
+
+ENTRY_POINTS = [
+    EntryPoint(name, value, group)
+    for group, points in {**PYPROJECT["project"]["entry-points"], "console_scripts": PYPROJECT["project"]["scripts"]}.items()
+    for name, value in points.items()
+]
+
+
+@pytest.mark.parametrize("point", ENTRY_POINTS, ids=lambda point: f"{point.group}:{point.name}")
+def test_every_entry_point_names_something(point):
+    assert point.load() is not None
+
+
+@pytest.mark.slow
+def test_a_wheel_contains_the_packages_with_their_data(tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    held = set(zipfile.ZipFile(wheel).namelist())
+    tracked = subprocess.check_output(["git", "ls-files", *map(str, PACKAGES)], cwd=ROOT, text=True).splitlines()
+    expected = {re.sub(r"^(sims|policies|real_robot|datasets|scripts)/", "", path) for path in tracked}
+    assert expected - held == set()
+    assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {package.name for package in PACKAGES}
+
+
+# pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_between_pages_resolve(page):
+    links = re.findall(r"\]\((?!https?:|mailto:|#)([^)#\s]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=relative)
+def test_commands_on_the_pages_exist(page):
+    from robo_cli.main import COMMANDS
+
+    text = page.read_text()
+    assert set(re.findall(r"^robo-rl (\w+)", text, re.MULTILINE)) <= set(COMMANDS)
+    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli"}
+    assert [name for name in scripts if not (ROOT / name).exists()] == []
+
+
+def test_scripts_can_be_run():
+    programs = [ROOT / "scripts" / name for name in sorted(SCRIPTS)] + [ROOT / ".ci" / "run"]
+    assert [relative(path) for path in programs if not path.stat().st_mode & 0o100] == []
+    for path in programs:
+        subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_setup_installs_what_rendering_asks_for():
+    from robo_sims.rendering import INSTALL
+
+    assert INSTALL.removeprefix("apt-get install -y ") in (ROOT / "scripts" / "setup").read_text()

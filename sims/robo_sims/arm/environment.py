@@ -103,7 +103,7 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
         self._kinematics.solve(self.np_random.uniform(*START), self.np_random.uniform(-START_YAW, START_YAW))
         self._task.reset(self.np_random)
         self._physics.settle_initial_state()
-        self._reward.reset(self._task.progress())
+        self._reward.reset(self._task.progress)
         self._steps = 0
         self._observation = self._observe()
         return self._observation, {"success": False}
@@ -118,7 +118,7 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
         if self._physics.monitor.reason() is not None:
             return self._observation, 0.0, False, True, {"success": False, "stop_reason": "sim_diverged"}
         success = self._task.is_success()
-        terms = self._reward.terms(success, self._task.progress())
+        terms = self._reward.terms(success, self._task.progress)
         self._observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
         info: dict[str, Any] = {"success": success, "reward_terms": terms}

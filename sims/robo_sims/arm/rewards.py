@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 Progress = Mapping[str, float]
 """Name -> how far a part of the task is done, from 0 to 1."""
+Measure = Callable[[], Progress]
+"""Measures the progress now; called only by rewards that pay for it."""
 
 
 class Reward(Protocol):
     """Turns what a task measures into named reward terms; the reward is their sum."""
 
-    def reset(self, progress: Progress) -> None:
+    def reset(self, measure: Measure) -> None:
         """A new episode begins in this state."""
         ...
 
-    def terms(self, success: bool, progress: Progress) -> dict[str, float]:
+    def terms(self, success: bool, measure: Measure) -> dict[str, float]:
         """Returns the terms of one step."""
         ...
 
@@ -24,10 +26,10 @@ class Reward(Protocol):
 class SparseReward:
     """Pays 1 at success and nothing else."""
 
-    def reset(self, progress: Progress) -> None:
+    def reset(self, measure: Measure) -> None:
         """Has nothing to remember."""
 
-    def terms(self, success: bool, progress: Progress) -> dict[str, float]:
+    def terms(self, success: bool, measure: Measure) -> dict[str, float]:
         """Returns the single term."""
         return {"success": float(success)}
 
@@ -42,12 +44,13 @@ class DenseReward:
     def __init__(self) -> None:
         self._before: dict[str, float] = {}
 
-    def reset(self, progress: Progress) -> None:
+    def reset(self, measure: Measure) -> None:
         """Remembers where the episode starts."""
-        self._before = dict(progress)
+        self._before = dict(measure())
 
-    def terms(self, success: bool, progress: Progress) -> dict[str, float]:
+    def terms(self, success: bool, measure: Measure) -> dict[str, float]:
         """Returns success and the change of each part of the progress."""
+        progress = measure()
         changes = {name: value - self._before[name] for name, value in progress.items()}
         self._before = dict(progress)
         return {"success": float(success), **changes}

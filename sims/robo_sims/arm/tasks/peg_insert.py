@@ -27,12 +27,12 @@ REGION = np.array([[0.42, -0.15], [0.62, 0.15]])
 """[m] where the hole may be, frame base."""
 TURN = 0.5
 """[rad] either way, heading of the hole."""
-GRASP_OFFSET = np.array([0.003, 0.0, 0.008])
-"""[m] how far the peg may sit off the middle of the hand, either way, along the hand's axes."""
-GRASP_HEIGHT = 0.02
-"""[m] from the peg's middle up to the middle of the grasp."""
+GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
+"""[m] where the peg's middle may sit in the hand, along the hand's axes."""
 HELD_STEPS = 2
 """control steps in a row for which the tip must be inside"""
+
+_UP = np.array([0.0, 0.0, HEIGHT])
 
 
 def _walls() -> str:
@@ -102,8 +102,7 @@ class PegInsert:
         self._hole_position[:2] = random.uniform(*REGION)
         self._hole_yaw = float(random.uniform(-TURN, TURN))
         self._hole_quaternion[:] = np.cos(self._hole_yaw / 2), 0.0, 0.0, np.sin(self._hole_yaw / 2)
-        offset = random.uniform(-GRASP_OFFSET, GRASP_OFFSET) + (0.0, 0.0, GRASP_HEIGHT)
-        middle = self._physics.gripper_position + self._physics.gripper_matrix @ offset
+        middle = self._physics.gripper_position + self._physics.gripper_matrix @ random.uniform(*GRASP)
         self._peg.place(middle, self._physics.gripper_yaw)
         self._physics.hold(2 * PEG[1])
         self._held = 0
@@ -139,5 +138,5 @@ class PegInsert:
         return tip
 
     def _rim(self) -> Array:
-        rim: Array = self._hole_position + (0.0, 0.0, HEIGHT)
+        rim: Array = self._hole_position + _UP
         return rim

@@ -29,42 +29,43 @@ class PushExpert:
         self._gain = random.uniform(0.6, 0.9)  # share of the way to go in one step
         self._stand_off = random.uniform(0.065, 0.085)  # [m] behind the cube's middle before pushing
         self._height = random.uniform(0.018, 0.026)  # [m] of the fingers while pushing
+        self._speed = random.uniform(0.010, 0.014)  # [m] forward in one step of pushing
         self._opening = random.uniform(0.035, 0.05)  # [m] two contact points keep the cube from turning
 
     def motion(self, observation: Observation) -> Motion:
         """Returns the motion for the next control period."""
-        to_mark = observation["goal_from_object"].astype(np.float64)
-        way = to_mark / max(float(np.linalg.norm(to_mark)), 1e-6)
+        way, remaining = _direction(observation["goal_from_object"].astype(np.float64))
         from_cube = -observation["object_from_gripper"][:2].astype(np.float64)
-        behind = -float(from_cube @ way)
-        beside = float(abs(from_cube[1] * way[0] - from_cube[0] * way[1]))
-        turn = wrap(float(np.arctan2(way[1], way[0])) - heading(observation), np.pi)
-        if abs(heading(observation) + turn) > 1.7:
-            turn -= np.sign(turn) * np.pi
-        if behind > 0.02 and beside < 0.015 and abs(turn) < 0.3 and self._is_low(observation):
-            return self._motion(
-                observation, 0.25 * (to_mark + (behind - 0.04) * way) + 0.006 * way - self._sideways(from_cube, way), turn
-            )
-        return self._go_behind(observation, from_cube, way, turn)
+        ahead = float(from_cube @ way)  # [m] negative behind the cube
+        beside = from_cube - ahead * way
+        turn = _turn_across(way, heading(observation))
+        is_low = observation["end_effector_position"][2] < 0.035
+        if is_low and ahead < -0.02 and float(np.linalg.norm(beside)) < 0.015 and abs(turn) < 0.3:
+            forward = min(self._speed, 0.004 + 0.25 * (remaining - ahead - 0.04))  # slow down as the cube nears the mark
+            return self._motion(observation, forward * way - 0.5 * beside, turn, self._height)
+        return self._go_behind(observation, -self._stand_off * way - from_cube, turn, is_low)
 
-    def _go_behind(self, observation: Observation, from_cube: Array, way: Array, turn: float) -> Motion:
-        to_start = -self._stand_off * way - from_cube
-        is_there = float(np.linalg.norm(to_start)) < 0.012 and abs(turn) < 0.15
-        may_be_low = is_there or (self._is_low(observation) and float(np.linalg.norm(to_start)) < 0.02)
-        height = self._height if may_be_low else 0.11
-        if height > 0.1 and observation["end_effector_position"][2] < 0.09:
-            to_start = 0.0 * to_start  # first up, then across
-        return self._motion(observation, self._gain * to_start, turn, height)
+    def _go_behind(self, observation: Observation, to_start: Array, turn: float, is_low: bool) -> Motion:
+        distance = float(np.linalg.norm(to_start))
+        if (distance < 0.012 and abs(turn) < 0.15) or (is_low and distance < 0.02):
+            return self._motion(observation, self._gain * to_start, turn, self._height)
+        is_clear = observation["end_effector_position"][2] > 0.09  # first up, then across
+        return self._motion(observation, self._gain * to_start * is_clear, turn, 0.11)
 
-    def _sideways(self, from_cube: Array, way: Array) -> Array:
-        return 0.7 * (from_cube - (from_cube @ way) * way)
+    def _motion(self, observation: Observation, across: Array, turn: float, height: float) -> Motion:
+        up = self._gain * (height - observation["end_effector_position"][2])
+        return Motion(np.array([*across, up]), self._gain * turn, self._opening)
 
-    def _is_low(self, observation: Observation) -> bool:
-        return bool(observation["end_effector_position"][2] < 0.035)
 
-    def _motion(self, observation: Observation, across: Array, turn: float, height: float | None = None) -> Motion:
-        up = (self._height if height is None else height) - observation["end_effector_position"][2]
-        return Motion(np.array([across[0], across[1], self._gain * up]), self._gain * turn, self._opening)
+def _direction(vector: Array) -> tuple[Array, float]:
+    length = float(np.linalg.norm(vector))
+    return vector / max(length, 1e-6), length
+
+
+def _turn_across(way: Array, yaw: float) -> float:
+    """Returns the turn [rad] that brings the fingers, which are alike, across the way, within what the wrist can do."""
+    turn = wrap(float(np.arctan2(way[1], way[0])) - yaw, np.pi)
+    return turn if abs(yaw + turn) < 1.7 else turn - float(np.copysign(np.pi, turn))
 
 
 class Push:

@@ -43,7 +43,8 @@ class Sampling:
     replay_capacity: int = 1_000_000
     """Rows of the online replay memory."""
     offline_fraction: float = 0.0
-    """Share of every batch that comes from recorded episodes; above 0 such episodes are required."""
+    """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
+    environment: the learner uses nothing else."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -53,7 +54,7 @@ class Sampling:
             "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
             "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
             "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
-            "offline_fraction": (0.0 <= self.offline_fraction < 1.0, "0 to below 1"),
+            "offline_fraction": (0.0 <= self.offline_fraction <= 1.0, "0 to 1"),
         }
         for name, (is_allowed, words) in allowed.items():
             if not is_allowed:

@@ -43,7 +43,7 @@ class BCConfig:
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return Sampling(batch_size=self.batch_size)
+        return Sampling(batch_size=self.batch_size, offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:
         """Returns a fresh learner."""

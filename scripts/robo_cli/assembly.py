@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
+import yaml
 
-from robo_cli.recipe import DemonstrationSettings, Recipe
+from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.protocols import Policy, SelfTrainedConfig, Training
 from robo_rl.rollout import rollout
+from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.training import OfflineTraining, OnlineTraining
 from robo_rl.types import Episode
@@ -57,7 +60,7 @@ def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
     environment = environment_of(recipe)
     spec = specification(environment)
     learner = config.build(spec, recipe.seed)
-    if config.offline:
+    if config.sampling.offline_fraction == 1.0:
         environment.close()
         return OfflineTraining(
             spec, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
@@ -65,6 +68,19 @@ def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
     return OnlineTraining(
         environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
     )
+
+
+def recipe_of(run: Run) -> Recipe[Any]:
+    """Returns the recipe that a run was made with."""
+    return parse_recipe(yaml.safe_load((run.path / "recipe.yaml").read_text()), source=f"recipe.yaml of {run.path.name}")
+
+
+def policy_of(run: Run, recipe: Recipe[Any]) -> Policy:
+    """Returns the policy of the newest sound checkpoint; raises SpecMismatch where the environment has changed since."""
+    run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
+    training = training_of(replace(recipe, steps=0), [])
+    training.load_state_dict(run.load().parts)
+    return training.policy
 
 
 def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluation]:

@@ -124,11 +124,6 @@ def to_yaml(recipe: Recipe[Any]) -> str:
     return str(plain)
 
 
-def recipe_type(recipe: Recipe[Any]) -> Any:
-    """Returns Recipe with the learner's own config type, for the command line."""
-    return Recipe[type(recipe.learner)]  # type: ignore[misc]
-
-
 def _zoo(path: Path, environment: str) -> dict[str, Any]:
     from robo_policies.sb3_zoo import read_zoo
 

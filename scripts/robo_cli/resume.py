@@ -8,12 +8,10 @@ from pathlib import Path
 
 import torch
 import tyro
-import yaml
 
-from robo_cli.assembly import spec_of, training_of
+from robo_cli.assembly import recipe_of, record_demonstrations, spec_of, training_of
 from robo_cli.conclude import conclude
 from robo_cli.display import display
-from robo_cli.recipe import parse_recipe
 from robo_cli.train import train_on
 from robo_rl.runs import find_run
 
@@ -34,12 +32,12 @@ def run(arguments: Resume) -> int:
     """Restores the newest checkpoint and trains to the end; says whether the continuation is exact or warm."""
     interrupted = find_run(arguments.run, arguments.runs)
     interrupted.lock()
-    recipe = parse_recipe(yaml.safe_load((interrupted.path / "recipe.yaml").read_text()), source=str(interrupted.path))
+    recipe = recipe_of(interrupted)
     interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
     torch.set_num_threads(recipe.threads)
     checkpoint = interrupted.load()
-    # Demonstrations are part of the checkpoint; recording them again would only be thrown away.
-    training = training_of(recipe, [])
+    demonstrations, _ = record_demonstrations(recipe, recipe.demonstrations)
+    training = training_of(recipe, demonstrations)
     training.load_state_dict(checkpoint.parts)
     interrupted.rewind(checkpoint.step)
     resumes = interrupted.description["resumes"]

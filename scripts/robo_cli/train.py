@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic
 
 import torch
 import tyro
@@ -13,7 +13,7 @@ import tyro
 from robo_cli.assembly import evaluator, record_demonstrations, spec_of, training_of
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
-from robo_cli.recipe import Recipe, read_recipe, recipe_type, to_yaml
+from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
 from robo_rl.runs import Run
@@ -25,9 +25,10 @@ robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file
 
 
 @dataclass(frozen=True)
-class Options:
-    """Where a training writes, and whether it only says what it would do."""
+class Train(Generic[Learner]):
+    """A recipe to train, and where to."""
 
+    recipe: Annotated[Recipe[Learner], tyro.conf.arg(name="")]
     out: Path = Path("runs")
     """Folder in which the run folder is made."""
     dry_run: bool = False
@@ -40,11 +41,11 @@ def main(arguments: list[str]) -> int:
         print(f"usage: robo-rl train RECIPE [--key value ...] [--dry-run] [--out FOLDER]\n\n{EXAMPLES}\n")
         print("`robo-rl train RECIPE --help` lists every key of that recipe, `robo-rl recipes` the recipes.")
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
-    recipe, options = _parse(arguments[0], arguments[1:])
-    if options.dry_run:
-        print(to_yaml(recipe), end="")
+    order = _parse(arguments[0], arguments[1:])
+    if order.dry_run:
+        print(to_yaml(order.recipe), end="")
         return 0
-    return start(recipe, options.out)
+    return start(order.recipe, order.out)
 
 
 def start(recipe: Recipe[Any], root: Path) -> int:
@@ -75,11 +76,11 @@ def train_on(
     return record
 
 
-def _parse(name: str, arguments: list[str]) -> tuple[Recipe[Any], Options]:
+def _parse(name: str, arguments: list[str]) -> Train[Any]:
     recipe = read_recipe(name)
-    return tyro.cli(  # type: ignore[return-value]
-        tuple[tyro.conf.OmitArgPrefixes[recipe_type(recipe)], tyro.conf.OmitArgPrefixes[Options]],  # type: ignore[misc]
-        default=(recipe, Options()),
+    return tyro.cli(
+        Train[type(recipe.learner)],  # type: ignore[misc]
+        default=Train(recipe),
         args=arguments,
         prog=f"robo-rl train {name}",
         description=f"{recipe.summary}\n\nexamples:\n{EXAMPLES}",

@@ -1,0 +1,47 @@
+"""End a training: judge the policy on the recipe's seeds, film it, write the report, say what was reached."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from robo_cli.assembly import environment_of
+from robo_cli.recipe import Recipe
+from robo_rl.errors import RenderingUnavailable
+from robo_rl.evaluation import Evaluation, evaluate
+from robo_rl.protocols import Policy
+from robo_rl.record import RunRecord
+from robo_rl.report import write_report
+from robo_rl.runs import Run, write_text
+from robo_rl.video import VideoRequest
+
+
+def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -> int:
+    """Evaluates on all seeds of the recipe, writes evaluation.json and report.html, prints the result."""
+    run.describe(training_seconds=round(record.elapsed, 1))
+    print(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
+    evaluation = judge(run, recipe, policy, recipe.evaluation.episodes)
+    write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
+    run.close()
+    report = write_report([run.path], run.path / "report.html")
+    print(f"{evaluation}\nreport   {report}")
+    return 0
+
+
+def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_seed: int | None = None) -> Evaluation:
+    """Returns the evaluation of a policy, with films where the machine can draw."""
+    first = recipe.evaluation.seed if first_seed is None else first_seed
+    try:
+        environment = environment_of(recipe, render_mode="rgb_array")
+    except RenderingUnavailable as error:
+        print(f"no video: {error}")
+        environment = environment_of(recipe)
+    evaluation = evaluate(
+        policy,
+        environment,
+        seeds=range(first, first + episodes),
+        training_seed=recipe.seed,
+        video=VideoRequest(run.path / "videos"),
+    )
+    environment.close()
+    return evaluation

@@ -95,10 +95,18 @@ def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int 
             container.mux(stream.encode())
 
 
-def read_frames(path: Path) -> list[Frame]:
-    """Returns all frames of a film."""
+def read_frames(path: Path, shares: Sequence[float]) -> list[Frame]:
+    """Returns the pictures at these shares of a film's length, 0 the first and 1 the last."""
     with av.open(str(path)) as container:
-        return [np.asarray(frame.to_ndarray(format="rgb24"), np.uint8) for frame in container.decode(video=0)]
+        last = container.streams.video[0].frames - 1
+        wanted = [round(share * last) for share in shares]
+        # One at a time: a whole film of decoded pictures may not fit in memory.
+        kept = {
+            index: np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
+            for index, frame in enumerate(container.decode(video=0))
+            if index in wanted
+        }
+    return [kept[index] for index in wanted]
 
 
 def _picture(environment: gymnasium.Env[Any, Any]) -> Frame:

@@ -1,0 +1,122 @@
+"""Write one HTML page about one or several runs: it needs no network, and suits a phone as well as a desk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from robo_rl.evaluation import Evaluation
+from robo_rl.report.charts import Series, line_chart, share_bar, thinned
+from robo_rl.report.films import embed_films
+from robo_rl.report.headline import duration, headline
+from robo_rl.report.reading import RecordedRun, read_runs
+from robo_rl.rollout import SUCCESS_CONVENTION
+from robo_rl.runs import write_text
+
+__all__ = ["write_report"]
+
+
+def write_report(runs: Sequence[Path], out: Path) -> Path:
+    """Writes the report of run folders to `out` and returns it; raises RunNotFound.
+
+    What a run lacks, or what is damaged in it, is left out and said on the page.
+    """
+    recorded = read_runs(runs)
+    groups = _groups(recorded)
+    page = _template().render(
+        style=Markup(files(__name__).joinpath("style.css").read_text()),
+        title=", ".join(dict.fromkeys(run.name for run in recorded)),
+        written=f"{datetime.now():%d %B %Y, %H:%M}",
+        headlines=[headline(group) for group in groups],
+        films=embed_films(recorded),
+        curves=_curves(recorded, groups),
+        legend=[(run.label, _color(run, recorded, groups)) for run in recorded],
+        runs=recorded,
+        ends={run.label: Counter(run.final.stop_reasons).most_common() for run in recorded if run.final},
+        conditions=_conditions(recorded),
+        convention=SUCCESS_CONVENTION,
+        time_bars=[(run, share_bar(run.time_split, title="Where time went")) for run in recorded if run.time_split],
+        losses=_losses(recorded, groups),
+        recipes=[group[0] for group in groups],
+    )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, page)
+    return out
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True,  # every text of a run is foreign: a recipe may say <script>
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"duration": duration}
+    return environment.from_string(files(__name__).joinpath("page.html.jinja").read_text())
+
+
+def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
+    groups: dict[str, list[RecordedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.group, []).append(run)
+    return list(groups.values())
+
+
+def _conditions(runs: Sequence[RecordedRun]) -> list[Evaluation]:
+    """Returns one final evaluation for each set of conditions that occurs."""
+    finals = [run.final for run in runs if run.final is not None]
+    return list({(final.success_rule, final.seeds, final.deterministic): final for final in finals}.values())
+
+
+def _color(run: RecordedRun, runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> int:
+    if len(groups) == 1:
+        return list(runs).index(run)
+    return next(index for index, group in enumerate(groups) if group[0].group == run.group)
+
+
+def _curves(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, Markup]]:
+    success, returns = [], []
+    for run in runs:
+        color = _color(run, runs, groups)
+        rates = [(step, e.success_rate) for step, e in run.curve if e.success_rate is not None]
+        means = [(step, e.mean_return) for step, e in run.curve]
+        success += [_background(run, "rollout/success_rate", color), _evaluated(run.label, rates, color)]
+        returns += [_background(run, "rollout/ep_rew_mean", color), _evaluated(run.label, means, color)]
+    charts = [
+        ("Success rate", line_chart(success, title="Success rate over environment steps", y_limits=(0.0, 1.0), percent=True)),
+        ("Return", line_chart(returns, title="Return over environment steps")),
+    ]
+    return [(title, chart) for title, chart in charts if chart]
+
+
+def _evaluated(label: str, intervals: Sequence[tuple[int, Any]], color: int) -> Series:
+    return Series(
+        label,
+        color,
+        points=[(step, interval.estimate) for step, interval in intervals],
+        band=[(step, interval.low, interval.high) for step, interval in intervals],
+    )
+
+
+def _background(run: RecordedRun, tag: str, color: int) -> Series:
+    return Series(run.label, color, thinned(_values(run, tag)), faint=True)
+
+
+def _values(run: RecordedRun, tag: str) -> list[tuple[float, float]]:
+    return [(float(line["step"]), float(line[tag])) for line in run.metrics if isinstance(line.get(tag), int | float)]
+
+
+def _losses(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, Markup]]:
+    tags = dict.fromkeys(tag for run in runs for line in run.metrics for tag in line if tag.startswith(("train/", "time/fps")))
+    charts = []
+    for tag in tags:
+        series = [_background(run, tag, _color(run, runs, groups)) for run in runs]
+        charts.append((tag, line_chart(series, title=f"{tag} over environment steps")))
+    return [(tag, chart) for tag, chart in charts if chart]

@@ -1,0 +1,158 @@
+"""Small line charts and bars as inline SVG; colours come from the page's style, so that they suit light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 400.0, 230.0
+LEFT, RIGHT, TOP, BOTTOM = 44.0, 14.0, 10.0, 36.0
+MOST_POINTS = 240  # of one line; more cannot be told apart
+COLORS = 6
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line; y values are NaN-free."""
+
+    label: str
+    color: int
+    points: Sequence[tuple[float, float]]
+    band: Sequence[tuple[float, float, float]] = ()
+    """(x, low, high) of a confidence interval"""
+    faint: bool = False
+    """A thin line without markers, for what is only background."""
+
+
+class Axes:
+    """Maps values to places on the drawing."""
+
+    def __init__(self, series: Sequence[Series], y_limits: tuple[float, float] | None) -> None:
+        xs = [x for one in series for x, _ in one.points]
+        ys = [y for one in series for _, y in one.points]
+        ys += [y for one in series for _, low, high in one.band for y in (low, high) if math.isfinite(y)]
+        self.x_ticks = ticks(0.0, max(xs))
+        self.y_ticks = ticks(*(y_limits or (min(ys), max(ys))))
+        self.x_high = max(*xs, 1e-9)
+        self.y_low, self.y_high = y_limits or (self.y_ticks[0], self.y_ticks[-1])
+
+    def x(self, value: float) -> float:
+        """Returns the place from the left."""
+        return round(LEFT + value / self.x_high * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        """Returns the place from the top."""
+        share = (value - self.y_low) / (self.y_high - self.y_low)
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
+
+
+def line_chart(
+    series: Sequence[Series], *, title: str, y_limits: tuple[float, float] | None = None, percent: bool = False
+) -> Markup:
+    """Returns an SVG of lines over environment steps, or an empty one where there is nothing to draw."""
+    series = [one for one in series if one.points]
+    if not series:
+        return Markup("")
+    axes = Axes(series, y_limits)
+    number = f"{{:.0{'%' if percent else 'f'}}}".format if percent else short
+    parts = [_grid(axes, number)]
+    parts += [_band(axes, one) for one in series]
+    parts += [_line(axes, one) for one in sorted(series, key=lambda one: not one.faint)]
+    parts += [_markers(axes, one, number) for one in series if not one.faint]
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        int(WIDTH), int(HEIGHT), title, Markup("").join(parts)
+    )
+
+
+def share_bar(shares: Mapping[str, float], *, title: str) -> Markup:
+    """Returns one horizontal bar cut into shares."""
+    total = sum(shares.values()) or 1.0
+    left, parts = 0.0, []
+    for color, (name, value) in enumerate(shares.items()):
+        width = value / total * 100.0
+        parts.append(
+            Markup('<rect class="fill c{}" x="{:.2f}" y="0" width="{:.2f}" height="6"><title>{}: {:.0%}</title></rect>').format(
+                color % COLORS, left, max(width - 0.4, 0.1), name, value / total
+            )
+        )
+        left += width
+    return Markup('<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>').format(
+        title, Markup("").join(parts)
+    )
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Returns about `count` round numbers (1, 2 or 5 times a power of ten) that enclose [low, high]."""
+    if not high > low:
+        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, 10) for index in range(first, last + 1)]
+
+
+def short(value: float) -> str:
+    """Returns 20000 as "20k" and 1500000 as "1.5M"."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Returns at most MOST_POINTS of the finite points, the last one included."""
+    kept = [point for point in points if math.isfinite(point[1])]
+    stride = max(1, math.ceil(len(kept) / MOST_POINTS))
+    return kept[::-1][::stride][::-1]
+
+
+def _grid(axes: Axes, number: Any) -> Markup:
+    parts = []
+    for value in axes.y_ticks:
+        y = axes.y(value)
+        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{y}" y2="{y}"/>').format(LEFT, WIDTH - RIGHT, y=y))
+        parts.append(Markup('<text class="tick end" x="{}" y="{}">{}</text>').format(LEFT - 6, y + 4, number(value)))
+    bottom = HEIGHT - BOTTOM
+    for value in axes.x_ticks:
+        if value <= axes.x_high * 1.001:
+            place = "end" if axes.x(value) > WIDTH - RIGHT - 8 else "middle"
+            parts.append(
+                Markup('<text class="tick {}" x="{}" y="{}">{}</text>').format(place, axes.x(value), bottom + 15, short(value))
+            )
+    parts.append(
+        Markup('<text class="axis middle" x="{}" y="{}">environment steps</text>').format(
+            (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5
+        )
+    )
+    return Markup("").join(parts)
+
+
+def _band(axes: Axes, one: Series) -> Markup:
+    finite = [(x, low, high) for x, low, high in one.band if math.isfinite(low) and math.isfinite(high)]
+    if len(finite) < 2:
+        return Markup("")
+    outline = [(x, high) for x, _, high in finite] + [(x, low) for x, low, _ in reversed(finite)]
+    return Markup('<polygon class="band c{}" points="{}"/>').format(one.color % COLORS, _places(axes, outline))
+
+
+def _line(axes: Axes, one: Series) -> Markup:
+    kind = "faint" if one.faint else "line"
+    return Markup('<polyline class="{} c{}" points="{}"/>').format(kind, one.color % COLORS, _places(axes, one.points))
+
+
+def _markers(axes: Axes, one: Series, number: Any) -> Markup:
+    intervals = {x: f" [{number(low)}, {number(high)}]" for x, low, high in one.band if math.isfinite(low)}
+    form = Markup('<circle class="dot c{}" cx="{}" cy="{}" r="3"><title>{}: {}{} at step {}</title></circle>')
+    return Markup("").join(
+        form.format(one.color % COLORS, axes.x(x), axes.y(y), one.label, number(y), intervals.get(x, ""), short(x))
+        for x, y in one.points
+    )
+
+
+def _places(axes: Axes, points: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{axes.x(x)},{axes.y(y)}" for x, y in points)

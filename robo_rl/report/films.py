@@ -1,0 +1,94 @@
+"""Embed films in the page: the mp4 itself while there is room, then a strip of pictures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+
+from robo_rl.report.reading import RecordedRun
+from robo_rl.video import Frame, read_frames
+
+ROOM = 12_000_000  # [bytes] of all embedded films: pages beyond that are slow to open on a phone
+POSTER = 2 / 3  # share of the film whose picture stands for it: past the approach, before the end
+STRIP = 6  # pictures of a film strip
+STRIP_WIDTH = 240  # [pixels] of one of them
+
+
+@dataclass(frozen=True)
+class Film:
+    """One film as the page shows it."""
+
+    caption: str
+    outcome: str
+    """"success", "failure" or ""."""
+    poster: str
+    """Data address of a picture."""
+    source: str | None
+    """Data address of the mp4, or None where it would not fit."""
+    strip: list[str]
+    """Data addresses of pictures, in place of a film."""
+
+
+def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:
+    """Returns the films of all final evaluations, successes first."""
+    found = []
+    room = ROOM
+    for run, seed, path in _listed(runs):
+        size = path.stat().st_size
+        try:
+            found.append(_film(run, seed, path, embed=size <= room))
+        except (OSError, av.FFmpegError, IndexError, KeyError) as error:
+            run.warnings.append(f"{path.name} cannot be read: {type(error).__name__}: {error}")
+            continue
+        room -= size if size <= room else 0
+    return found
+
+
+def _listed(runs: Sequence[RecordedRun]) -> list[tuple[RecordedRun, int, Path]]:
+    listed = []
+    for run in runs:
+        for seed, name in (run.final.videos if run.final else {}).items():
+            path = run.path / "videos" / Path(name).name
+            if path.is_file():
+                listed.append((run, seed, path))
+            else:
+                run.warnings.append(f"The film {path.name} is missing.")
+    return sorted(listed, key=lambda item: not _success(item[0], item[1]))
+
+
+def _success(run: RecordedRun, seed: int) -> bool | None:
+    return run.final.successes[run.final.seeds.index(seed)] if run.final and seed in run.final.seeds else None
+
+
+def _film(run: RecordedRun, seed: int, path: Path, *, embed: bool) -> Film:
+    success = _success(run, seed)
+    outcome = {True: "success", False: "failure", None: ""}[success]
+    details = [run.label, f"evaluation seed {seed}"]
+    if run.final and seed in run.final.seeds:
+        index = run.final.seeds.index(seed)
+        details += [f"{run.final.lengths[index]} steps", f"return {run.final.returns[index]:.3g}"]
+    poster, *strip = read_frames(path, [POSTER, *([] if embed else np.linspace(0.0, 1.0, STRIP))])
+    return Film(
+        caption=" · ".join(details),
+        outcome=outcome,
+        poster=_jpeg(poster),
+        source=f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}" if embed else None,
+        strip=[_jpeg(_narrow(frame)) for frame in strip],
+    )
+
+
+def _narrow(frame: Frame) -> Frame:
+    height, width = frame.shape[:2]
+    size = (STRIP_WIDTH, max(1, height * STRIP_WIDTH // width))
+    return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _jpeg(frame: Frame) -> str:
+    _, data = cv2.imencode(".jpg", frame[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 82])
+    return f"data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}"

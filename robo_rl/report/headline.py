@@ -1,0 +1,111 @@
+"""What a run amounts to, in words and one number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from robo_rl.evaluation import Evaluation
+from robo_rl.report.reading import RecordedRun
+from robo_rl.statistics import Interval
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The result of the runs of one recipe."""
+
+    task: str
+    recipe: str
+    number: str
+    """Success rate, mean return, or a dash."""
+    meaning: str
+    """What the number is, with its interval and n."""
+    verdict: str
+    caveat: str
+    color: str
+    """"good", "middling", "bad" or "" """
+    facts: dict[str, str]
+
+
+def headline(runs: Sequence[RecordedRun]) -> Headline:
+    """Returns the headline of runs that differ in their training seed only."""
+    finals = [run.final for run in runs if run.final is not None]
+    first = runs[0]
+    number, meaning, verdict, color = _result(runs, finals)
+    return Headline(
+        task=(first.spec and first.spec.instruction) or first.environment,
+        recipe=first.name,
+        number=number,
+        meaning=meaning,
+        verdict=verdict,
+        caveat=_caveat(runs, finals),
+        color=color,
+        facts={
+            "environment": first.environment,
+            "algorithm": str(first.recipe.get("algorithm", "not stated")),
+            "steps": ", ".join(sorted({f"{run.steps:,}" for run in runs})),
+            "training time": ", ".join(duration(run.seconds) for run in runs),
+            "training seeds": ", ".join(str(run.seed) for run in runs),
+        },
+    )
+
+
+def duration(seconds: float) -> str:
+    """Returns 292.4 as "4 min 52 s"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def verdict(rate: Interval) -> tuple[str, str]:
+    """Returns a sentence and a colour for a success rate, judged by its interval rather than by its estimate."""
+    if rate.low >= 0.9:
+        return "It solves the task reliably.", "good"
+    if rate.low >= 0.7:
+        return "It solves the task most of the time.", "good"
+    if rate.high < 0.1:
+        return "It has not learned the task.", "bad"
+    if rate.low >= 0.3:
+        return "It solves the task often, but not reliably.", "middling"
+    return "It solves the task now and then; more training, or another recipe, is needed.", "middling"
+
+
+def _result(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> tuple[str, str, str, str]:
+    if not finals:
+        recent = [run.newest["rollout/success_rate"] for run in runs if "rollout/success_rate" in run.newest]
+        seen = f" In training it last succeeded in {np.mean(recent):.0%} of recent episodes." if recent else ""
+        return "–", "no final evaluation", f"Not evaluated yet.{seen}", ""
+    episodes = sum(map(len, finals))
+    rates = [final.success_rate for final in finals if final.success_rate is not None]
+    if not rates:
+        means = [final.mean_return for final in finals]
+        spread = f"95% interval {means[0].low:.4g} to {means[0].high:.4g}" if len(means) == 1 else _range(means, "{:.4g}")
+        text = f"mean return over {episodes} episodes; {spread}"
+        return f"{np.mean([mean.estimate for mean in means]):.4g}", text, "This task has no notion of success.", ""
+    if len(rates) == 1:
+        final, rate = finals[0], rates[0]
+        sentence, color = verdict(rate)
+        count = f"success in {sum(map(bool, final.successes))} of {len(final)} episodes"
+        text = f"{count}; 95% interval {rate.low:.0%} to {rate.high:.0%}"
+        return f"{rate.estimate:.0%}", text, sentence, color
+    worst = min(rates, key=lambda rate: rate.estimate)
+    sentence, color = verdict(worst)
+    mean = np.mean([rate.estimate for rate in rates])
+    text = f"mean success of {len(rates)} training seeds, {episodes} episodes; {_range(rates, '{:.0%}')}"
+    return f"{mean:.0%}", text, f"Judged by its weakest seed: {sentence[0].lower()}{sentence[1:]}", color
+
+
+def _range(values: Sequence[Interval], form: str) -> str:
+    low, high = (function(value.estimate for value in values) for function in (min, max))
+    return f"lowest seed {form.format(low)}, highest {form.format(high)}"
+
+
+def _caveat(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> str:
+    if len(runs) == 1:
+        return (
+            "One training seed: the interval covers the evaluation episodes, not training. Another seed may turn out otherwise."
+        )
+    return f"{len(finals)} training seeds; the range between them shows how much training itself varies."

@@ -1,0 +1,159 @@
+"""Read a run folder for its report, as far as it got: what is missing or damaged becomes a warning, never an error."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from robo_rl.errors import RunNotFound
+from robo_rl.evaluation import Evaluation
+from robo_rl.runs import Run
+from robo_rl.spec import EnvironmentSpec
+
+ACTIVITIES = {
+    "time/env_s": "environment steps",
+    "time/update_s": "learner updates",
+    "time/evaluation_s": "evaluations",
+    "time/checkpoint_s": "checkpoints",
+}
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """What is known of one run."""
+
+    path: Path
+    recipe_text: str
+    recipe: dict[str, Any]
+    facts: dict[str, Any]
+    """Content of run.json."""
+    spec: EnvironmentSpec | None
+    metrics: list[dict[str, Any]]
+    evaluations: list[tuple[int, Evaluation]]
+    """(step, outcome) during training, in order"""
+    final: Evaluation | None
+    warnings: list[str] = field(default_factory=list)
+    label: str = ""
+    """Short name, unique within a report."""
+
+    @property
+    def name(self) -> str:
+        """Name of the recipe."""
+        return str(self.recipe.get("name", self.path.name))
+
+    @property
+    def group(self) -> str:
+        """Equal for runs that differ in their training seed only."""
+        return json.dumps({key: value for key, value in self.recipe.items() if key != "seed"}, sort_keys=True, default=str)
+
+    @property
+    def seed(self) -> int | None:
+        """Training seed."""
+        return self.facts.get("seed", self.recipe.get("seed"))
+
+    @property
+    def environment(self) -> str:
+        """Name of the environment."""
+        return self.spec.name if self.spec else "unknown environment"
+
+    @cached_property
+    def newest(self) -> dict[str, Any]:
+        """Newest value of every tag."""
+        merged: dict[str, Any] = {}
+        for line in self.metrics:
+            merged |= line
+        return merged
+
+    @property
+    def steps(self) -> int:
+        """Environment steps taken, as far as they were logged."""
+        return int(self.newest.get("step", 0))
+
+    @property
+    def seconds(self) -> float:
+        """[s] of training."""
+        return float(self.newest.get("time", 0.0))
+
+    @cached_property
+    def time_split(self) -> dict[str, float]:
+        """Seconds by activity; what is left over is "everything else"."""
+        split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
+        rest = self.seconds - sum(split.values())
+        return split | ({"everything else": rest} if split and rest > 0 else {})
+
+    @property
+    def curve(self) -> list[tuple[int, Evaluation]]:
+        """All evaluations; the final one, of more episodes, takes the place of one at the same step."""
+        if self.final is None:
+            return self.evaluations
+        return [(step, evaluation) for step, evaluation in self.evaluations if step < self.steps] + [(self.steps, self.final)]
+
+
+def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
+    """Returns the runs with labels that tell them apart; raises RunNotFound for a folder that is none."""
+    runs = [_read(Path(path)) for path in paths]
+    names = {run.group: run.name for run in runs}
+    one_name = len(set(names.values())) == 1
+    labels = [f"seed {run.seed}" if one_name else f"{run.name}, seed {run.seed}" for run in runs]
+    repeated = {label for label, count in Counter(labels).items() if count > 1}
+    return [
+        replace(run, label=run.path.name if label in repeated or len(names) > len(set(names.values())) else label)
+        for run, label in zip(runs, labels, strict=True)
+    ]
+
+
+def _read(path: Path) -> RecordedRun:
+    if not (path / "recipe.yaml").is_file():
+        raise RunNotFound(f"{path} is not a run folder.", got=path, allowed="a folder that holds recipe.yaml")
+    run, warnings = Run(path), []
+
+    def attempt(file: str, read: Callable[[], Any], otherwise: Any) -> Any:
+        if not (path / file).exists():
+            return otherwise
+        try:
+            return read()
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
+            warnings.append(f"{file} cannot be read: {type(error).__name__}: {error}")
+            return otherwise
+
+    recipe_text = attempt("recipe.yaml", (path / "recipe.yaml").read_text, "")
+    recipe = attempt("recipe.yaml", lambda: dict(yaml.safe_load(recipe_text) or {}), {})
+    facts = attempt("run.json", lambda: dict(run.description), {})
+    spec = attempt("spec.json", lambda: run.spec, None)
+    metrics = attempt("metrics.jsonl", lambda: [dict(line) for line in run.metrics() if line], [])
+    files = sorted((path / "evaluations").glob("*.json"))
+    found = [(file, attempt(f"evaluations/{file.name}", _reader(file), None)) for file in files]
+    evaluations = [(int(file.stem), evaluation) for file, evaluation in found if evaluation and file.stem.isdigit()]
+    final = attempt("evaluation.json", _reader(path / "evaluation.json"), None)
+    recorded = RecordedRun(path, recipe_text, recipe, facts, spec, metrics, evaluations, final)
+    return replace(recorded, warnings=warnings + _warnings(recorded))
+
+
+def _reader(file: Path) -> Callable[[], Evaluation]:
+    return lambda: Evaluation.from_json(json.loads(file.read_text()))
+
+
+def _warnings(run: RecordedRun) -> list[str]:
+    warnings = []
+    for resume in run.facts.get("resumes") or []:
+        if resume.get("kind") != "exact":
+            warnings.append(
+                f"Resumed warm at step {resume.get('step', '?')}: the running episode was cut, so that this run is not "
+                "bit for bit the one that was never interrupted."
+            )
+    if not run.metrics:
+        warnings.append("No metrics were logged.")
+    if run.final is None:
+        warnings.append("There is no final evaluation: the run is unfinished, or was stopped.")
+    else:
+        warnings += [f"{note[:1].upper()}{note[1:]}" for note in run.final.notes]
+        if run.final.diverged:
+            warnings.append(f"The simulation diverged in {run.final.diverged} of {len(run.final)} evaluation episodes.")
+    return warnings

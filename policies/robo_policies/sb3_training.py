@@ -1,0 +1,150 @@
+"""Stable-Baselines3's own loop as a `Training`: it learns as it always does, and an observer is told about it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from numbers import Real
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, Logger
+
+from robo_policies.sb3_environment import SB3Policy
+from robo_policies.sb3_state import GlobalRandom, load_model_state, model_state
+from robo_rl.protocols import TrainingObserver
+from robo_rl.types import Metrics, StateDict
+
+
+class SB3Training:
+    """An SB3 model, its environments and how far it got.
+
+    Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but
+    every environment starts a new episode, and an on-policy learner a new rollout.
+    """
+
+    def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int) -> None:
+        self.step = 0
+        """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
+        self.resumed: str | None = None
+        """"warm" after `load_state_dict`."""
+        self.stopwatch = Counter[str]()
+        """Seconds by activity: "env" (acting included) and "update"; the observer's own time is left out."""
+        self._model = model
+        self._policy = policy
+        self._steps = steps
+        # SB3 draws from the process-wide generators; kept here, so that nothing drawn between building and running counts.
+        self._random = GlobalRandom.current()
+        self._is_running = False
+
+    @property
+    def policy(self) -> SB3Policy:
+        """The policy being trained."""
+        return self._policy
+
+    @property
+    def model(self) -> BaseAlgorithm:
+        """The SB3 model, for everything that SB3 can do and the workbench does not name."""
+        return self._model
+
+    @property
+    def seconds(self) -> Metrics:
+        """Cumulative seconds by activity, tags time/<activity>_s."""
+        return {f"time/{activity}_s": float(seconds) for activity, seconds in self.stopwatch.items()}
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains to the last step; like SB3, to the end of the rollout that contains it."""
+        remaining = self._steps - self.step
+        if remaining <= 0:
+            return
+        self._model.set_logger(Logger(None, [_MetricsWriter(observer)]))
+        self._random.restore()
+        self._is_running = True
+        try:
+            self._model.learn(remaining, callback=_Reporter(observer, self), reset_num_timesteps=self.step == 0)
+        finally:
+            self._is_running = False
+            self._random = GlobalRandom.current()
+
+    def state_dict(self) -> StateDict:
+        """Returns the state without SB3's zip file, whose half is pickled Python."""
+        current = GlobalRandom.current() if self._is_running else self._random
+        return {"step": self.step, "model": model_state(self._model), "random": current.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a state; the next `run` goes on from its step with fresh episodes."""
+        model = self._model
+        load_model_state(model, state["model"])
+        self._random = GlobalRandom.from_state_dict(state["random"])
+        self.step = model.num_timesteps = int(state["step"])
+        self.resumed = "warm"
+        model._last_obs = None  # makes `learn` reset the environments
+        assert model.env is not None
+        model.env.seed((model.seed or 0) + self.step)  # else the episodes of the beginning would come again
+
+
+class _MetricsWriter(KVWriter):
+    """Hands the values of SB3's logger to the observer, tags unchanged."""
+
+    def __init__(self, observer: TrainingObserver) -> None:
+        self._observer = observer
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """Takes one dump of the logger."""
+        numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real)}
+        self._observer.on_metrics(step, numbers)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Reporter(BaseCallback):
+    """Reports a step once it is complete.
+
+    SB3 calls back before it stores a transition, and updates after the rollout; so step N is reported when the next
+    hook is reached: the next step, the next rollout (after the updates), or the end.
+    """
+
+    def __init__(self, observer: TrainingObserver, training: SB3Training) -> None:
+        super().__init__()
+        self._observer = observer
+        self._training = training
+        self._pending: int | None = None
+        self._mark = time.perf_counter()
+
+    def _on_step(self) -> bool:
+        self._clock("env")
+        self._report()
+        self._pending = self.num_timesteps
+        for done, info in zip(self.locals["dones"], self.locals["infos"], strict=True):
+            if done:
+                self._observer.on_episode(
+                    self.num_timesteps,
+                    episode_return=float(info["episode"]["r"]),
+                    length=int(info["episode"]["l"]),
+                    success=info.get("success"),
+                    stop_reason=info.get("stop_reason", ""),
+                )
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self._clock("update")
+        self._report()
+
+    def _on_rollout_end(self) -> None:
+        self._clock("env")
+
+    def _on_training_end(self) -> None:
+        self._clock("update")
+        self._report()
+
+    def _clock(self, activity: str) -> None:
+        self._training.stopwatch[activity] += time.perf_counter() - self._mark  # type: ignore[assignment]
+        self._mark = time.perf_counter()
+
+    def _report(self) -> None:
+        if self._pending is not None:
+            self._training.step, self._pending = self._pending, None
+            self._observer.on_step(self._training.step, self._training)
+            self._mark = time.perf_counter()

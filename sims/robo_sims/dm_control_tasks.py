@@ -13,16 +13,11 @@ from typing import Any
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from dm_control import manipulation, suite
 
-from robo_rl.errors import MissingExtra
 from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, actuator_names, light_scene
+from robo_sims.simulation import PICTURE_SIZE, Arrays, SimulationEnvironment, SimulationStep, actuator_names, light_scene
 from robo_sims.task_family import TaskFamily
-
-try:
-    from dm_control import manipulation, suite
-except ImportError as error:
-    raise MissingExtra("dm_control", "dm_control", "dm-control") from error
 
 _MANIPULATION = "manipulation-"
 _UNITS: dict[str, tuple[str, str | None]] = {
@@ -93,8 +88,7 @@ class DMControlSimulation:
 
     instruction = None
 
-    def __init__(self, task: str, image_size: int = 240) -> None:
-        self._image_size = image_size
+    def __init__(self, task: str) -> None:
         self._domain, _, name = task.partition("-")
         self._environment: Any = _load(self._domain, name)
         self._random: np.random.RandomState = _random_state(self._environment)
@@ -131,8 +125,8 @@ class DMControlSimulation:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the task's first camera."""
-        size = self._image_size
-        picture: npt.NDArray[np.uint8] = self._environment.physics.render(size, size, camera_id=0)
+        physics = self._environment.physics
+        picture: npt.NDArray[np.uint8] = physics.render(PICTURE_SIZE, PICTURE_SIZE, camera_id=0)
         return picture
 
     def close(self) -> None:

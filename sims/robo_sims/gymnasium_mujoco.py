@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
 from robo_sims.simulation import (
+    PICTURES,
     Arrays,
     SimulationEnvironment,
     SimulationStep,
@@ -128,8 +129,7 @@ class GymnasiumSimulation:
     instruction = None
 
     def __init__(self, task: str) -> None:
-        # Frames are drawn on demand only, so asking for them costs nothing until render().
-        made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
+        made = gymnasium.make(task, disable_env_checker=True, **PICTURES)
         self._environment: Any = made.unwrapped
         self._layout = VectorLayout(_LAYOUTS[task])
         light_scene(self._environment.model)

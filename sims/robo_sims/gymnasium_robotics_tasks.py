@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
+from robo_sims.simulation import PICTURES, Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -93,7 +93,7 @@ class FetchSimulation:
 
     def __init__(self, task: str) -> None:
         gymnasium.register_envs(gymnasium_robotics)
-        made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
+        made = gymnasium.make(task, disable_env_checker=True, **PICTURES)
         self._environment: Any = made.unwrapped
         light_scene(self._environment.model)
         self._layout = _FETCH_OBJECT if self._environment.has_object else _FETCH_REACH
@@ -161,7 +161,7 @@ class KitchenSimulation:
             if goal not in OBS_ELEMENT_GOALS:
                 raise UnknownName("goal of the kitchen", goal, OBS_ELEMENT_GOALS)
         gymnasium.register_envs(gymnasium_robotics)
-        made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), render_mode="rgb_array", disable_env_checker=True)
+        made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), disable_env_checker=True, **PICTURES)
         self._environment: Any = made.unwrapped
         self._goals = tuple(goals)
         light_scene(self._environment.model)

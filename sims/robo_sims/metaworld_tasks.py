@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
+from robo_sims.simulation import PICTURES, Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -141,7 +141,7 @@ class MetaWorldExpert:
 
 
 def _observable_task(task: str, camera: str) -> Any:
-    environment: Any = ALL_V3_ENVIRONMENTS[task](render_mode="rgb_array", camera_name=camera)
+    environment: Any = ALL_V3_ENVIRONMENTS[task](camera_name=camera, **PICTURES)
     environment._partially_observable = False
     del environment.sawyer_observation_space  # cached with a hidden goal
     environment._set_task_called = True  # the task is set by drawing start and goal, not from the source's list

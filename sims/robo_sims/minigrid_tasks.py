@@ -7,21 +7,16 @@ import io
 from typing import Any
 
 import gymnasium
+import minigrid
 import numpy as np
 import numpy.typing as npt
+from minigrid.core.actions import Actions
+from minigrid.core.constants import OBJECT_TO_IDX
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
-from robo_rl.errors import MissingExtra
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep
 from robo_sims.task_family import TaskFamily
-
-try:
-    import minigrid
-    from minigrid.core.actions import Actions
-    from minigrid.core.constants import OBJECT_TO_IDX
-    from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-except ImportError as error:
-    raise MissingExtra("MiniGrid", "minigrid", "minigrid") from error
 
 
 class MiniGridSimulation:

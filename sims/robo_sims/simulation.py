@@ -20,6 +20,11 @@ from robo_sims.divergence import DivergenceMonitor
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+PICTURE_SIZE = 320
+"""[pixel] height and width of a rendered picture; without a graphics card 480 takes more than twice as long."""
+PICTURES: dict[str, Any] = {"render_mode": "rgb_array", "width": PICTURE_SIZE, "height": PICTURE_SIZE}
+"""Arguments of Gymnasium's own MuJoCo tasks; they draw on demand only, so that asking for pictures costs nothing before."""
+
 
 @dataclass(frozen=True)
 class SimulationStep:

@@ -1,0 +1,136 @@
+"""The classes that the pages show are real: each is imported from its page and used."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from robo_rl.discovery import load
+from robo_rl.protocols import Learner, RewardModel, Robot
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import ActionSource, Batch, Episode
+
+DOCS = Path(__file__).parents[2] / "docs"
+SPEC = EnvironmentSpec(
+    "test/Line",
+    observation=ObservationSpec((ArraySpec("position", (3,), unit="m"),)),
+    action=ActionSpec(("x",), (-1.0,), (1.0,), ("m/s",), mode="joint_velocity"),
+)
+
+
+@pytest.fixture
+def module_of(tmp_path, monkeypatch):
+    """Returns a function that imports the first Python block of a page."""
+
+    def read(page: str):
+        code = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)[1]
+        file = tmp_path / "from_page.py"
+        file.write_text(code)
+        description = importlib.util.spec_from_file_location("from_page", file)
+        module = importlib.util.module_from_spec(description)
+        monkeypatch.setitem(__import__("sys").modules, "from_page", module)  # dataclasses look their module up
+        description.loader.exec_module(module)
+        return module
+
+    return read
+
+
+def batch(rewards) -> Batch:
+    generator = np.random.default_rng(0)
+    size = len(rewards)
+    positions = generator.normal(size=(size, 3)).astype(np.float32)
+    return Batch(
+        observations={"position": positions},
+        actions=generator.uniform(-1, 1, (size, 1)).astype(np.float32),
+        rewards=np.asarray(rewards, np.float32),
+        masks=np.ones(size, np.float32),
+        discounts=np.full(size, 0.99, np.float32),
+        next_observations={"position": positions},
+        weights=np.ones(size, np.float32),
+        is_human=np.zeros(size, bool),
+    )
+
+
+def test_the_learner_imitates_what_was_rewarded(module_of):
+    learner = module_of("adding-a-learner.md").RWRConfig(lr=1e-3, temperature=0.01).build(SPEC, seed=0)
+    assert isinstance(learner, Learner)
+    data = batch([1.0, 0.0, 0.0, 0.0])
+    for _ in range(200):
+        learner.update(data)
+    chosen = learner.policy.act({"position": data.observations["position"][0]}, deterministic=True)
+    np.testing.assert_allclose(chosen, data.actions[0], atol=0.05)
+
+
+def test_the_learner_goes_on_from_its_saved_state(module_of):
+    config = module_of("adding-a-learner.md").RWRConfig()
+    first, second = config.build(SPEC, seed=0), config.build(SPEC, seed=1)
+    data = batch([1.0, 0.5, 0.0, 0.2])
+    first.update(data)
+    second.load_state_dict(first.state_dict())
+    assert first.update(data) == second.update(data)
+    for ours, theirs in zip(first.actor.parameters(), second.actor.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_reward_labels_progress_and_leaves_gaps(module_of):
+    reward: RewardModel = module_of("adding-a-reward.md").GoalProgress("position", "target")
+    positions = np.zeros((4, 3), np.float32)
+    positions[:, 0] = [3, 2, np.nan, 0]
+    episode = Episode(
+        observations={"position": positions, "target": np.zeros((4, 3), np.float32)},
+        actions=np.zeros((3, 1), np.float32),
+        policy_actions=np.zeros((3, 1), np.float32),
+        rewards=np.zeros(3, np.float32),
+        sources=np.full(3, ActionSource.POLICY, np.int8),
+        timestamps=np.arange(4.0),
+        terminated=True,
+        truncated=False,
+        stop_reason="goal",
+        success=True,
+        seed=0,
+        spec_fingerprint=SPEC.fingerprint,
+    )
+    labels = reward.label(episode)
+    assert labels.values.tolist() == [1.0, 0.0, 0.0] and labels.valid.tolist() == [True, False, False]
+
+
+class Link:
+    """A serial line that halves what it is sent."""
+
+    def open(self) -> None:
+        self.is_open = True
+
+    def positions(self):
+        return [0.1, 0.2]
+
+    def send(self, velocity):
+        return velocity / 2
+
+    def halt(self) -> None:
+        self.halted = True
+
+    def close(self) -> None:
+        self.is_open = False
+
+
+def test_the_robot_returns_what_was_executed(module_of):
+    link = Link()
+    robot: Robot = module_of("adding-a-robot.md").SerialArm(link)
+    robot.connect()
+    robot.spec.observation.validate(robot.observe())
+    np.testing.assert_allclose(robot.apply(np.array([1.0, -1.0], np.float32)), [0.5, -0.5])
+    robot.stop()
+    robot.close()
+    assert link.halted and not link.is_open
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("adding-a-*.md")))
+def test_a_page_names_a_group_that_is_looked_up(page):
+    groups = re.findall(r'entry-points\."robo_rl\.(\w+)"', (DOCS / page).read_text())
+    assert groups
+    for group in groups:
+        with pytest.raises(Exception, match="Unknown"):
+            load(group, "not-there")

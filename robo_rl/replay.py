@@ -5,9 +5,9 @@ Every observation is stored once. An episode of T steps takes T + 1 consecutive 
     row            0    1    2    3  |  4    5    6
     observation    s0   s1   s2   s3 |  s0   s1   s2       row 3: last observation of an episode of three steps
     starts         yes  yes  yes  no |  yes  yes  no       row 6: where the running episode has got to
-    ends           no   no   yes     |  no   no
 
-The next observation of row i is row i + 1, so the newest transition is complete as soon as it is added.
+The next observation of row i is row i + 1, so the newest transition is complete as soon as it is added. An episode's last row
+starts no step, so that neither a transition nor an n-step sum can cross into another episode.
 """
 
 from __future__ import annotations
@@ -111,18 +111,17 @@ class ReplayBuffer:
         self._rows["action"][row] = transition.action
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
-        self._rows["ends"][row] = transition.terminated or transition.truncated
         self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
         self._mark(row, True)
         self._cursor = following
         if transition.terminated or transition.truncated:
-            self._finish()
+            self.cut()
 
     def cut(self) -> None:
         """Ends the running episode at its last stored step, as a truncation would; does nothing between episodes."""
         if self._is_running:
-            self._rows["ends"][(self._cursor - 1) % self._capacity] = True
-            self._finish()
+            self._cursor = (self._cursor + 1) % self._capacity
+            self._is_running = False
 
     def add_episode(self, episode: Episode) -> None:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
@@ -205,7 +204,7 @@ class ReplayBuffer:
         steps, last = np.ones(len(first), np.int64), first
         for power in range(1, n_step):
             following = (last + 1) % self._capacity
-            goes_on = ~self._rows["ends"][last] & self._rows["starts"][following] & (steps == power)
+            goes_on = self._rows["starts"][following] & (steps == power)
             rewards = rewards + np.where(goes_on, np.float32(discount**power) * self._rows["reward"][following], np.float32(0))
             steps, last = steps + goes_on, np.where(goes_on, following, last)
         return rewards, steps, last
@@ -223,10 +222,6 @@ class ReplayBuffer:
         self.cut()
         self._write_observation(self._cursor, observation)
         self._is_running = True
-
-    def _finish(self) -> None:
-        self._cursor = (self._cursor + 1) % self._capacity
-        self._is_running = False
 
     def _holds(self, row: int, observation: Observation) -> bool:
         return all(
@@ -320,7 +315,6 @@ def _layout(spec: EnvironmentSpec, columns: Mapping[str, slice]) -> dict[str, tu
         "action": (spec.action.shape, spec.action.dtype),
         "reward": ((), np.float32),
         "terminates": ((), np.bool_),
-        "ends": ((), np.bool_),
         "starts": ((), np.bool_),
         "is_human": ((), np.bool_),
         **{_key(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},

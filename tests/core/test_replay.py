@@ -263,7 +263,7 @@ def test_a_fraction_of_one_is_refused():
         SymmetricReplay(filled(5), filled(5), 1.0)
 
 
-@pytest.mark.parametrize("setting", [{"batch_size": 0}, {"discount": 1.1}, {"learning_starts": 0}, {"offline_fraction": 1.0}])
+@pytest.mark.parametrize("setting", [{"batch_size": 0}, {"discount": 1.1}, {"learning_starts": 0}, {"offline_fraction": 1.1}])
 def test_settings_out_of_range_are_named(setting):
     (name,) = setting
     with pytest.raises(InvalidSetting, match=f"Setting '{name}' is out of range"):

@@ -325,12 +325,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _parse(value: Any) -> Any:
+def _parse(value: Any, *, is_limit: bool = False) -> Any:
+    """Turns lists into tuples, and the strings of infinite limits (but no other word "inf") into numbers."""
     if isinstance(value, dict):
-        return {key: item if key in ("name", "unit", "frame") else _parse(item) for key, item in value.items()}
+        return {key: _parse(item, is_limit=key in ("low", "high")) for key, item in value.items()}
     if isinstance(value, list):
-        return tuple(_parse(item) for item in value)
-    return float(value) if value in ("inf", "-inf") else value
+        return tuple(_parse(item, is_limit=is_limit) for item in value)
+    return float(value) if is_limit and isinstance(value, str) else value
 
 
 def _differences(path: str, a: Any, b: Any) -> list[str]:

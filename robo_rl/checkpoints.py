@@ -1,6 +1,6 @@
 """Checkpoints that survive a kill at any moment: a folder per step, hashed by a manifest, renamed into place.
 
-    checkpoints/0000012000/   learner.safetensors  learner.json  replay.safetensors ...  MANIFEST.json
+    checkpoints/0000012000/  learner.safetensors  learner.json  replay.safetensors  MANIFEST.json
 
 Arrays lie in safetensors, everything else in JSON; nothing is pickled. A reader takes the newest folder whose manifest verifies.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -142,12 +142,12 @@ class RunRecord:
         self._newest[tag] = self._newest.get(tag, 0.0) + time.perf_counter() - started
 
     def _recent_metrics(self) -> Metrics:
-        recent = {
+        recent: dict[str, Collection[float]] = {
             "rollout/ep_rew_mean": self._returns,
             "rollout/ep_len_mean": self._lengths,
             "rollout/success_rate": self._successes,
         }
-        return {tag: float(np.mean(values)) for tag, values in recent.items() if values}
+        return {tag: float(np.mean(list(values))) for tag, values in recent.items() if values}
 
     def _log(self, step: int, training: Training) -> None:
         now = time.monotonic()

@@ -1,0 +1,181 @@
+"""Networks: densities that integrate to one, ensembles that agree, and the bound that LayerNorm gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from robo_policies.learning import ActorPolicy, generators
+from robo_policies.networks import (
+    LARGEST_NORMALIZED,
+    SMALLEST_STD,
+    ObservationEncoder,
+    QEnsemble,
+    TanhGaussianActor,
+    tanh_gaussian_log_density,
+)
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (1.5, -1.0), (-0.3, 0.7)])
+def test_density_of_tanh_gaussian_integrates_to_one(mean, log_std):
+    actions = torch.linspace(-1 + 1e-6, 1 - 1e-6, 400_001, dtype=torch.float64)
+    unbounded = torch.atanh(actions).unsqueeze(-1)
+    noise = (unbounded - mean) / np.exp(log_std)
+    density = tanh_gaussian_log_density(unbounded, noise, torch.full_like(noise, log_std)).exp()
+    assert torch.trapezoid(density, actions).item() == pytest.approx(1.0, abs=2e-3)
+
+
+def test_density_equals_the_textbook_formula_and_stays_finite_far_out():
+    noise = torch.tensor([[0.3, -1.2]])
+    unbounded, log_std = torch.tensor([[0.4, -0.9]]), torch.tensor([[-0.5, 0.2]])
+    density = torch.exp(-0.5 * noise**2) / (log_std.exp() * np.sqrt(2 * np.pi)) / (1 - torch.tanh(unbounded) ** 2)
+    expected = density.log().sum(-1)
+    torch.testing.assert_close(tanh_gaussian_log_density(unbounded, noise, log_std), expected)
+    far = tanh_gaussian_log_density(torch.tensor([[60.0, -60.0]]), noise, log_std)
+    assert torch.isfinite(far).all()  # the textbook formula gives infinity: tanh(60) rounds to 1
+
+
+def test_sampled_density_belongs_to_the_sampled_action():
+    actor = TanhGaussianActor(3, 2, (8,), seeded())
+    observations = torch.randn(5, 3, generator=seeded(1))
+    actions, log_densities = actor.sample(observations, seeded(2))
+    mean, log_std = actor(observations)
+    unbounded = torch.atanh(actions)
+    expected = tanh_gaussian_log_density(unbounded, (unbounded - mean) / log_std.exp(), log_std)
+    torch.testing.assert_close(log_densities, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(actor.draw(observations, seeded(2)), actions)
+
+
+@pytest.mark.parametrize("layer_norm", [True, False])
+@pytest.mark.parametrize("members", [None, torch.tensor([3, 1])])
+def test_both_ways_to_evaluate_an_ensemble_agree(layer_norm, members):
+    ensemble = QEnsemble(5, (32, 16), 4, layer_norm, seeded())
+    for parameter in ensemble.parameters():  # scales and shifts too: at their first values they could be mixed up unseen
+        torch.nn.init.uniform_(parameter, -0.5, 0.5, generator=seeded(1))
+    pairs = torch.randn(20, 5, generator=seeded(2))
+    results = []
+    for evaluate in (ensemble.batched, ensemble.one_by_one):
+        values = evaluate(pairs, members)
+        results.append((values, *torch.autograd.grad((values**3).sum(), list(ensemble.parameters()))))
+    assert results[0][0].shape == (4 if members is None else 2, 20)
+    for one, other in zip(*results, strict=True):
+        assert (one - other).abs().max() < 1e-5 * max(1.0, one.abs().max())
+
+
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_an_ensemble_equals_separate_torch_networks(layer_norm):
+    ensemble = QEnsemble(5, (8, 8), 3, layer_norm, seeded())
+    observations, actions = torch.randn(6, 3, generator=seeded(1)), torch.randn(6, 2, generator=seeded(2))
+    for member in range(3):
+        network = torch_network(layer_norm)
+        layers = [layer for layer in network if not isinstance(layer, torch.nn.ReLU)]
+        linear = [layer for layer in layers if isinstance(layer, torch.nn.Linear)]
+        for layer, weight, bias in zip(linear, ensemble.weights, ensemble.biases, strict=True):
+            layer.load_state_dict({"weight": weight[member].T, "bias": bias[member, 0]})
+        expected = network(torch.cat((observations, actions), -1)).squeeze(-1)
+        torch.testing.assert_close(ensemble(observations, actions)[member], expected)
+
+
+def torch_network(layer_norm: bool) -> torch.nn.Sequential:
+    layers: list[torch.nn.Module] = []
+    with torch.random.fork_rng():
+        for inputs in (5, 8):
+            layers += [torch.nn.Linear(inputs, 8), *([torch.nn.LayerNorm(8)] if layer_norm else []), torch.nn.ReLU()]
+        return torch.nn.Sequential(*layers, torch.nn.Linear(8, 1))
+
+
+def test_layer_norm_bounds_q_for_actions_far_outside_the_data():
+    """|Q| <= |w| sqrt(H) + |b| whatever the action: a normalised layer of H units has length sqrt(H) at most."""
+    observations, direction = torch.zeros(1, 3), torch.tensor([[0.6, -0.8]])
+    near, far = 1e2, 1e5
+    bounded, unbounded = (QEnsemble(5, (32, 32), 2, layer_norm, seeded()) for layer_norm in (True, False))
+    limit = bounded.weights[-1].norm(dim=(1, 2)) * 32**0.5 + bounded.biases[-1].abs().flatten()
+    assert (bounded(observations, far * direction).abs().flatten() <= limit).all()
+    growth = unbounded(observations, far * direction) / unbounded(observations, near * direction)
+    assert (growth > 100).all()
+    assert (unbounded(observations, far * direction).abs().flatten() > limit).all()
+
+
+def test_layers_start_as_torch_starts_them():
+    ensemble = QEnsemble(100, (50,), 10, False, seeded())
+    with torch.random.fork_rng():
+        reference = torch.nn.Linear(100, 5000)
+    for ours, theirs in ((ensemble.weights[0], reference.weight), (ensemble.biases[0], reference.bias)):
+        assert ours.abs().max() <= 0.1
+        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
+
+
+def test_encoder_takes_what_a_policy_may_see_in_the_order_of_the_spec(spec, make_batch):
+    encoder, batch = ObservationEncoder(spec), make_batch(spec, 4)
+    stacked = encoder(encoder.stack(batch.observations))
+    expected = np.concatenate((batch.observations["joint_position"], batch.observations["goal"]), axis=1)
+    np.testing.assert_array_equal(stacked.numpy(), expected)
+    row = np.zeros(3, np.float32)
+    encoder.write({name: value[2] for name, value in batch.observations.items()}, row)
+    np.testing.assert_array_equal(row, expected[2])
+
+
+def test_encoder_flattens_grids_of_integers():
+    arrays = (ArraySpec("grid", (2, 2, 3), "uint8", 0, 10), ArraySpec("direction", (4,)))
+    encoder = ObservationEncoder(EnvironmentSpec("grid-test", ObservationSpec(arrays), None))
+    grid, direction = np.arange(12, dtype=np.uint8).reshape(2, 2, 3), np.ones(4, np.float32)
+    stacked = encoder.stack({"grid": grid[None], "direction": direction[None]})
+    assert stacked.dtype == torch.float32
+    assert stacked.tolist() == [[*range(12), 1, 1, 1, 1]]
+    row = np.zeros(16, np.float32)
+    encoder.write({"grid": grid, "direction": direction}, row)
+    assert row.tolist() == stacked[0].tolist()
+
+
+def test_statistics_are_those_of_all_rows_until_enough_were_seen(spec):
+    data = np.random.default_rng(0).normal(3.0, [0.5, 20.0, 0.0], (90, 3)).astype(np.float32)
+    encoder = ObservationEncoder(spec, normalization_rows=60)
+    for part in (data[:10], data[10:40], data[40:70], data[70:]):
+        encoder.fit(torch.from_numpy(part))
+    np.testing.assert_allclose(encoder.mean, data[:70].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(encoder.std, np.maximum(data[:70].std(0), SMALLEST_STD), rtol=1e-4)
+    assert encoder(torch.full((1, 3), 1e6)).tolist() == [[LARGEST_NORMALIZED] * 3]
+
+
+def test_without_rows_the_input_is_used_as_it_is(spec):
+    encoder = ObservationEncoder(spec)
+    encoder.fit(torch.full((5, 3), 7.0))
+    assert encoder(torch.full((1, 3), 1e6)).tolist() == [[1e6] * 3]
+
+
+def test_pictures_alone_are_refused():
+    camera = ArraySpec("camera_front", (2, 2, 3), "uint8", 0, 255, role="image")
+    with pytest.raises(InvalidSetting, match=r"reads vectors, and 'picture-test' has none(.*\n)*.*allowed: proprioception"):
+        ObservationEncoder(EnvironmentSpec("picture-test", ObservationSpec((camera,)), None))
+
+
+def test_policy_acts_with_the_present_weights(spec, make_batch):
+    encoder = ObservationEncoder(spec)
+    actor = TanhGaussianActor(encoder.size, 2, (8,), seeded())
+    policy = ActorPolicy(spec, encoder, actor, seeded(5))
+    batch = make_batch(spec, 2)
+    first, second = ({name: value[k] for name, value in batch.observations.items()} for k in range(2))
+    chosen = policy.act(first, deterministic=True)
+    kept = chosen.copy()
+    policy.act(second, deterministic=True)
+    np.testing.assert_array_equal(chosen, kept)  # an action is not overwritten by the next
+    assert chosen.dtype == np.float32
+    np.testing.assert_allclose(chosen, actor.mode(encoder.stack(batch.observations))[0].detach(), rtol=1e-6)
+    with torch.no_grad():
+        actor.layers[-1].bias.add_(1.0)
+    assert (policy.act(first, deterministic=True) > chosen).all()
+    expected = actor.draw(encoder.stack(batch.observations)[:1], seeded(5))[0].detach()
+    np.testing.assert_allclose(policy.act(first), expected, rtol=1e-6)
+
+
+def test_generators_of_one_seed_differ_from_each_other_and_repeat():
+    first, second = (torch.stack([torch.rand(4, generator=g) for g in generators(7, 3)]) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(torch.unique(first)) == 12

@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.rollout import SUCCESS_CONVENTION, rollout
 from robo_rl.spec import specification
-from robo_rl.statistics import Interval, stratified_bootstrap, wilson
+from robo_rl.statistics import Comparison, Interval, paired_comparison, stratified_bootstrap, wilson
 from robo_rl.types import Episode, Metrics
 from robo_rl.video import VideoRequest, film
 
@@ -141,9 +142,7 @@ def evaluate(  # noqa: PLR0913 (all but three are optional)
     A film that cannot be drawn becomes a note: an evaluation never fails for want of a picture.
     """
     spec = specification(environment)
-    trained_on = getattr(policy, "environment_spec", None)
-    if trained_on is not None:
-        trained_on.require(spec, what=f"The policy was made for another environment than this {spec.name}")
+    policy.environment_spec.require(spec, what=f"The policy was made for another environment than this {spec.name}")
     started = time.monotonic()
     episodes = []
     for seed in seeds:
@@ -170,6 +169,27 @@ def evaluate(  # noqa: PLR0913 (all but three are optional)
         videos=videos,
         notes=notes,
     )
+
+
+def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:
+    """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
+
+    Returns a comparison of "success", where the environment has a notion of it, and of "return"; and the shared seeds.
+    """
+    shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
+    if not shared:
+        raise InvalidSetting("The runs share no evaluation seed.", fix="evaluate them with the same evaluation.seed")
+    comparisons = {}
+    for metric, outcomes in (("success", "successes"), ("return", "returns")):
+        a, b = (_outcomes(side, outcomes, shared) for side in (first, second))
+        if not np.isnan([*a.ravel(), *b.ravel()]).any():
+            comparisons[metric] = paired_comparison(a, b)
+    return comparisons, shared
+
+
+def _outcomes(side: Sequence[Evaluation], name: str, seeds: Sequence[int]) -> npt.NDArray[np.float64]:
+    rows = [dict(zip(evaluation.seeds, getattr(evaluation, name), strict=True)) for evaluation in side]
+    return np.array([[row[seed] for seed in seeds] for row in rows], np.float64)
 
 
 def _film(

@@ -26,7 +26,12 @@ class Stateful(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """Chooses actions."""
+    """Chooses actions for environments of one spec."""
+
+    @property
+    def environment_spec(self) -> EnvironmentSpec:
+        """What the policy observes and commands; another environment is refused."""
+        ...
 
     def reset(self) -> None:
         """Forget the episode before."""

@@ -251,6 +251,10 @@ class _Explorer:
     def __init__(self, training: OnlineTraining) -> None:
         self._training = training
 
+    @property
+    def environment_spec(self) -> EnvironmentSpec:
+        return self._training.policy.environment_spec
+
     def reset(self) -> None:
         self._training.policy.reset()
 

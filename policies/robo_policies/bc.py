@@ -105,7 +105,7 @@ class BC:
         self.encoder = ObservationEncoder(spec, config.normalization_rows)
         actor_class = CategoricalActor if spec.action.is_discrete else TanhActor
         self.actor = actor_class(self.encoder.size, spec.action.size, config.hidden, initial)
-        self._policy = ActorPolicy(self.encoder, self.actor, acting)
+        self._policy = ActorPolicy(spec, self.encoder, self.actor, acting)
         self._optimizer = CheckedAdam("cloning loss", self.actor.parameters(), config.lr)
         self._metrics = MetricsWindow()
 

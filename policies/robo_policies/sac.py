@@ -93,7 +93,7 @@ class SAC:
         self.critic = QEnsemble(inputs, config.hidden, config.critics, config.layer_norm, initial)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * spec.action.size)
-        self._policy = ActorPolicy(self.encoder, self.actor, acting)
+        self._policy = ActorPolicy(spec, self.encoder, self.actor, acting)
         self._optimizers = {
             "critic": CheckedAdam("critic loss", self.critic.parameters(), config.lr),
             "actor": CheckedAdam("actor loss", self.actor.parameters(), config.lr),

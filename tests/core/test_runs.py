@@ -48,6 +48,7 @@ def test_a_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
     run = create(tmp_path)
     run.log(10, {"eval/mean_reward": 1.0}, elapsed=0.5)
     run.log(20, {"eval/mean_reward": 2.0}, elapsed=1.0)
+    run.close()
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 30, "eval/mean')
     assert [line["step"] for line in run.metrics()] == [10, 20]
@@ -60,6 +61,7 @@ def test_rewinding_removes_what_a_resumed_run_writes_again(tmp_path: Path) -> No
     run.close()
     run.rewind(20)
     run.log(25, {"x": 25.0}, elapsed=0.0)
+    run.close()
     assert [line["step"] for line in run.metrics()] == [10, 20, 25]
 
 

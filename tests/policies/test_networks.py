@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learning import ActorPolicy, generators
+from robo_policies.learning import ActorPolicy, CheckedAdam, generators
 from robo_policies.networks import (
     LARGEST_NORMALIZED,
     SMALLEST_STD,
@@ -179,3 +179,19 @@ def test_generators_of_one_seed_differ_from_each_other_and_repeat():
     first, second = (torch.stack([torch.rand(4, generator=g) for g in generators(7, 3)]) for _ in range(2))
     assert torch.equal(first, second)
     assert len(torch.unique(first)) == 12
+
+
+def test_adam_equals_that_of_torch():
+    first, second = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.full((2, 2), -0.5))] for _ in range(2))
+    ours, theirs = CheckedAdam("loss", first, 0.01), torch.optim.Adam(second, 0.01, foreach=False)
+    for step in range(20):
+        ours.minimize(loss_of(first, step), step)
+        theirs.zero_grad()
+        loss_of(second, step).backward()
+        theirs.step()
+    for one, other in zip(first, second, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def loss_of(parameters, step):
+    return ((parameters[0] - step) ** 4).sum() * 0.01 + (parameters[1].exp() + parameters[0][:2]).sum()

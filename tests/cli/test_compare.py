@@ -1,0 +1,126 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from robo_cli.compare import Compare, run
+from robo_cli.report import Report
+from robo_cli.report import run as run_report
+from robo_cli.selection import find_runs
+from robo_rl.errors import InvalidSetting, RunError, RunNotFound, SpecMismatch, UnknownName
+from robo_rl.evaluation import Evaluation
+from robo_rl.runs import Run
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+SPEC = EnvironmentSpec(
+    "test/Task",
+    ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
+    ActionSpec(("x",), (-1.0,), (1.0,), ("m/s",), "joint_velocity", 0.05),
+    success_rule="it is there",
+)
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Returns make(name, seed, successes, ...) -> name of a run folder with that final evaluation."""
+
+    def make_run(name, seed, successes, *, spec=SPEC, first_seed=1_000_000):
+        folder = Run.create(tmp_path, recipe_name=name, seed=seed, recipe=f"name: {name}\nseed: {seed}\n", spec=spec).path
+        outcome = Evaluation(
+            environment=spec.name,
+            spec_fingerprint=spec.fingerprint,
+            success_rule=spec.success_rule,
+            seeds=tuple(range(first_seed, first_seed + len(successes))),
+            returns=tuple(-1.0 if success is None else 2.0 * success for success in successes),
+            lengths=(5,) * len(successes),
+            successes=tuple(successes),
+            stop_reasons=("time_limit",) * len(successes),
+            deterministic=True,
+            duration=1.0,
+        )
+        (folder / "evaluation.json").write_text(json.dumps(outcome.to_json()))
+        return folder.name
+
+    return make_run
+
+
+def compare(tmp_path, capsys, first, second, **arguments):
+    assert run(Compare(first, second, runs=tmp_path, **arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_two_runs_are_compared_in_pairs(make, tmp_path, capsys):
+    worse, better = make("sac", 0, [False] * 18 + [True] * 2), make("rlpd", 0, [True] * 20)
+    text = compare(tmp_path, capsys, worse, better)
+    rows = {line[:18].strip(): line[18:].split() for line in text.splitlines()}
+    assert rows["A"] == ["10.0%", "0.2"] and rows["B"] == ["100.0%", "2"]
+    assert rows["B - A"][0] == "+90.0%" and rows["B - A"][3] == "+1.8"
+    assert rows["McNemar exact p"] == ["7.6e-06"]  # 2 / 2^18
+    assert "one training seed a side: the intervals cover evaluation episodes, not training" in text
+    assert max(map(len, text.splitlines()[2:9])) <= 80
+
+
+def test_groups_of_training_seeds_are_chosen_by_a_pattern(make, tmp_path, capsys):
+    for seed in (0, 1, 2):
+        make("sac", seed, [seed == 0] * 20)
+        make("rlpd", seed, [True] * 20)
+    text = compare(tmp_path, capsys, "*-sac-*", str(tmp_path / "*-rlpd-*"))
+    assert "3 and 3 training runs: the intervals cover training and evaluation" in text
+    rows = {line[:18].strip(): line[18:].split() for line in text.splitlines()}
+    assert rows["A"][0] == "33.3%" and rows["McNemar exact p"] == []  # McNemar pairs single runs only
+    mixed = compare(tmp_path, capsys, "*-sac-*", "*-rlpd-0")
+    assert "one side has a single training seed" in mixed
+
+
+def test_json_holds_everything(make, tmp_path, capsys):
+    a, b = make("a", 0, [False, True, True]), make("b", 0, [True, True, True, True])
+    data = json.loads(compare(tmp_path, capsys, a, b, json=True))
+    assert data["first"] == [a] and data["second"] == [b] and data["seeds"] == [1_000_000, 1_000_001, 1_000_002]
+    assert data["comparisons"]["success"]["mean_difference"]["estimate"] == pytest.approx(1 / 3)
+    assert data["comparisons"]["return"]["p_value"] is None
+
+
+def test_one_shared_seed_gives_valid_json_without_interval(make, tmp_path, capsys):
+    a, b = make("a", 0, [True, True]), make("b", 0, [True], first_seed=1_000_001)
+    text = compare(tmp_path, capsys, a, b, json=True)
+    assert "NaN" not in text and json.loads(text)["comparisons"]["return"]["mean_difference"]["low"] is None
+
+
+def test_a_task_without_success_is_compared_by_return(make, tmp_path, capsys):
+    a, b = make("a", 0, [None] * 5), make("b", 0, [None] * 5)
+    assert list(json.loads(compare(tmp_path, capsys, a, b, json=True))["comparisons"]) == ["return"]
+
+
+def test_runs_of_two_specs_are_refused(make, tmp_path, capsys):
+    a = make("a", 0, [True])
+    b = make("b", 0, [True], spec=replace(SPEC, action=replace(SPEC.action, control_period=0.1)))
+    with pytest.raises(SpecMismatch) as error:
+        compare(tmp_path, capsys, a, b)
+    assert f"{a} and {b} cannot be compared: 1 field(s) differ." in str(error.value)
+    assert "action.control_period: 0.05 here, 0.1 there" in str(error.value)
+
+
+def test_what_cannot_be_compared_says_why(make, tmp_path, capsys):
+    a, b = make("a", 0, [True]), make("b", 0, [True], first_seed=7)
+    with pytest.raises(
+        InvalidSetting, match=r"share no evaluation seed\.\n  do: +evaluate them with the same evaluation\.seed"
+    ):
+        compare(tmp_path, capsys, a, b)
+    (tmp_path / b / "evaluation.json").unlink()
+    with pytest.raises(RunError, match=rf"{b} has no final evaluation\.\n  do: +finish it: robo-rl resume {b}"):
+        compare(tmp_path, capsys, a, b)
+    with pytest.raises(RunNotFound, match=r"No run matches '\*-none-\*'\.\n  got: +\*-none-\*"):
+        find_runs("*-none-*", tmp_path)
+    with pytest.raises(UnknownName, match="Unknown run"):
+        find_runs("none", tmp_path)
+
+
+def test_a_report_lies_in_the_run_or_beside_several(make, tmp_path, capsys):
+    a, _ = make("a", 0, [True, False]), make("a", 1, [True, True])
+    assert run_report(Report((a,), runs=tmp_path)) == 0
+    assert (tmp_path / a / "report.html").exists()
+    assert run_report(Report(("*-a-*",), runs=tmp_path)) == 0
+    assert "seed 1" in (tmp_path / "report.html").read_text()
+    assert run_report(Report((a,), out=tmp_path / "page.html", runs=tmp_path)) == 0
+    assert (tmp_path / "page.html").exists()
+    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "page.html")

@@ -1,0 +1,147 @@
+"""The command line: help with examples, overrides, and one clear error for each kind of bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from robo_cli import main
+from robo_cli.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
+from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+
+TINY = {
+    "name": "tiny",
+    "environment": {"name": "robo/ArmReach-v0", "arguments": {"max_steps": 5}},
+    "algorithm": "sac",
+    "learner": {"hidden": [4], "batch_size": 4, "learning_starts": 2},
+    "steps": 10,
+    "evaluation": {"episodes": 2},
+}
+
+
+def tiny(tmp_path: Path, **changes: object) -> str:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(TINY | changes))
+    return str(path)
+
+
+@pytest.mark.parametrize("command", [name for name in main.COMMANDS if name != "train"])
+def test_every_command_shows_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main.dispatch([command, "--help"])
+    assert stopped.value.code == 0
+    assert f"robo-rl {command}" in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_the_start_page_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.dispatch([]) == 0
+    page = capsys.readouterr().out
+    assert all(f"  {name} " in page for name in main.COMMANDS)
+    assert main.dispatch(["train", "--help"]) == 0
+    assert "robo-rl train arm-pick-rlpd" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", list(recipe_files()))
+def test_a_shipped_recipe_reads_back_as_itself(name: str) -> None:
+    recipe = read_recipe(name)
+    assert recipe.summary, "robo-rl recipes shows it"
+    assert parse_recipe(yaml.safe_load(to_yaml(recipe)), source=name) == recipe
+
+
+def test_overrides_reach_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.dispatch(["train", tiny(tmp_path), "--learner.lr", "1e-4", "--seed", "7", "--dry-run"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["learner"]["lr"] == 1e-4 and shown["seed"] == 7
+    assert shown["learner"]["hidden"] == [4], "what is not overridden stays"
+    assert shown["learner"]["tau"] == 0.005, "defaults are written out"
+
+
+def test_an_unknown_override_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main.dispatch(["train", tiny(tmp_path), "--learner.lrr", "1e-4"])
+    assert stopped.value.code == 2
+    assert "--learner.lr FLOAT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"stepz": 3}, UnknownName, r"Unknown key in .*tiny.yaml: 'stepz'(.|\n)*did you mean 'steps'"),
+        ({"learner": {"hiden": [4]}}, UnknownName, r"learner: 'hiden'(.|\n)*did you mean 'hidden'"),
+        ({"steps": "many"}, InvalidSetting, r"tiny.yaml: steps has the wrong type(.|\n)*got: +'many'(.|\n)*int"),
+        ({"learner": 3}, InvalidSetting, r"learner must be a mapping(.|\n)*got: +3"),
+        ({"algorithm": "sacc"}, UnknownName, r"Unknown learner 'sacc'(.|\n)*did you mean 'sac'"),
+        ({"environment": {"arguments": {}}}, InvalidSetting, r"environment lacks the key 'name'"),
+    ],
+)
+def test_a_wrong_recipe_is_one_clear_error(
+    tmp_path: Path, changes: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        read_recipe(tiny(tmp_path, **changes))
+
+
+def test_numbers_as_yaml_reads_them(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.yaml"
+    path.write_text("environment: {name: robo/ArmReach-v0}\nalgorithm: sac\nsteps: 100\nlearner: {lr: 3e-4}\n")
+    assert read_recipe(str(path)).learner.lr == 3e-4  # YAML 1.1 takes 3e-4 for a text
+
+
+def test_unknown_names_on_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"Unknown command 'trian'(.|\n)*did you mean 'train'"):
+        main.dispatch(["trian"])
+    with pytest.raises(UnknownName, match=r"Unknown recipe 'arm-pik-rlpd'(.|\n)*did you mean 'arm-pick-rlpd'"):
+        main.dispatch(["train", "arm-pik-rlpd"])
+    with pytest.raises(UnknownName, match=r"Unknown environment 'robo/ArmPik-v0'(.|\n)*did you mean 'robo/ArmPick-v0'"):
+        main.dispatch(["train", tiny(tmp_path, environment={"name": "robo/ArmPik-v0"}), "--out", str(tmp_path / "runs")])
+    assert not (tmp_path / "runs").exists(), "a run that cannot start leaves no folder"
+
+
+def test_an_error_is_a_sentence_and_a_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["robo-rl", "trian"])
+    with pytest.raises(SystemExit) as stopped:
+        main.main()
+    assert stopped.value.code == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: Unknown command 'trian'.") and "Traceback" not in shown
+
+
+def test_envs_lists_and_describes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.dispatch(["envs", "robo", "--json"]) == 0
+    assert {"name": "robo/ArmPick-v0", "available": True, "problem": None} in json.loads(capsys.readouterr().out)
+    assert main.dispatch(["envs", "robo/ArmPick-v0"]) == 0
+    page = capsys.readouterr().out
+    assert "end_effector_position" in page and "frame base" in page and " m " in page and "success" in page
+    with pytest.raises(UnknownName, match=r"Unknown environment 'roboo'"):
+        main.dispatch(["envs", "roboo"])
+
+
+def test_a_policy_is_not_evaluated_where_actions_mean_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.dispatch(["train", tiny(tmp_path), "--out", str(tmp_path / "runs")]) == 0
+    shown = capsys.readouterr().out
+    assert "tiny 10/10" in shown and "success" in shown and "2 episodes" in shown, "plain lines in a pipe"
+    run = str(next((tmp_path / "runs").iterdir()))
+    assert main.dispatch(["evaluate", run, "--episodes", "3", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["returns"]) == 3
+    with pytest.raises(SpecMismatch, match=r"action.units|observation.*\(absent\)"):
+        main.dispatch(["evaluate", run, "--environment", "gymnasium/HalfCheetah-v5"])
+
+
+def test_a_checkpoint_of_another_spec_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.dispatch(["train", tiny(tmp_path), "--out", str(tmp_path / "runs")]) == 0
+    run = next((tmp_path / "runs").iterdir())
+    spec = json.loads((run / "spec.json").read_text())
+    spec["action"]["control_period"] = 0.1
+    spec["observation"]["arrays"][0]["unit"] = "deg"
+    (run / "spec.json").write_text(json.dumps(spec))
+    for command in ("evaluate", "resume"):
+        with pytest.raises(SpecMismatch) as caught:
+            main.dispatch([command, str(run)])
+        assert "observation.joint_position.unit: 'deg' here, 'rad' there" in str(caught.value)
+        assert "action.control_period: 0.1 here, 0.05 there" in str(caught.value)

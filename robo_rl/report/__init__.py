@@ -16,7 +16,7 @@ from robo_rl.evaluation import Evaluation
 from robo_rl.report.charts import Series, line_chart, share_bar, thinned
 from robo_rl.report.films import embed_films
 from robo_rl.report.headline import duration, headline
-from robo_rl.report.reading import RecordedRun, read_runs
+from robo_rl.report.reading import ACTIVITIES, OTHER, RecordedRun, read_runs
 from robo_rl.rollout import SUCCESS_CONVENTION
 from robo_rl.runs import write_text
 
@@ -37,12 +37,12 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         headlines=[headline(group) for group in groups],
         films=embed_films(recorded),
         curves=_curves(recorded, groups),
-        legend=[(run.label, _color(run, recorded, groups)) for run in recorded],
+        legend=_legend(recorded, groups),
         runs=recorded,
         ends={run.label: Counter(run.final.stop_reasons).most_common() for run in recorded if run.final},
         conditions=_conditions(recorded),
         convention=SUCCESS_CONVENTION,
-        time_bars=[(run, share_bar(run.time_split, title="Where time went")) for run in recorded if run.time_split],
+        times=_times(recorded),
         losses=_losses(recorded, groups),
         recipes=[group[0] for group in groups],
     )
@@ -81,6 +81,26 @@ def _color(run: RecordedRun, runs: Sequence[RecordedRun], groups: list[list[Reco
     return next(index for index, group in enumerate(groups) if group[0].group == run.group)
 
 
+def _legend(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, int]]:
+    if len(groups) == 1:
+        return [(run.label, index) for index, run in enumerate(runs)]
+    names = [group[0].name for group in groups]
+    distinct = len(set(names)) == len(names)
+    return [(name if distinct else group[0].label, i) for i, (name, group) in enumerate(zip(names, groups, strict=True))]
+
+
+def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
+    """Returns a bar per run and the legend that they share: (activity, seconds, share of all time, colour)."""
+    timed = [run for run in runs if run.time_split and run.seconds > 0]
+    colors = {name: color for color, name in enumerate([*ACTIVITIES.values(), OTHER])}
+    total = sum((Counter(run.time_split) for run in timed), Counter())
+    seconds = sum(total.values())
+    return {
+        "bars": [(run, share_bar(run.time_split, colors, title="Where time went")) for run in timed],
+        "legend": [(name, total[name], total[name] / seconds, colors[name]) for name in colors if name in total],
+    }
+
+
 def _curves(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, Markup]]:
     success, returns = [], []
     for run in runs:
@@ -90,8 +110,8 @@ def _curves(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> lis
         success += [_background(run, "rollout/success_rate", color), _evaluated(run.label, rates, color)]
         returns += [_background(run, "rollout/ep_rew_mean", color), _evaluated(run.label, means, color)]
     charts = [
-        ("Success rate", line_chart(success, title="Success rate over environment steps", y_limits=(0.0, 1.0), percent=True)),
-        ("Return", line_chart(returns, title="Return over environment steps")),
+        ("Success rate", line_chart(success, title="Success rate over training steps", y_limits=(0.0, 1.0), percent=True)),
+        ("Return", line_chart(returns, title="Return over training steps")),
     ]
     return [(title, chart) for title, chart in charts if chart]
 
@@ -118,5 +138,5 @@ def _losses(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> lis
     charts = []
     for tag in tags:
         series = [_background(run, tag, _color(run, runs, groups)) for run in runs]
-        charts.append((tag, line_chart(series, title=f"{tag} over environment steps")))
+        charts.append((tag, line_chart(series, title=f"{tag} over training steps")))
     return [(tag, chart) for tag, chart in charts if chart]

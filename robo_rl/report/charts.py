@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 WIDTH, HEIGHT = 400.0, 230.0
-LEFT, RIGHT, TOP, BOTTOM = 44.0, 14.0, 10.0, 36.0
+LEFT, RIGHT, TOP, BOTTOM = 44.0, 16.0, 10.0, 38.0
 MOST_POINTS = 240  # of one line; more cannot be told apart
 COLORS = 6
 
@@ -35,10 +35,10 @@ class Axes:
         xs = [x for one in series for x, _ in one.points]
         ys = [y for one in series for _, y in one.points]
         ys += [y for one in series for _, low, high in one.band for y in (low, high) if math.isfinite(y)]
-        self.x_ticks = ticks(0.0, max(xs))
-        self.y_ticks = ticks(*(y_limits or (min(ys), max(ys))))
         self.x_high = max(*xs, 1e-9)
-        self.y_low, self.y_high = y_limits or (self.y_ticks[0], self.y_ticks[-1])
+        self.y_low, self.y_high = y_limits or _with_margin(min(ys), max(ys))
+        self.x_ticks = ticks(0.0, self.x_high)
+        self.y_ticks = ticks(self.y_low, self.y_high)
 
     def x(self, value: float) -> float:
         """Returns the place from the left."""
@@ -53,7 +53,7 @@ class Axes:
 def line_chart(
     series: Sequence[Series], *, title: str, y_limits: tuple[float, float] | None = None, percent: bool = False
 ) -> Markup:
-    """Returns an SVG of lines over environment steps, or an empty one where there is nothing to draw."""
+    """Returns an SVG of lines over training steps, or an empty one where there is nothing to draw."""
     series = [one for one in series if one.points]
     if not series:
         return Markup("")
@@ -68,15 +68,15 @@ def line_chart(
     )
 
 
-def share_bar(shares: Mapping[str, float], *, title: str) -> Markup:
+def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: str) -> Markup:
     """Returns one horizontal bar cut into shares."""
     total = sum(shares.values()) or 1.0
     left, parts = 0.0, []
-    for color, (name, value) in enumerate(shares.items()):
+    for name, value in shares.items():
         width = value / total * 100.0
         parts.append(
             Markup('<rect class="fill c{}" x="{:.2f}" y="0" width="{:.2f}" height="6"><title>{}: {:.0%}</title></rect>').format(
-                color % COLORS, left, max(width - 0.4, 0.1), name, value / total
+                colors[name] % COLORS, left, max(width - 0.4, 0.1), name, value / total
             )
         )
         left += width
@@ -86,14 +86,12 @@ def share_bar(shares: Mapping[str, float], *, title: str) -> Markup:
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Returns about `count` round numbers (1, 2 or 5 times a power of ten) that enclose [low, high]."""
-    if not high > low:
-        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+    """Returns about `count` round numbers (1, 2, 2.5 or 5 times a power of ten) within [low, high]; low < high."""
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [round(index * step, 10) for index in range(first, last + 1)]
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{index * step:.12g}") for index in range(first, last + 1)]
 
 
 def short(value: float) -> str:
@@ -111,6 +109,11 @@ def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
     return kept[::-1][::stride][::-1]
 
 
+def _with_margin(low: float, high: float) -> tuple[float, float]:
+    margin = 0.04 * (high - low) or 0.5 * abs(high) or 0.5
+    return low - margin, high + margin
+
+
 def _grid(axes: Axes, number: Any) -> Markup:
     parts = []
     for value in axes.y_ticks:
@@ -119,13 +122,11 @@ def _grid(axes: Axes, number: Any) -> Markup:
         parts.append(Markup('<text class="tick end" x="{}" y="{}">{}</text>').format(LEFT - 6, y + 4, number(value)))
     bottom = HEIGHT - BOTTOM
     for value in axes.x_ticks:
-        if value <= axes.x_high * 1.001:
-            place = "end" if axes.x(value) > WIDTH - RIGHT - 8 else "middle"
-            parts.append(
-                Markup('<text class="tick {}" x="{}" y="{}">{}</text>').format(place, axes.x(value), bottom + 15, short(value))
-            )
+        parts.append(
+            Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(axes.x(value), bottom + 16, short(value))
+        )
     parts.append(
-        Markup('<text class="axis middle" x="{}" y="{}">environment steps</text>').format(
+        Markup('<text class="axis middle" x="{}" y="{}">training steps</text>').format(
             (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5
         )
     )

@@ -46,7 +46,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
             "environment": first.environment,
             "algorithm": str(first.recipe.get("algorithm", "not stated")),
             "steps": ", ".join(sorted({f"{run.steps:,}" for run in runs})),
-            "training time": ", ".join(duration(run.seconds) for run in runs),
+            "training time": duration(sum(run.seconds for run in runs) / len(runs)) + (" a seed" if len(runs) > 1 else ""),
             "training seeds": ", ".join(str(run.seed) for run in runs),
         },
     )

@@ -23,6 +23,7 @@ ACTIVITIES = {
     "time/evaluation_s": "evaluations",
     "time/checkpoint_s": "checkpoints",
 }
+OTHER = "everything else"
 
 
 @dataclass(frozen=True)
@@ -83,10 +84,10 @@ class RecordedRun:
 
     @cached_property
     def time_split(self) -> dict[str, float]:
-        """Seconds by activity; what is left over is "everything else"."""
+        """Seconds by activity; what no part of the run timed is OTHER."""
         split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
         rest = self.seconds - sum(split.values())
-        return split | ({"everything else": rest} if split and rest > 0 else {})
+        return split | ({OTHER: rest} if split and rest > 0 else {})
 
     @property
     def curve(self) -> list[tuple[int, Evaluation]]:

@@ -1,0 +1,22 @@
+"""Choose runs on the command line: by path, by name, or several by a pattern."""
+
+from __future__ import annotations
+
+from glob import glob, has_magic
+from pathlib import Path
+
+from robo_rl.errors import RunNotFound
+from robo_rl.runs import Run, find_run
+
+
+def find_runs(name: str, root: Path) -> list[Run]:
+    """Returns the run of that path or name, or all that a pattern matches, by path or by folder name under `root`."""
+    if not has_magic(name) or Path(name).is_dir():
+        return [find_run(name, root)]
+    paths = {Path(path).resolve() for path in (*glob(name), *glob(str(root / name)))}
+    runs = [Run(path) for path in sorted(paths) if (path / "recipe.yaml").exists()]
+    if not runs:
+        raise RunNotFound(
+            f"No run matches {name!r}.", got=name, allowed="a pattern of run folders", fix=f"runs are looked for in {root}/"
+        )
+    return runs

@@ -53,7 +53,6 @@ class TensorBatch:
 
 
 PLAIN = ("actions", "rewards", "masks", "discounts", "weights")
-BETAS_AND_EPSILON = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}  # defaults of the paper and of PyTorch
 
 
 def require_finite_data(name: str, value: Tensor, update: int) -> None:
@@ -92,8 +91,19 @@ class CheckedAdam:
             self._refuse(float(loss), float(norm), update)
         torch._foreach_add_(self._steps, 1.0)
         torch._fused_adam_(
-            *(self._parameters, list(gradients), self._means, self._squares, [], self._steps),
-            **(BETAS_AND_EPSILON | {"lr": self._lr, "weight_decay": 0.0, "amsgrad": False, "maximize": False}),
+            self._parameters,
+            list(gradients),
+            self._means,
+            self._squares,
+            [],
+            self._steps,
+            lr=self._lr,
+            beta1=0.9,  # this and the next two: the paper's values, and PyTorch's
+            beta2=0.999,
+            eps=1e-8,
+            weight_decay=0.0,
+            amsgrad=False,
+            maximize=False,
         )
 
     def _refuse(self, loss: float, norm: float, update: int) -> None:

@@ -1,6 +1,6 @@
 """Drawing without a display: which OpenGL back end works here, and cameras for a MuJoCo model.
 
-MuJoCo reads MUJOCO_GL once, when it is first imported, so the choice comes before that import and nothing here imports it early.
+MuJoCo reads MUJOCO_GL once, when it is first imported: the choice comes before that import, and nothing here imports it early.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ import ctypes
 import os
 import subprocess
 import sys
+import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,11 +77,27 @@ def choose_backend() -> str:
     )
 
 
+@dataclass(frozen=True)
+class Detail:
+    """How finely pictures are drawn; without a graphics card this decides the frame rate."""
+
+    samples: int
+    """per pixel, against jagged edges; 0 takes one"""
+    slices: int
+    """flat faces around a cylinder"""
+
+
+SENSOR = Detail(samples=0, slices=16)
+"""For small pictures that a policy looks at."""
+FINE = Detail(samples=4, slices=40)
+"""For people."""
+
+
 class Cameras:
     """Draws a model's cameras in a light scene: no shadows, no reflections. Opens OpenGL at the first picture."""
 
-    def __init__(self, model: mujoco.MjModel, *, height: int, width: int) -> None:
-        self._model, self._size = model, (height, width)
+    def __init__(self, model: mujoco.MjModel, *, height: int, width: int, detail: Detail = SENSOR) -> None:
+        self._model, self._size, self._detail = model, (height, width), detail
         self._renderer: Any = None
 
     def picture(self, data: mujoco.MjData, camera: str) -> npt.NDArray[np.uint8]:
@@ -93,7 +111,7 @@ class Cameras:
     def close(self) -> None:
         """Frees the OpenGL context; a later picture opens a fresh one."""
         if self._renderer is not None:
-            self._renderer.close()
+            self._close()
             self._renderer = None
 
     def _open(self) -> Any:
@@ -106,8 +124,10 @@ class Cameras:
                 "MuJoCo cannot open an OpenGL context.",
                 got=f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}",
                 allowed=" or ".join(BACKENDS),
-                fix=f"as root: {INSTALL}; then set MUJOCO_GL=egl or MUJOCO_GL=osmesa before Python starts",
+                fix=f"as root: {INSTALL}; and import robo_sims before mujoco, or set MUJOCO_GL=egl before Python starts",
             ) from error
+        # MuJoCo's own finaliser comes too late when the interpreter shuts down: OpenGL is gone by then.
+        self._close = weakref.finalize(self, renderer.close)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             renderer.scene.flags[flag] = 0
         return renderer

@@ -12,8 +12,8 @@ from robo_rl.spec import ActionSpec, Observation
 from robo_sims.arm.inverse_kinematics import InverseKinematics
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, ArmPhysics, Array
 
-WORKSPACE = np.array([[0.25, -0.35, 0.012], [0.75, 0.35, 0.50]])
-"""[m] lowest and highest position that the gripper is sent to, frame base."""
+WORKSPACE = np.array([[0.28, -0.30, 0.012], [0.70, 0.30, 0.40]])
+"""[m] lowest and highest position that the gripper is sent to, frame base; the hand can point down in all of it."""
 MAX_YAW = 1.8
 """[rad] either way; a parallel gripper needs no more than a quarter turn."""
 MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])

@@ -17,7 +17,7 @@ from robo_sims.arm.inverse_kinematics import InverseKinematics
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, ArmPhysics
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
-from robo_sims.rendering import Cameras
+from robo_sims.rendering import FINE, Cameras
 
 ObservationArrays = dict[str, npt.NDArray[Any]]
 
@@ -41,7 +41,7 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / CONTROL_PERIOD)}  # noqa: RUF012 (Gymnasium's own style)
 
-    def __init__(  # noqa: PLR0913 (each is one line of a recipe)
+    def __init__(
         self,
         task: str,
         *,
@@ -72,7 +72,7 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
         self._task = kind(self._physics)
         self._cameras = tuple(cameras)
         self._sensor = Cameras(self._physics.model, height=image_size, width=image_size)
-        self._overview = Cameras(self._physics.model, height=480, width=640)
+        self._overview = Cameras(self._physics.model, height=480, width=640, detail=FINE)
         self._steps = 0
         self._observation: ObservationArrays = {}
         pictures = tuple(
@@ -115,13 +115,15 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
         self._control.apply(self.environment_spec.action.to_physical(action))
         self._physics.advance()
         self._steps += 1
+        info: dict[str, Any]
         if self._physics.monitor.reason() is not None:
-            return self._observation, 0.0, False, True, {"success": False, "stop_reason": "sim_diverged"}
+            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": "sim_diverged"}
+            return self._observation, 0.0, False, True, info
         success = self._task.is_success()
         terms = self._reward.terms(success, self._task.progress)
         self._observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
-        info: dict[str, Any] = {"success": success, "reward_terms": terms}
+        info = {"success": success, "reward_terms": terms}
         if success or out_of_time:
             info["stop_reason"] = "goal" if success else "time_limit"
         return self._observation, float(sum(terms.values())), success, out_of_time, info
@@ -159,13 +161,13 @@ def _look_up(kind: str, name: str, known: dict[str, Any]) -> Any:
 
 
 def _check_settings(cameras: Sequence[str], image_size: int, max_steps: int | None, render_mode: str | None) -> None:
+    if isinstance(cameras, str):
+        raise InvalidSetting("cameras must be a list.", got=repr(cameras), allowed=f"list of names from {CAMERAS}")
     for camera in cameras:
         _look_up("camera", camera, dict.fromkeys(CAMERAS))
     if not isinstance(image_size, int) or not 8 <= image_size <= 960:
         raise InvalidSetting("image_size is out of range.", got=image_size, allowed="integer 8 to 960 [pixel]")
     if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
-        raise InvalidSetting(
-            "max_steps is out of range.", got=max_steps, allowed="positive integer, or None for the task's own"
-        )
+        raise InvalidSetting("max_steps is out of range.", got=max_steps, allowed="integer from 1, or None for the task's own")
     if render_mode not in (None, "rgb_array"):
         raise InvalidSetting("Unknown render_mode.", got=render_mode, allowed="None or 'rgb_array'")

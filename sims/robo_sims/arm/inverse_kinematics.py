@@ -10,7 +10,8 @@ import numpy as np
 
 from robo_sims.arm.physics import NOMINAL_POSTURE, ArmPhysics, Array
 
-_DAMPING = 0.05**2 * np.eye(6)
+_DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
+"""(2, 6, 6) of the way to the pose, which must stay bounded where the arm is stretched, and of a projection, which does anyway"""
 _POSTURE_GAIN = 0.1  # share of the way to the nominal posture that the free axis goes in one step
 
 
@@ -19,22 +20,24 @@ class InverseKinematics:
 
     def __init__(self, physics: ArmPhysics) -> None:
         self._physics = physics
-        self._error = np.empty(6)
+        self._wanted = np.empty((2, 6, 1))  # motion in the task space: towards the pose, and against the posture's share
         self._rotation_error = np.empty(3)
-        self._current, self._wanted = np.empty(4), np.empty(4)
+        self._present_quaternion, self._wanted_quaternion = np.empty(4), np.empty(4)
 
     def displacement(self, position: Array, yaw: float) -> Array:
         """Returns (7,) [rad], one linearised step towards a position (3,) [m] and heading [rad] of the downward hand.
 
-        dq = J^T (J J^T + damping)^-1 (e - J n) + n, where e is the pose error and n the step towards the posture.
+        dq = J^T (J J^T + damping)^-1 e + (I - J^+ J) n, where e is the pose error and n the step towards the posture. The
+        projection is undamped: a damped one leaks posture into the pose, and a hand told to hold still creeps away.
         """
         physics = self._physics
         jacobian = physics.jacobian()  # (6, 7)
         posture = _POSTURE_GAIN * (NOMINAL_POSTURE - physics.joint_position)  # (7,)
-        self._error[:3] = position - physics.gripper_position
-        self._error[3:] = self._rotation_to(yaw)
-        task = np.linalg.solve(jacobian @ jacobian.T + _DAMPING, self._error - jacobian @ posture)  # (6,)
-        step: Array = jacobian.T @ task + posture
+        self._wanted[0, :3, 0] = position - physics.gripper_position
+        self._wanted[0, 3:, 0] = self._rotation_to(yaw)
+        self._wanted[1, :, 0] = -(jacobian @ posture)
+        solved = np.linalg.solve(jacobian @ jacobian.T + _DAMPING, self._wanted)  # (2, 6, 1)
+        step: Array = jacobian.T @ (solved[0, :, 0] + solved[1, :, 0]) + posture
         return step
 
     def solve(self, position: Array, yaw: float, iterations: int = 30) -> None:
@@ -48,7 +51,7 @@ class InverseKinematics:
 
     def _rotation_to(self, yaw: float) -> Array:
         """Returns (3,) [rad], the rotation vector in the base frame from the hand to pointing down with a heading."""
-        self._wanted[:] = 0.0, np.cos(yaw / 2), np.sin(yaw / 2), 0.0  # turn about z after half a turn about x
-        mujoco.mju_mat2Quat(self._current, self._physics.gripper_matrix.ravel())
-        mujoco.mju_subQuat(self._rotation_error, self._wanted, self._current)  # in the hand's frame
+        self._wanted_quaternion[:] = 0.0, np.cos(yaw / 2), np.sin(yaw / 2), 0.0  # turn about z after half a turn about x
+        mujoco.mju_mat2Quat(self._present_quaternion, self._physics.gripper_matrix.ravel())
+        mujoco.mju_subQuat(self._rotation_error, self._wanted_quaternion, self._present_quaternion)  # in the hand's frame
         return self._physics.gripper_matrix @ self._rotation_error

@@ -22,6 +22,10 @@ class Reward(Protocol):
         """Returns the terms of one step."""
         ...
 
+    def nothing(self) -> dict[str, float]:
+        """Returns the terms of a step that cannot be judged: all zero."""
+        ...
+
 
 class SparseReward:
     """Pays 1 at success and nothing else."""
@@ -32,6 +36,10 @@ class SparseReward:
     def terms(self, success: bool, measure: Measure) -> dict[str, float]:
         """Returns the single term."""
         return {"success": float(success)}
+
+    def nothing(self) -> dict[str, float]:
+        """Returns the single term, zero."""
+        return {"success": 0.0}
 
 
 class DenseReward:
@@ -54,6 +62,10 @@ class DenseReward:
         changes = {name: value - self._before[name] for name, value in progress.items()}
         self._before = dict(progress)
         return {"success": float(success), **changes}
+
+    def nothing(self) -> dict[str, float]:
+        """Returns every term, zero."""
+        return dict.fromkeys(("success", *self._before), 0.0)
 
 
 def closeness(distance: float, scale: float) -> float:

@@ -78,7 +78,8 @@ class PickExpert:
         turn = float(np.arctan2(observation["object_turn"][1], observation["object_turn"][0])) / 4
         turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)  # of the four, the one nearest to straight
         sideways = float(np.hypot(to_grasp[0], to_grasp[1]))
-        if sideways < 0.012 and abs(to_grasp[2]) < 0.012:
+        reach = 0.025 if self._closing else 0.012  # [m] a cube that slips a little in the hand is not let go
+        if sideways < reach and abs(to_grasp[2]) < reach:
             return self._close_or_lift()
         self._closing = 0
         aligned = sideways < 0.008 and abs(turn) < 0.12

@@ -1,0 +1,52 @@
+"""Every scripted expert solves its task, in both control modes, from what a policy may observe."""
+
+import numpy as np
+import pytest
+
+from robo_sims.arm.control import CONTROLS
+from robo_sims.arm.environment import ArmEnv
+from robo_sims.arm.measure import measure
+from robo_sims.arm.tasks import TASKS
+
+EVERY = [(task, control) for task in TASKS for control in CONTROLS]
+
+
+@pytest.mark.parametrize(("task", "control"), EVERY)
+def test_experts_succeed(task, control):
+    got = measure(ArmEnv(task, control=control), seeds=range(1000, 1020))
+    assert got.successes >= 19, got
+    assert got.mean_steps < 0.6 * TASKS[task].max_steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "control"), EVERY)
+def test_experts_succeed_on_two_hundred_seeds(task, control):
+    assert measure(ArmEnv(task, control=control), seeds=range(200)).successes >= 190
+
+
+def test_pick_survives_noise():
+    assert measure(ArmEnv("ArmPick-v0"), seeds=range(1000, 1015), noise=0.3).successes >= 14
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_standing_still_and_random_motion_do_not_succeed(task):
+    env = ArmEnv(task)
+    random = np.random.default_rng(0)
+    successes = 0
+    for seed in range(10):
+        env.reset(seed=seed)
+        done = False
+        while not done:
+            action = np.zeros(5) if seed % 2 else random.uniform(-1, 1, 5)
+            *_, terminated, truncated, info = env.step(action)
+            done = terminated or truncated
+        successes += info["success"]
+    assert successes <= 1
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_experts_look_at_nothing_that_a_policy_may_not_see(task):
+    env = ArmEnv(task)
+    observation, _ = env.reset(seed=0)
+    visible = {name: observation[name] for name in env.environment_spec.observation.vectors}
+    assert np.array_equal(env.scripted_policy(0).act(visible), env.scripted_policy(0).act(observation))

@@ -39,10 +39,11 @@ def main(folder: Path, times: int) -> None:
         child = os.fork()
         if child == 0:
             write_until_killed(folder, step)
-        deadline = time.monotonic() + 20
-        while newest(folder) == step and time.monotonic() < deadline:
+        started = time.monotonic()
+        while newest(folder) == step and time.monotonic() < started + 20:
             time.sleep(0.0005)
-        time.sleep(dice.uniform(0, 0.01))
+        # disks differ: the next write takes about as long as this one did, and the kill may fall anywhere into it
+        time.sleep(dice.uniform(0, 1.5) * (time.monotonic() - started))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         hits += any(folder.glob("*.tmp-*"))

@@ -70,14 +70,16 @@ class SB3Training:
     def state_dict(self) -> StateDict:
         """Returns the state without SB3's zip file, whose half is pickled Python."""
         current = GlobalRandom.current() if self._is_running else self._random
-        return {"step": self.step, "model": model_state(self._model), "random": current.state_dict()}
+        training = {"step": self.step, "random": current.state_dict(), "seconds": dict(self.stopwatch)}
+        return {"model": model_state(self._model), "training": training}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores a state; the next `run` goes on from its step with fresh episodes."""
-        model = self._model
+        model, training = self._model, state["training"]
         load_model_state(model, state["model"])
-        self._random = GlobalRandom.from_state_dict(state["random"])
-        self.step = model.num_timesteps = int(state["step"])
+        self._random = GlobalRandom.from_state_dict(training["random"])
+        self.step = model.num_timesteps = int(training["step"])
+        self.stopwatch = Counter(training["seconds"])
         self.resumed = "warm"
         model._last_obs = None  # makes `learn` reset the environments
         assert model.env is not None
@@ -145,6 +147,7 @@ class _Reporter(BaseCallback):
 
     def _report(self) -> None:
         if self._pending is not None:
-            self._training.step, self._pending = self._pending, None
-            self._observer.on_step(self._training.step, self._training)
+            first, self._training.step, self._pending = self._training.step + 1, self._pending, None
+            for step in range(first, self._training.step + 1):  # several environments complete several steps at once
+                self._observer.on_step(step, self._training)
             self._mark = time.perf_counter()

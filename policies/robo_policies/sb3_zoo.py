@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -31,6 +32,7 @@ IGNORED = (
 )
 """Keys of the zoo that mean nothing here; they are returned, so that a person sees them."""
 CHOSEN_BY_OBSERVATION = ("MlpPolicy", "MultiInputPolicy")
+_VERSION = re.compile(r"-v(\d+)$")
 NORMALIZATION = {"norm_obs": "normalize_observations", "norm_reward": "normalize_rewards"}
 
 
@@ -55,15 +57,18 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
     """Returns the settings for an environment from the text of a zoo file.
 
     `algorithm` is the zoo's name ("sac"), `environment` the zoo's ("HalfCheetah-v4") or ours
-    ("gymnasium/HalfCheetah-v4"); the section "default" stands in for a missing one. Raises UnknownName for a missing
-    section, an algorithm or a key that nobody knows, InvalidSetting for text that is not plain data.
+    ("gymnasium/HalfCheetah-v4"). Where its section is missing, the newest other version of the same task stands in, and
+    `ignored` says so, or the section "default". Raises UnknownName for a missing section, an algorithm or a key that
+    nobody knows, InvalidSetting for text that is not plain data.
     """
     if (learner := f"sb3-{algorithm}") not in LEARNERS:
         raise UnknownName("zoo algorithm", algorithm, [name.removeprefix("sb3-") for name in LEARNERS])
     config = LEARNERS[learner]
-    section = _section(text, environment)
+    sections, task = _sections(text), environment.rpartition("/")[2]
+    name = _closest_section(sections, task)
+    section = sections[name]
     settings: dict[str, Any] = {}
-    ignored = []
+    ignored = [] if name == task else [f"version: these are the settings of {name}"]
     for key, value in section.items():
         if key in IGNORED or (key == "policy" and value not in CHOSEN_BY_OBSERVATION):
             ignored.append(f"{key}: {value}")
@@ -72,18 +77,23 @@ def read_zoo(text: str, algorithm: str, environment: str) -> ZooSettings:
     return ZooSettings(settings, _steps(section), tuple(ignored))
 
 
-def _section(text: str, environment: str) -> Mapping[str, Any]:
+def _sections(text: str) -> dict[str, dict[str, Any]]:
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InvalidSetting("Not a zoo file: its YAML is broken or not plain data.", got=error, allowed="plain YAML") from None
     if not isinstance(data, dict) or not all(isinstance(section, dict) for section in data.values()):
         raise InvalidSetting("Not a zoo file.", got=type(data).__name__, allowed="a mapping from environments to settings")
-    for name in (environment, environment.rpartition("/")[2], DEFAULT):
-        if name in data:
-            section: Mapping[str, Any] = data[name]
-            return section
-    raise UnknownName("environment of the zoo file", environment, data, fix="the version counts: -v4 and -v5 differ")
+    return data
+
+
+def _closest_section(sections: Mapping[str, Any], task: str) -> str:
+    versions = [name for name in sections if _VERSION.sub("", name) == _VERSION.sub("", task) and _VERSION.search(name)]
+    newest = sorted(versions, key=lambda name: int(_VERSION.findall(name)[0]), reverse=True)
+    for name in (task, *newest, DEFAULT):
+        if name in sections:
+            return name
+    raise UnknownName("environment of the zoo file", task, sections)
 
 
 def _steps(section: Mapping[str, Any]) -> int:

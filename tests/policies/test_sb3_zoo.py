@@ -68,6 +68,12 @@ def test_inherited_section_overrides_and_shows_what_it_leaves_out():
     assert settings.ignored == ("policy: CnnPolicy", "env_wrapper: [{'some.Wrapper': {'skip': 2}}]")
 
 
+def test_another_version_of_the_task_stands_in_and_is_named():
+    zoo = ZOO + "HalfCheetah-v10:\n  n_timesteps: 5\n"
+    settings = read_zoo(zoo, "ppo", "gymnasium/HalfCheetah-v5")
+    assert (settings.steps, settings.ignored) == (5, ("version: these are the settings of HalfCheetah-v10",))
+
+
 def test_off_policy_sections():
     text = """
 default:
@@ -133,7 +139,7 @@ def test_hostile_expressions_are_refused(text):
 
 def test_unknown_things_name_the_close_ones():
     with pytest.raises(UnknownName, match="did you mean 'HalfCheetah-v4'"):
-        read_zoo(ZOO, "ppo", "HalfCheetah-v5")
+        read_zoo(ZOO, "ppo", "HalfCheeta-v4")
     with pytest.raises(UnknownName, match="did you mean 'gae_lambda'"):
         read_zoo("A:\n  n_timesteps: 1\n  gae_lamda: 0.9", "ppo", "A")
     with pytest.raises(UnknownName, match="Unknown zoo algorithm 'tqc'"):

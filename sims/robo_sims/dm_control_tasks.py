@@ -113,6 +113,9 @@ class DMControlSimulation:
         """Begins an episode."""
         if seed is not None:
             self._random.seed(seed)
+        order = getattr(self._environment.task, "_initial_order", None)
+        if order is not None:  # the reassemble tasks shuffle the order of the episode before
+            order[:] = np.arange(len(order))
         observation = self._environment.reset().observation
         light_scene(self.mujoco[0])
         return self._flat(observation)

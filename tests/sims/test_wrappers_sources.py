@@ -101,6 +101,12 @@ def test_manipulation_equals_its_source_and_keeps_250_steps():
         assert reward == step.reward
 
 
+def test_reassembly_does_not_start_from_the_order_of_the_episode_before():
+    environment = make_environment("dm_control/manipulation-reassemble_5_bricks_random_order_features")
+    orders = [environment.reset(seed=seed)[0]["desired_order"].tolist() for seed in (7, 7, 8, 7)]
+    assert orders[0] == orders[1] == orders[3] != orders[2]
+
+
 @pytest.mark.parametrize("task", ["reach-v3", "peg-insert-side-v3", "door-open-v3"])
 def test_metaworld_equals_its_source(task):
     ours = make_environment(f"metaworld/{task}")

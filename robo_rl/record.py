@@ -83,7 +83,7 @@ class RunRecord:
         if success is not None:
             self._successes.append(success)
         if stop_reason == "sim_diverged":
-            self._display.say(f"step {step}: the simulation diverged; the episode was cut and its last transition dropped")
+            self._display.say(f"step {step}: the simulation diverged; the episode was cut")
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """Takes note of a learner's metrics."""

@@ -68,7 +68,7 @@ class PlainDisplay:
             return
         self._shown = now
         speed = (step - self._first) / max(now - self._started, 1e-9)
-        left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 else ""
+        left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 and step < self._total else ""
         self.say(f"{self._title} {step}/{self._total} | {summary(metrics)}{left}")
 
     def say(self, message: str) -> None:

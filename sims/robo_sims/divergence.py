@@ -7,9 +7,9 @@ learner. Here that reset is switched off and the environment asks after each con
 from __future__ import annotations
 
 import logging
+import math
 
 import mujoco
-import numpy as np
 
 _STATES = ("qpos", "qvel", "qacc")
 _WARNINGS = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL, mujoco.mjtWarning.mjWARN_BADQACC)
@@ -34,7 +34,7 @@ class DivergenceMonitor:
     def reason(self) -> str | None:
         """Returns None while the simulation is sound, else what is wrong with it, in words."""
         for name, state in self._states:
-            if not np.isfinite(state).all():
+            if not math.isfinite(state.dot(state)):  # the sum of squares: a quarter of the time of looking at each element
                 return f"{name} is not finite"
         for kind, warning, before in zip(_WARNINGS, self._warnings, self._counts, strict=True):
             if warning.number > before:

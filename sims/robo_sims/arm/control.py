@@ -70,7 +70,7 @@ class EndEffectorDelta:
     def apply(self, action: Array) -> None:
         """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
         physics = self._physics
-        position = np.clip(physics.gripper_position + action[:3], WORKSPACE[0], WORKSPACE[1])
+        position = np.minimum(np.maximum(physics.gripper_position + action[:3], WORKSPACE[0]), WORKSPACE[1])
         yaw = min(max(physics.gripper_yaw + action[3], -MAX_YAW), MAX_YAW)
         step = self._kinematics.displacement(position, yaw)
         _command(physics, physics.joint_position + step, action[4])
@@ -114,9 +114,9 @@ class JointPosition:
 
 
 def _command(physics: ArmPhysics, joints: Array, opening: float) -> None:
-    present = physics.joint_position
-    within_velocity = np.clip(joints, present - _MAX_JOINT_STEP, present + _MAX_JOINT_STEP)
-    physics.data.ctrl[:JOINTS] = np.clip(within_velocity, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
+    low = np.maximum(physics.joint_position - _MAX_JOINT_STEP, physics.joint_limits[:, 0])
+    high = np.minimum(physics.joint_position + _MAX_JOINT_STEP, physics.joint_limits[:, 1])
+    physics.data.ctrl[:JOINTS] = np.minimum(np.maximum(joints, low), high)
     physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 
 

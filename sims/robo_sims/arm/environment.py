@@ -36,7 +36,7 @@ ARM_ARRAYS = (
 )
 
 
-class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
+class ArmEnv(gymnasium.Env[Any, Any]):
     """A seven-axis arm at a table. An episode is exactly reproducible from its seed and its actions."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / CONTROL_PERIOD)}  # noqa: RUF012 (Gymnasium's own style)
@@ -128,7 +128,7 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
             info["stop_reason"] = "goal" if success else "time_limit"
         return self._observation, float(sum(terms.values())), success, out_of_time, info
 
-    def render(self) -> npt.NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> npt.NDArray[np.uint8] | None:
         """Returns the whole scene (480, 640, 3), or None where render_mode is None."""
         return self._overview.picture(self._physics.data, "overview") if self.render_mode == "rgb_array" else None
 
@@ -139,7 +139,7 @@ class ArmEnv(gymnasium.Env[ObservationArrays, npt.NDArray[np.float32]]):
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedPolicy:
         """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
-        return ScriptedPolicy(self._task.expert, self._control, seed, noise)
+        return ScriptedPolicy(self._task.expert, self._control, self.environment_spec, seed=seed, noise=noise)
 
     def _observe(self) -> ObservationArrays:
         physics = self._physics

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.spec import Observation
+from robo_rl.spec import EnvironmentSpec, Observation
 from robo_sims.arm.control import Control, Motion
 
 
@@ -30,7 +30,8 @@ class ExpertFactory(Protocol):
 class ScriptedPolicy:
     """Acts as an expert does, in the actions of a control mode, with as much Gaussian noise as wanted."""
 
-    def __init__(self, factory: ExpertFactory, control: Control, seed: int, noise: float) -> None:
+    def __init__(self, factory: ExpertFactory, control: Control, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
+        self.environment_spec = spec
         self._factory, self._control, self._noise = factory, control, noise
         self._random = np.random.default_rng(seed)
         self.reset()

@@ -11,7 +11,7 @@ import numpy as np
 from robo_sims.arm.physics import NOMINAL_POSTURE, ArmPhysics, Array
 
 _DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
-"""(2, 6, 6) of the way to the pose, which must stay bounded where the arm is stretched, and of a projection, which does anyway"""
+"""(2, 6, 6) of the way to the pose, to keep it bounded where the arm is stretched, and of the projection, which always is."""
 _POSTURE_GAIN = 0.1  # share of the way to the nominal posture that the free axis goes in one step
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import heading, wrap
+from robo_sims.arm.expert import ExpertFactory, heading, wrap
 from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
 from robo_sims.arm.rewards import Progress, closeness
 
@@ -78,7 +78,7 @@ class PegInsert:
     instruction = "insert the yellow peg into the hole of the blue block"
     success_rule = "the peg's tip is at least 3 cm below the rim and inside the hole for 2 control steps in a row"
     max_steps = 100
-    observation = (
+    observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec("peg_position", (3,), unit="m", frame="base", role="object"),
         ArraySpec("peg_axis", (3,), low=-1.0, high=1.0, unit="1", frame="base", role="object"),
         ArraySpec("hole_position", (3,), unit="m", frame="base", role="goal"),
@@ -88,7 +88,7 @@ class PegInsert:
     )
     """`peg_position` is the tip; `hole_position` the middle of the rim; `hole_turn` is (cos 4a, sin 4a) of the heading a from
     peg to hole: all four faces of a square peg look alike."""
-    expert = PegInsertExpert
+    expert: ClassVar[ExpertFactory] = PegInsertExpert
 
     def __init__(self, physics: ArmPhysics) -> None:
         self._physics = physics

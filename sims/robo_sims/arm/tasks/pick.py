@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import heading, wrap
+from robo_sims.arm.expert import ExpertFactory, heading, wrap
 from robo_sims.arm.physics import ArmPhysics, FreeBody
 from robo_sims.arm.rewards import Progress, closeness
 
@@ -104,8 +104,8 @@ class Pick:
         "it rests on the table, for 3 control steps in a row"
     )
     max_steps = 100
-    observation = OBJECT_ARRAYS
-    expert = PickExpert
+    observation: ClassVar[tuple[ArraySpec, ...]] = OBJECT_ARRAYS
+    expert: ClassVar[ExpertFactory] = PickExpert
 
     def __init__(self, physics: ArmPhysics) -> None:
         self._physics, self._cube = physics, Cube(physics)

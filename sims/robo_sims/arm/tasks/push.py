@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import heading, wrap
+from robo_sims.arm.expert import ExpertFactory, heading, wrap
 from robo_sims.arm.physics import ArmPhysics, Array
 from robo_sims.arm.rewards import Progress, closeness
 from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, Cube
@@ -81,12 +81,12 @@ class Push:
     instruction = "push the red cube onto the green mark"
     success_rule = "the cube's middle is within 3 cm of the mark, along the table, and the cube rests on the table"
     max_steps = 150
-    observation = (
+    observation: ClassVar[tuple[ArraySpec, ...]] = (
         *OBJECT_ARRAYS,
         ArraySpec("goal_position", (2,), unit="m", frame="base", role="goal"),
         ArraySpec("goal_from_object", (2,), unit="m", frame="base", role="goal"),
     )
-    expert = PushExpert
+    expert: ClassVar[ExpertFactory] = PushExpert
 
     def __init__(self, physics: ArmPhysics) -> None:
         self._cube = Cube(physics)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
+from robo_sims.arm.expert import ExpertFactory
 from robo_sims.arm.physics import ArmPhysics
 from robo_sims.arm.rewards import Progress, closeness
 
@@ -42,11 +43,11 @@ class Reach:
     instruction = "move the gripper to the green point"
     success_rule = "the point between the finger pads is within 2 cm of the goal for 3 control steps in a row"
     max_steps = 60
-    observation = (
+    observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec("goal_position", (3,), unit="m", frame="base", role="goal"),
         ArraySpec("goal_from_gripper", (3,), unit="m", frame="base", role="goal"),
     )
-    expert = ReachExpert
+    expert: ClassVar[ExpertFactory] = ReachExpert
 
     def __init__(self, physics: ArmPhysics) -> None:
         self._physics = physics

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import ArraySpec
-from robo_sims.arm.expert import Expert
+from robo_sims.arm.expert import ExpertFactory
 from robo_sims.arm.physics import ArmPhysics
 from robo_sims.arm.rewards import Progress
 
@@ -23,7 +23,7 @@ class Task(Protocol):
     max_steps: ClassVar[int]
     observation: ClassVar[tuple[ArraySpec, ...]]
     """what the task adds to what the arm observes of itself"""
-    expert: ClassVar[type[Expert]]
+    expert: ClassVar[ExpertFactory]
 
     def __init__(self, physics: ArmPhysics) -> None: ...
 

@@ -77,7 +77,7 @@ class CheckedAdam:
 
     def __init__(self, loss_name: str, parameters: Iterable[nn.Parameter], lr: float) -> None:
         self._loss_name, self._lr = loss_name, lr
-        self._parameters = list(parameters)
+        self._parameters: list[Tensor] = list(parameters)
         self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._steps = [torch.zeros(()) for _ in self._parameters]

@@ -76,10 +76,13 @@ class MiniGridSimulation:
 
 
 def _tasks() -> list[str]:
-    """Returns all but the MiniGrid-WFC tasks, whose pattern pictures are missing from the package."""
+    """Returns the newest version of each task, without MiniGrid-WFC, whose pattern pictures are missing from the package."""
     gymnasium.register_envs(minigrid)
-    names = [name for name in gymnasium.registry if name.startswith(("MiniGrid-", "BabyAI-"))]
-    return [name for name in names if not name.startswith("MiniGrid-WFC-")]
+    newest: dict[str, str] = {}
+    for name, entry in gymnasium.registry.items():
+        if name.startswith(("MiniGrid-", "BabyAI-")) and not name.startswith("MiniGrid-WFC-"):
+            newest[entry.name] = max(name, newest.get(entry.name, name))
+    return list(newest.values())
 
 
 def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:

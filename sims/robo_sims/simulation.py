@@ -69,7 +69,7 @@ class Simulation(Protocol):
         ...
 
 
-class SimulationEnvironment(gymnasium.Env[Arrays, npt.NDArray[Any]]):
+class SimulationEnvironment(gymnasium.Env[Any, Any]):
     """A Gymnasium environment around a `Simulation`."""
 
     def __init__(

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_rl.discovery import make_environment
+from robo_rl.discovery import environment_names, make_environment
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.simulation import SimulationEnvironment, SimulationStep, VectorLayout
@@ -133,6 +133,13 @@ def test_unknown_task_lists_close_matches(got, close):
         make_environment(got)
     assert close in caught.value.close
     assert f"did you mean '{caught.value.close[0]}'" in str(caught.value)
+
+
+def test_minigrid_lists_the_newest_version_only():
+    names = [name.removeprefix("minigrid/") for name in environment_names() if name.startswith("minigrid/")]
+    assert "MiniGrid-MultiRoom-N4-S5-v1" in names
+    assert "MiniGrid-MultiRoom-N4-S5-v0" not in names
+    assert len({name.rpartition("-v")[0] for name in names}) == len(names)
 
 
 def test_unknown_argument_lists_what_exists():

@@ -127,7 +127,7 @@ def evaluation_seeds(episodes: int) -> range:
     return range(FIRST_SEED, FIRST_SEED + episodes)
 
 
-def evaluate(  # noqa: PLR0913 (all but three are optional)
+def evaluate(
     policy: Policy,
     environment: gymnasium.Env[Any, Any],
     *,

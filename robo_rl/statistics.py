@@ -26,7 +26,10 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its confidence interval. The bounds are NaN where the data cannot bound it."""
+    """An estimate with its confidence interval.
+
+    The bounds are NaN where the data cannot tell: one value, or values so alike that every resample gives the same figure.
+    """
 
     estimate: float
     low: float
@@ -37,7 +40,7 @@ class Interval:
         """Formats all three numbers alike: f"{interval:.0%}" is "92% [81%, 97%]"."""
         number = number or ".3g"
         if np.isnan([self.low, self.high]).any():
-            return f"{self.estimate:{number}} [no interval from so few episodes]"
+            return f"{self.estimate:{number}} [no interval]"
         return f"{self.estimate:{number}} [{self.low:{number}}, {self.high:{number}}]"
 
     def __str__(self) -> str:
@@ -114,8 +117,6 @@ def stratified_bootstrap(
     if not samples or min(map(len, samples)) == 0:
         raise InvalidSetting("A bootstrap needs values in every stratum.", got=[len(s) for s in samples], allowed="one or more")
     estimate = float(statistic(np.concatenate(samples), axis=-1))
-    if min(map(len, samples)) == 1:
-        return Interval(estimate, np.nan, np.nan, confidence)
     generator = np.random.default_rng(seed)
     drawn = [sample[generator.integers(len(sample), size=(resamples, len(sample)))] for sample in samples]
     return _percentile(estimate, statistic(np.concatenate(drawn, axis=1), axis=-1), confidence)
@@ -127,7 +128,7 @@ def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
     Pairing removes the chance of easy and hard starts. The bootstrap resamples the seeds of both sides together and the
     runs of each side alone, so that with several runs it covers training too; with one run a side it covers the
     evaluation only. The difference of two success rates of one run each has Newcombe's interval, as has one that does
-    not vary, because a bootstrap of "always" against "always" would claim certainty.
+    not vary from resample to resample.
     """
     a, b = (np.atleast_2d(np.asarray(side, np.float64)) for side in (first, second))
     if a.shape[1] != b.shape[1] or a.size == 0:
@@ -135,7 +136,7 @@ def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int 
     is_rate = bool(np.isin(np.concatenate((a.ravel(), b.ravel())), (0.0, 1.0)).all())
     alone = len(a) == len(b) == 1
     mean, median, improvement = _paired_bootstrap(a, b, seed)
-    if is_rate and (alone or mean.low == mean.high):
+    if is_rate and (alone or np.isnan(mean.low)):
         mean = newcombe(a[0], b[0])
     return Comparison(
         first_mean=float(a.mean()),
@@ -187,9 +188,6 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
         return float(differences.mean()), float(np.median(differences)), float(wins.mean())
 
     estimates = statistics(np.arange(len(a)), np.arange(len(b)), np.arange(episodes))
-    if episodes == 1:
-        mean, median, wins = (Interval(estimate, np.nan, np.nan, confidence) for estimate in estimates)
-        return mean, median, wins
     sizes = (len(a), len(b), episodes)
     draws = np.array([statistics(*(generator.integers(n, size=n) for n in sizes)) for _ in range(RESAMPLES)])
     mean, median, wins = (_percentile(e, column, confidence) for e, column in zip(estimates, draws.T, strict=True))
@@ -198,4 +196,6 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
 
 def _percentile(estimate: float, draws: Floats, confidence: float) -> Interval:
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    if low == high:  # a bootstrap of values that are all alike would claim certainty
+        return Interval(estimate, np.nan, np.nan, confidence)
     return Interval(estimate, float(low), float(high), confidence)

@@ -67,10 +67,11 @@ def test_the_bootstrap_covers_the_mean_about_as_often_as_it_says():
     assert 0.89 <= covered <= 0.98
 
 
-def test_one_value_has_no_interval_and_none_is_an_error():
+def test_values_that_do_not_vary_have_no_interval_and_none_is_an_error():
     interval = stratified_bootstrap([[3.0]])
     assert interval.estimate == 3.0 and np.isnan(interval.low)
-    assert str(interval) == "3 [no interval from so few episodes]"
+    assert str(interval) == "3 [no interval]"
+    assert np.isnan(stratified_bootstrap([[2.0] * 50]).high) and np.isnan(stratified_bootstrap([[1.0] * 47 + [0.0] * 3]).low)
     with pytest.raises(InvalidSetting, match="values in every stratum"):
         stratified_bootstrap([[1.0], []])
 
@@ -96,6 +97,18 @@ def test_newcombes_interval_covers_a_paired_difference_of_rates():
         interval = newcombe(first, second)
         hits += interval.low <= 0.2 <= interval.high
     assert 0.93 <= hits / 600 <= 0.995
+
+
+def test_newcombes_interval_is_narrower_where_outcomes_agree():
+    first = np.arange(50) < 25
+    agreeing, unrelated = np.arange(50) < 35, np.roll(np.arange(50) < 35, 33)  # the latter: 18 of 25 and 17 of 25 won
+    with_agreement, without = newcombe(first, agreeing), newcombe(first, unrelated)
+    assert with_agreement.estimate == without.estimate == pytest.approx(0.2)
+    # Without correlation it is Newcombe's interval for two independent rates: squares of the Wilson margins add up.
+    p, q = wilson(35, 50), wilson(25, 50)
+    expected = [0.2 - np.hypot(p.estimate - p.low, q.high - 0.5), 0.2 + np.hypot(p.high - p.estimate, 0.5 - q.low)]
+    np.testing.assert_allclose([without.low, without.high], expected, atol=1e-12)
+    assert with_agreement.high - with_agreement.low < 0.8 * (without.high - without.low)
 
 
 def test_two_perfect_policies_do_not_differ_for_certain():

@@ -15,7 +15,7 @@ from robo_rl.report.reading import RecordedRun
 from robo_rl.video import Frame, read_frames
 
 ROOM = 12_000_000  # [bytes] of all embedded films: pages beyond that are slow to open on a phone
-POSTER = 2 / 3  # share of the film whose picture stands for it: past the approach, before the end
+POSTER = 1.0  # share of the film whose picture stands for it: the end shows what was reached
 STRIP = 6  # pictures of a film strip
 STRIP_WIDTH = 240  # [pixels] of one of them
 

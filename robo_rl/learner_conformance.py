@@ -1,0 +1,193 @@
+"""Checks that every learner and every policy must pass: ours and third parties'.
+
+    from robo_rl.learner_conformance import check_learner
+    check_learner(lambda seed: MyConfig().build(spec, seed), spec, rows=256)      # raises ConformanceFailure
+
+`rows` is the size of the batches that the learner asks for, sampling.batch_size * sampling.updates_per_step.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import ConformanceFailure, NonFiniteUpdate
+from robo_rl.protocols import Learner, Policy
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import Array, Batch
+
+MakeLearner = Callable[[int], Learner]
+"""Returns a fresh learner from a seed."""
+LearnerCheck = Callable[[MakeLearner, EnvironmentSpec, int], None]
+
+_UPDATES = 3
+
+
+def check_learner(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """Runs every check on learners for `spec`, whose `update` takes `rows` transitions; raises ConformanceFailure."""
+    for check in LEARNER_CHECKS:
+        check(make, spec, rows)
+
+
+def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
+    """Actions are those of the spec, deterministic ones repeat, and an action is not overwritten by the next one."""
+    require = _Rule(type(policy).__name__, "actions are those of the spec")
+    policy.reset()
+    for observation in _observations(spec, 12):
+        for deterministic in (True, False):
+            action = policy.act(observation, deterministic=deterministic)
+            kind = np.asarray(action).dtype
+            require(kind == spec.action.dtype, "an action has the wrong type", got=kind, allowed=spec.action.dtype)
+            require(action in spec.action.space, "an action leaves the spec", got=action, allowed=spec.action.space)
+    first, second = _observations(spec, 2)
+    action = policy.act(first, deterministic=True)
+    kept = np.copy(action)
+    policy.act(second, deterministic=True)
+    require(np.array_equal(action, kept), "an action changes when the next one is chosen", got=action, allowed=kept)
+    policy.reset()
+    again = policy.act(first, deterministic=True)
+    require(np.array_equal(again, kept), "a deterministic action does not repeat after a reset", got=again, allowed=kept)
+
+
+def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """The policy acts as `check_policy` demands, before and after updates."""
+    learner = make(0)
+    check_policy(learner.policy, spec)
+    _update(learner, spec, rows)
+    check_policy(learner.policy, spec)
+
+
+def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """`update` returns a dict, empty where nothing is due, of finite floats under tags such as train/critic_loss."""
+    learner = make(0)
+    require = _Rule(type(learner).__name__, "metrics are floats by tag")
+    for tag, value in learner.update(random_batch(spec, rows, seed=0)).items():
+        finite = isinstance(value, float) and bool(np.isfinite(value))
+        require(finite and "/" in tag, "a metric is not a finite float under a tag with a slash", got=(tag, value))
+
+
+def seed_determines_updates(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """The same seed and batches give the same state bit for bit, whatever the global generators do; another seed does not."""
+    first, second, other = (make(seed) for seed in (0, 0, 1))
+    require = _Rule(type(first).__name__, "seed determines updates")
+    before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
+    _update(first, spec, rows)
+    require((random.getstate(), repr(np.random.get_state())) == before, "a global generator is used")  # noqa: NPY002
+    _update(second, spec, rows)
+    difference = _different_leaves(first.state_dict(), second.state_dict())
+    require(not difference, "two learners of one seed differ after the same updates", got=difference)
+    require(bool(_different_leaves(first.state_dict(), other.state_dict())), "the seed changes nothing")
+
+
+def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """A learner restored from a checkpoint on disk takes the same next updates, bit for bit."""
+    learner, restored = make(0), make(1)
+    require = _Rule(type(learner).__name__, "saved state continues exactly")
+    _update(learner, spec, rows)
+    state = learner.state_dict()
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(Path(folder), Checkpoint(1, {"learner": state}))
+        restored.load_state_dict(load_checkpoint(Path(folder)).parts["learner"])
+        _update(learner, spec, rows)
+        difference = _different_leaves(load_checkpoint(Path(folder)).parts["learner"], state)
+    require(not difference, "a saved state changes with later updates: it must be a copy", got=difference)
+    _update(restored, spec, rows)
+    difference = _different_leaves(learner.state_dict(), restored.state_dict())
+    require(not difference, "a restored learner takes other updates", got=difference)
+
+
+def update_that_is_not_finite_is_refused(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """NaN in a batch raises NonFiniteUpdate and changes nothing."""
+    learner = make(0)
+    require = _Rule(type(learner).__name__, "update that is not finite is refused")
+    before = copy.deepcopy(learner.state_dict())
+    batch = random_batch(spec, rows, seed=0)
+    batch.rewards[:] = np.nan
+    try:
+        learner.update(batch)
+    except NonFiniteUpdate:
+        difference = _different_leaves(before, learner.state_dict())
+        require(not difference, "a refused update changes the state", got=difference)
+    else:
+        require(False, "NaN in the rewards is accepted", allowed="NonFiniteUpdate is raised")
+
+
+LEARNER_CHECKS: tuple[LearnerCheck, ...] = (
+    its_policy_conforms,
+    metrics_are_floats_by_tag,
+    seed_determines_updates,
+    saved_state_continues_exactly,
+    update_that_is_not_finite_is_refused,
+)
+
+
+def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int) -> Batch:
+    """Returns a batch of random numbers in the shapes and types of a spec."""
+    generator = np.random.default_rng(seed)
+    observations, following = (_stacked_observations(spec, rows, generator) for _ in range(2))
+    return Batch(
+        observations=observations,
+        actions=_actions(spec, rows, generator),
+        rewards=generator.normal(size=rows).astype(np.float32),
+        masks=(generator.random(rows) < 0.8).astype(np.float32),
+        discounts=np.full(rows, 0.99, np.float32),
+        next_observations=following,
+        weights=np.ones(rows, np.float32),
+        is_human=np.zeros(rows, np.bool_),
+    )
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Raises ConformanceFailure where something does not hold."""
+
+    subject: str
+    rule: str
+
+    def __call__(self, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
+        if not holds:
+            raise ConformanceFailure(self.subject, self.rule, what, got=got, allowed=allowed)
+
+
+def _update(learner: Learner, spec: EnvironmentSpec, rows: int) -> None:
+    for seed in range(_UPDATES):
+        learner.update(random_batch(spec, rows, seed=seed))
+
+
+def _stacked_observations(spec: EnvironmentSpec, rows: int, generator: np.random.Generator) -> dict[str, Array]:
+    return {
+        name: generator.normal(size=(rows, *array.shape)).astype(array.dtype)
+        if np.dtype(array.dtype).kind == "f"
+        else generator.integers(0, 8, (rows, *array.shape)).astype(array.dtype)
+        for name, array in spec.observation.items()
+    }
+
+
+def _observations(spec: EnvironmentSpec, count: int) -> Iterator[Observation]:
+    stacked = _stacked_observations(spec, count, np.random.default_rng(0))
+    return ({name: array[row] for name, array in stacked.items()} for row in range(count))
+
+
+def _actions(spec: EnvironmentSpec, rows: int, generator: np.random.Generator) -> Array:
+    shape = (rows, *spec.action.shape)
+    if spec.action.is_discrete:
+        return generator.integers(spec.action.size, size=shape)
+    return generator.uniform(-1.0, 1.0, shape).astype(np.float32)
+
+
+def _different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:
+    """Returns the paths of two nested states whose values differ in any bit."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = sorted({*one, *other})
+        return [line for key in keys for line in _different_leaves(one.get(key), other.get(key), f"{path}/{key}")]
+    if hasattr(one, "__array__") and hasattr(other, "__array__"):
+        return [] if np.asarray(one).tobytes() == np.asarray(other).tobytes() else [path]
+    return [] if one == other else [path]

@@ -1,0 +1,106 @@
+"""Every learner of ours keeps every rule, and each rule can fail."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from robo_policies.bc import BCConfig
+from robo_policies.learning import ActorPolicy
+from robo_policies.networks import ObservationEncoder
+from robo_policies.rlpd import RLPDConfig
+from robo_policies.sac import SAC, SACConfig
+from robo_rl.errors import ConformanceFailure
+from robo_rl.learner_conformance import LEARNER_CHECKS, check_learner, check_policy
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+ARRAYS = (
+    ArraySpec("position", (3,)),
+    ArraySpec("grid", (2, 2), "uint8", 0, 10),
+    ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"),
+)
+ARM = EnvironmentSpec("arm", ObservationSpec(ARRAYS), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1")))
+GRID = EnvironmentSpec("grid", ObservationSpec(ARRAYS), ActionSpec(("left", "right", "forward"), mode="discrete"))
+
+LEARNERS = {
+    "sac": (SACConfig(hidden=(8,), batch_size=8), ARM),
+    "sac-normalised": (SACConfig(hidden=(8,), batch_size=8, normalization_rows=20), ARM),
+    "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
+    "bc": (BCConfig(hidden=(8,), batch_size=8), ARM),
+    "bc-choices": (BCConfig(hidden=(8,), batch_size=8), GRID),
+}
+
+
+@pytest.mark.parametrize("check", LEARNER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", LEARNERS)
+def test_learner_keeps_the_rule(name, check):
+    config, spec = LEARNERS[name]
+    check(lambda seed: config.build(spec, seed), spec, config.sampling.batch_size * config.sampling.updates_per_step)
+
+
+class ForgetsTheGenerator(SAC):
+    def load_state_dict(self, state):
+        kept = self._generator.get_state()
+        super().load_state_dict(state)
+        self._generator.set_state(kept)
+
+
+class SharesItsState(SAC):
+    def state_dict(self):
+        return super().state_dict() | {"actor": dict(self.actor.state_dict())}
+
+
+class DrawsGlobally(SAC):
+    def update(self, batch):
+        np.random.random()  # noqa: NPY002
+        return super().update(batch)
+
+
+class AcceptsNaN(SAC):
+    def update(self, batch):
+        return super().update(dataclasses.replace(batch, rewards=np.nan_to_num(batch.rewards)))
+
+
+class ReportsWords(SAC):
+    def update(self, batch):
+        return super().update(batch) | {"loss": 1.0}
+
+
+class ActsInDoublePrecision(ActorPolicy):
+    def act(self, observation, *, deterministic=False):
+        return super().act(observation, deterministic=deterministic).astype(np.float64)
+
+
+class ReusesItsOutput(ActorPolicy):
+    _output = np.zeros(2, np.float32)
+
+    def act(self, observation, *, deterministic=False):
+        self._output[:] = super().act(observation, deterministic=deterministic)
+        return self._output
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        (ForgetsTheGenerator, "a restored learner takes other updates"),
+        (SharesItsState, "it must be a copy"),
+        (DrawsGlobally, "a global generator is used"),
+        (AcceptsNaN, "NaN in the rewards is accepted"),
+        (ReportsWords, "not a finite float under a tag"),
+    ],
+)
+def test_broken_learner_is_found(broken, words):
+    with pytest.raises(ConformanceFailure, match=words):
+        check_learner(lambda seed: broken(ARM, SACConfig(hidden=(8,), batch_size=8), seed), ARM, 8)
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"), [(ActsInDoublePrecision, "wrong type"), (ReusesItsOutput, "changes when the next")]
+)
+def test_broken_policy_is_found(broken, words):
+    learner = SACConfig(hidden=(8,)).build(ARM, 0)
+    policy = broken(ARM, ObservationEncoder(ARM), learner.actor, learner._generator)
+    with pytest.raises(ConformanceFailure, match=words):
+        check_policy(policy, ARM)

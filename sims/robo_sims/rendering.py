@@ -117,6 +117,10 @@ class Cameras:
     def _open(self) -> Any:
         import mujoco
 
+        quality, (height, width) = self._model.vis.quality, self._size
+        quality.offsamples, quality.numslices = self._detail.samples, self._detail.slices
+        quality.numstacks, quality.numquads = self._detail.slices // 2, 2
+        self._model.vis.global_.offheight, self._model.vis.global_.offwidth = height, width  # the buffer is cleared whole
         try:
             renderer = mujoco.Renderer(self._model, *self._size)
         except Exception as error:  # each back end raises its own kinds, down to AttributeError of a missing library

@@ -17,7 +17,7 @@ WORKSPACE = np.array([[0.28, -0.30, 0.012], [0.70, 0.30, 0.40]])
 MAX_YAW = 1.8
 """[rad] either way; a parallel gripper needs no more than a quarter turn."""
 MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
-"""[m] and [rad] of one end-effector action, either way."""
+"""[m] and [rad] of the gripper in one control period, either way."""
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
@@ -26,7 +26,7 @@ _MAX_JOINT_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
 
 @dataclass(frozen=True)
 class Motion:
-    """What a scripted expert wants in the next control period, whatever the control mode."""
+    """What a scripted expert wants until its next action, whatever the control mode."""
 
     displacement: Array
     """(3,) [m] of the gripper, frame base"""
@@ -37,12 +37,15 @@ class Motion:
 
 
 class Control(Protocol):
-    """A control mode: its action spec, and how an action becomes servo targets."""
+    """A control mode: its action spec, and how an action becomes servo targets.
+
+    An action lasts `repeat` control periods: a motion is divided among them, a position is the target of each.
+    """
 
     spec: ActionSpec
 
     def apply(self, action: Array) -> None:
-        """Sets the servo targets for an action in physical units."""
+        """Sets the servo targets of one control period for an action in physical units."""
         ...
 
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
@@ -53,25 +56,26 @@ class Control(Protocol):
 class EndEffectorDelta:
     """Moves the gripper from where it is, always pointing down: (dx, dy, dz) [m], turn [rad], opening [m]."""
 
-    spec = ActionSpec(
-        names=("dx", "dy", "dz", "turn", "gripper_opening"),
-        low=(*-MAX_STEP, 0.0),
-        high=(*MAX_STEP, MAX_OPENING),
-        units=("m", "m", "m", "rad", "m"),
-        mode="end_effector_delta",
-        control_period=CONTROL_PERIOD,
-        frame="base",
-    )
-
-    def __init__(self, physics: ArmPhysics) -> None:
+    def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
         self._physics = physics
         self._kinematics = InverseKinematics(physics)
+        self._share = np.array([1 / repeat] * 4)
+        self.spec = ActionSpec(
+            names=("dx", "dy", "dz", "turn", "gripper_opening"),
+            low=(*-MAX_STEP * repeat, 0.0),
+            high=(*MAX_STEP * repeat, MAX_OPENING),
+            units=("m", "m", "m", "rad", "m"),
+            mode="end_effector_delta",
+            control_period=CONTROL_PERIOD * repeat,
+            frame="base",
+        )
 
     def apply(self, action: Array) -> None:
         """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
         physics = self._physics
-        position = np.minimum(np.maximum(physics.gripper_position + action[:3], WORKSPACE[0]), WORKSPACE[1])
-        yaw = min(max(physics.gripper_yaw + action[3], -MAX_YAW), MAX_YAW)
+        motion = action[:4] * self._share
+        position = np.minimum(np.maximum(physics.gripper_position + motion[:3], WORKSPACE[0]), WORKSPACE[1])
+        yaw = min(max(physics.gripper_yaw + motion[3], -MAX_YAW), MAX_YAW)
         step = self._kinematics.displacement(position, yaw)
         _command(physics, physics.joint_position + step, action[4])
 
@@ -83,8 +87,9 @@ class EndEffectorDelta:
 class JointPosition:
     """Sends the joints to absolute positions [rad] within the velocity limits, and the gripper to an opening [m]."""
 
-    def __init__(self, physics: ArmPhysics) -> None:
+    def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
         self._physics = physics
+        self._largest_motion = MAX_STEP * repeat
         low, high = physics.joint_limits.T
         self.spec = ActionSpec(
             names=(*(f"joint{i + 1}" for i in range(JOINTS)), "gripper_opening"),
@@ -92,7 +97,7 @@ class JointPosition:
             high=(*high, MAX_OPENING),
             units=("rad",) * JOINTS + ("m",),
             mode="joint_position",
-            control_period=CONTROL_PERIOD,
+            control_period=CONTROL_PERIOD * repeat,
         )
         self._model_of_arm: ArmPhysics | None = None
 
@@ -107,7 +112,8 @@ class JointPosition:
         arm = self._model_of_arm
         arm.joint_position[:] = observation["joint_position"]
         arm.update_kinematics()
-        step = np.clip([*motion.displacement, motion.turn], -MAX_STEP, MAX_STEP)  # as fast as in the other control mode
+        motion_limit = self._largest_motion  # as fast as in the other control mode
+        step = np.clip([*motion.displacement, motion.turn], -motion_limit, motion_limit)
         position = np.clip(arm.gripper_position + step[:3], WORKSPACE[0], WORKSPACE[1])
         joints = arm.joint_position + InverseKinematics(arm).displacement(position, arm.gripper_yaw + step[3])
         return self.spec.to_normalized([*joints, motion.opening])

@@ -49,6 +49,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         reward: str = "sparse",
         cameras: Sequence[str] = (),
         image_size: int = 84,
+        action_repeat: int = 1,
         max_steps: int | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -59,15 +60,18 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         reward: "sparse" pays 1 at success, "dense" also pays progress.
         cameras: pictures to add to the observation, of "front" and "wrist".
         image_size: height and width of the pictures [pixel].
-        max_steps: control steps until the time limit; None takes the task's own.
+        action_repeat: control steps of 50 ms that one action lasts; a displacement is divided among them.
+        max_steps: actions until the time limit; None takes the task's own number of control steps.
         render_mode: None or "rgb_array".
         """
         kind = _look_up("arm task", task, TASKS)
-        _check_settings(cameras, image_size, max_steps, render_mode)
+        _check_settings(cameras, image_size, render_mode)
+        _require_positive(action_repeat=action_repeat, max_steps=1 if max_steps is None else max_steps)
         self.render_mode = render_mode
         self._physics = ArmPhysics(kind.bodies)
         self._kinematics = InverseKinematics(self._physics)
-        self._control = _look_up("control mode", control, CONTROLS)(self._physics)
+        self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
+        self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
         self._task = kind(self._physics)
         self._cameras = tuple(cameras)
@@ -83,7 +87,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             observation=ObservationSpec(ARM_ARRAYS + kind.observation + pictures),
             action=self._control.spec,
             instruction=kind.instruction,
-            max_steps=kind.max_steps if max_steps is None else max_steps,
+            max_steps=-(-kind.max_steps // action_repeat) if max_steps is None else max_steps,
             success_rule=kind.success_rule,
         )
         self.observation_space = self.environment_spec.observation.space
@@ -109,17 +113,15 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._observation, {"success": False}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
-        """Simulates one control period; raises InvalidAction on NaN or a wrong shape."""
+        """Simulates until the next action is due, or success; raises InvalidAction on NaN or a wrong shape."""
         if not self._observation:
             raise gymnasium.error.ResetNeeded("Call reset() before the first step().")
-        self._control.apply(self.environment_spec.action.to_physical(action))
-        self._physics.advance()
+        success = self._advance(self.environment_spec.action.to_physical(action))
         self._steps += 1
         info: dict[str, Any]
         if self._physics.monitor.reason() is not None:
             info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": "sim_diverged"}
             return self._observation, 0.0, False, True, info
-        success = self._task.is_success()
         terms = self._reward.terms(success, self._task.progress)
         self._observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
@@ -141,6 +143,17 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
         return ScriptedPolicy(self._task.expert, self._control, self.environment_spec, seed=seed, noise=noise)
 
+    def _advance(self, action: npt.NDArray[np.float64]) -> bool:
+        """Carries an action out and returns whether the task is done; ends early where it is, or the simulation diverged."""
+        for _ in range(self._repeat):
+            self._control.apply(action)
+            self._physics.advance()
+            if self._physics.monitor.reason() is not None:
+                return False
+            if self._task.is_success():
+                return True
+        return False
+
     def _observe(self) -> ObservationArrays:
         physics = self._physics
         return {
@@ -160,14 +173,18 @@ def _look_up(kind: str, name: str, known: dict[str, Any]) -> Any:
     return known[name]
 
 
-def _check_settings(cameras: Sequence[str], image_size: int, max_steps: int | None, render_mode: str | None) -> None:
+def _require_positive(**settings: int) -> None:
+    for name, value in settings.items():
+        if not isinstance(value, int) or value < 1:
+            raise InvalidSetting(f"{name} is out of range.", got=value, allowed="integer from 1")
+
+
+def _check_settings(cameras: Sequence[str], image_size: int, render_mode: str | None) -> None:
     if isinstance(cameras, str):
         raise InvalidSetting("cameras must be a list.", got=repr(cameras), allowed=f"list of names from {CAMERAS}")
     for camera in cameras:
         _look_up("camera", camera, dict.fromkeys(CAMERAS))
     if not isinstance(image_size, int) or not 8 <= image_size <= 960:
         raise InvalidSetting("image_size is out of range.", got=image_size, allowed="integer 8 to 960 [pixel]")
-    if max_steps is not None and (not isinstance(max_steps, int) or max_steps < 1):
-        raise InvalidSetting("max_steps is out of range.", got=max_steps, allowed="integer from 1, or None for the task's own")
     if render_mode not in (None, "rgb_array"):
         raise InvalidSetting("Unknown render_mode.", got=render_mode, allowed="None or 'rgb_array'")

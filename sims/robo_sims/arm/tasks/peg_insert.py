@@ -68,16 +68,18 @@ class PegInsertExpert:
 class PegInsert:
     """The hand holds a peg, not quite in its middle; a block with a hole stands somewhere on the table."""
 
-    bodies = f"""
+    bodies: ClassVar[str] = f"""
     <body name="hole" mocap="true" pos="0.5 0 0">{_walls()}</body>
     <body name="peg" pos="0.4 0 0.3">
       <freejoint name="peg"/>
       <geom name="peg" type="box" size="{PEG[0]} {PEG[1]} {PEG[2]}" mass="0.05" contype="2" conaffinity="1"
             friction="0.4 0.005 0.0001" rgba="0.95 0.68 0.20 1"/>
     </body>"""
-    instruction = "insert the yellow peg into the hole of the blue block"
-    success_rule = "the peg's tip is at least 3 cm below the rim and inside the hole for 2 control steps in a row"
-    max_steps = 100
+    instruction: ClassVar[str] = "insert the yellow peg into the hole of the blue block"
+    success_rule: ClassVar[str] = (
+        "the peg's tip is at least 3 cm below the rim and inside the hole for 2 control steps in a row"
+    )
+    max_steps: ClassVar[int] = 100
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec("peg_position", (3,), unit="m", frame="base", role="object"),
         ArraySpec("peg_axis", (3,), low=-1.0, high=1.0, unit="1", frame="base", role="object"),

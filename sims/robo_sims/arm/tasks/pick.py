@@ -97,13 +97,13 @@ class PickExpert:
 class Pick:
     """A cube lies anywhere in 30 cm by 40 cm, turned at random; lift it by 10 cm and hold it."""
 
-    bodies = CUBE
-    instruction = "pick up the red cube"
-    success_rule = (
+    bodies: ClassVar[str] = CUBE
+    instruction: ClassVar[str] = "pick up the red cube"
+    success_rule: ClassVar[str] = (
         "both finger pads touch the cube, its middle is within 3 cm of the point between them and at least 10 cm above where "
         "it rests on the table, for 3 control steps in a row"
     )
-    max_steps = 100
+    max_steps: ClassVar[int] = 100
     observation: ClassVar[tuple[ArraySpec, ...]] = OBJECT_ARRAYS
     expert: ClassVar[ExpertFactory] = PickExpert
 

@@ -71,16 +71,18 @@ def _turn_across(way: Array, yaw: float) -> float:
 class Push:
     """A cube and a mark 10 to 20 cm apart on the table; push the cube onto the mark."""
 
-    bodies = (
+    bodies: ClassVar[str] = (
         CUBE
         + """
     <body name="goal" mocap="true" pos="0.5 0 0.001">
       <geom name="goal" type="cylinder" size="0.03 0.0008" contype="0" conaffinity="0" group="1" rgba="0.15 0.65 0.35 1"/>
     </body>"""
     )
-    instruction = "push the red cube onto the green mark"
-    success_rule = "the cube's middle is within 3 cm of the mark, along the table, and the cube rests on the table"
-    max_steps = 150
+    instruction: ClassVar[str] = "push the red cube onto the green mark"
+    success_rule: ClassVar[str] = (
+        "the cube's middle is within 3 cm of the mark, along the table, and the cube rests on the table"
+    )
+    max_steps: ClassVar[int] = 150
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         *OBJECT_ARRAYS,
         ArraySpec("goal_position", (2,), unit="m", frame="base", role="goal"),

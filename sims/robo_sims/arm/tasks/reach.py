@@ -36,13 +36,13 @@ class ReachExpert:
 class Reach:
     """A goal anywhere in 30 cm by 50 cm by 34 cm; bring the gripper to it and stay."""
 
-    bodies = """
+    bodies: ClassVar[str] = """
     <body name="goal" mocap="true" pos="0.5 0 0.2">
       <geom name="goal" type="sphere" size="0.02" contype="0" conaffinity="0" group="1" rgba="0.15 0.65 0.35 0.75"/>
     </body>"""
-    instruction = "move the gripper to the green point"
-    success_rule = "the point between the finger pads is within 2 cm of the goal for 3 control steps in a row"
-    max_steps = 60
+    instruction: ClassVar[str] = "move the gripper to the green point"
+    success_rule: ClassVar[str] = "the point between the finger pads is within 2 cm of the goal for 3 control steps in a row"
+    max_steps: ClassVar[int] = 60
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec("goal_position", (3,), unit="m", frame="base", role="goal"),
         ArraySpec("goal_from_gripper", (3,), unit="m", frame="base", role="goal"),

@@ -126,9 +126,7 @@ def _grid(axes: Axes, number: Any) -> Markup:
             Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(axes.x(value), bottom + 16, short(value))
         )
     parts.append(
-        Markup('<text class="axis middle" x="{}" y="{}">training steps</text>').format(
-            (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5
-        )
+        Markup('<text class="axis middle" x="{}" y="{}">training steps</text>').format((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5)
     )
     return Markup("").join(parts)
 

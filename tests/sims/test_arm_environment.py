@@ -188,6 +188,7 @@ def test_scripted_policies_are_policies_that_vary_and_repeat():
         ({"cameras": "front"}, InvalidSetting, "cameras must be a list.\n  got:     'front'"),
         ({"image_size": 4}, InvalidSetting, "image_size is out of range.\n  got:     4\n  allowed: integer 8 to 960"),
         ({"max_steps": 0}, InvalidSetting, "max_steps is out of range.\n  got:     0\n  allowed: integer from 1"),
+        ({"action_repeat": 0}, InvalidSetting, "action_repeat is out of range.\n  got:     0\n  allowed: integer from 1"),
         ({"render_mode": "human"}, InvalidSetting, "Unknown render_mode.\n  got:     human\n  allowed: None or 'rgb_array'"),
     ],
 )
@@ -210,3 +211,31 @@ def test_bad_actions_and_a_forgotten_reset():
         env.step(np.array([0, 0, np.nan, 0, 0], np.float32))
     with pytest.raises(InvalidAction, match=r"wrong shape.\n  got:     \[4\]"):
         env.step(np.zeros(4, np.float32))
+
+
+def test_a_repeated_displacement_is_one_motion_divided():
+    once, thrice = ArmEnv("ArmReach-v0"), ArmEnv("ArmReach-v0", action_repeat=3)
+    action = np.array([0.5, -0.5, 0.2, 0.1, 1.0], np.float32)
+    once.reset(seed=3), thrice.reset(seed=3)
+    for _ in range(3):
+        expected = once.step(action)[0]
+    got = thrice.step(action)[0]
+    np.testing.assert_allclose(got["joint_position"], expected["joint_position"], atol=1e-6)
+    spec, repeated = once.environment_spec, thrice.environment_spec
+    assert repeated.action.control_period == pytest.approx(3 * spec.action.control_period)
+    np.testing.assert_allclose(repeated.action.high[:4], 3 * np.array(spec.action.high[:4]))
+    assert repeated.max_steps == 20 and spec.max_steps == 60
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_the_expert_masters_repeated_actions(control):
+    env = ArmEnv("ArmPick-v0", control=control, action_repeat=3)
+    outcomes = []
+    for seed in range(20):
+        observation, info = env.reset(seed=seed)
+        policy, over = env.scripted_policy(seed), False
+        while not over:
+            observation, _, terminated, truncated, info = env.step(policy.act(observation))
+            over = terminated or truncated
+        outcomes.append(info["success"])
+    assert sum(outcomes) >= 19

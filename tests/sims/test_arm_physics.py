@@ -146,7 +146,7 @@ def test_both_control_modes_do_what_an_expert_asks():
 
 
 def test_end_effector_scaling_is_in_metres_and_radians():
-    spec = EndEffectorDelta.spec
+    spec = EndEffectorDelta(ArmPhysics(bodies="")).spec
     np.testing.assert_allclose(spec.to_physical(np.ones(5)), [*MAX_STEP, MAX_OPENING])
     np.testing.assert_allclose(spec.to_physical([0, 0, 0, 0, -1]), np.zeros(5), atol=1e-12)
     with pytest.raises(InvalidAction):

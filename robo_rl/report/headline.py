@@ -40,7 +40,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
         number=number,
         meaning=meaning,
         verdict=verdict,
-        caveat=_caveat(runs, finals),
+        caveat=_caveat(finals),
         color=color,
         facts={
             "environment": first.environment,
@@ -103,7 +103,7 @@ def _range(values: Sequence[Interval], form: str) -> str:
     return f"lowest seed {form.format(low)}, highest {form.format(high)}"
 
 
-def _caveat(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> str:
+def _caveat(finals: list[Evaluation]) -> str:
     if len(runs) == 1:
         return (
             "One training seed: the interval covers the evaluation episodes, not training. Another seed may turn out otherwise."

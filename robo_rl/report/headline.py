@@ -104,8 +104,10 @@ def _range(values: Sequence[Interval], form: str) -> str:
 
 
 def _caveat(finals: list[Evaluation]) -> str:
-    if len(runs) == 1:
+    if not finals:
+        return ""
+    if len(finals) == 1:
         return (
-            "One training seed: the interval covers the evaluation episodes, not training. Another seed may turn out otherwise."
+            "One training seed: the interval covers the evaluation episodes, not training. Another seed may do better or worse."
         )
     return f"{len(finals)} training seeds; the range between them shows how much training itself varies."

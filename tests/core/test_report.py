@@ -168,6 +168,7 @@ def test_an_unfinished_run_with_a_torn_last_line_still_has_a_page(tmp_path):
     assert "Not evaluated yet. In training it last succeeded in" in page.text
     assert "There is no final evaluation: the run is unfinished, or was stopped." in page.text
     assert "15,000" in page.text and "15,200" not in page.text
+    assert "One training seed" not in page.text  # there is no interval to qualify
 
 
 def test_a_run_that_has_only_begun_has_a_page(tmp_path):

@@ -87,7 +87,7 @@ def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluati
     """Returns a function that evaluates a policy on the recipe's seeds in an environment of its own."""
     environment = environment_of(recipe)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
-    return lambda policy: evaluate(policy, environment, seeds=seeds)
+    return lambda policy: evaluate(policy, environment, seeds=seeds, training_seed=recipe.seed)
 
 
 def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:

@@ -34,7 +34,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("\ninterrupted; `robo-rl resume latest` goes on from the last checkpoint", file=sys.stderr)
+        print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
@@ -54,8 +54,13 @@ def dispatch(arguments: list[str]) -> int:
     options, text = COMMANDS[name]
     if options is None:  # a recipe decides which keys there are
         return int(module.main(rest))
-    description = f"{text[0].upper()}{text[1:]}.\n\nexamples:\n{module.EXAMPLES}"
+    description = described(f"{text[0].upper()}{text[1:]}.", module.EXAMPLES)
     return int(module.run(tyro.cli(getattr(module, options), args=rest, prog=f"robo-rl {name}", description=description)))
+
+
+def described(text: str, examples: str) -> str:
+    """Returns a help page's text; tyro joins lines that no empty line parts."""
+    return "\n\n".join([text, "examples:", *examples.splitlines()])
 
 
 if __name__ == "__main__":

@@ -71,7 +71,11 @@ def train_on(
     record = RunRecord(run, cadence, evaluator(recipe, recipe.evaluation.episodes_during), shown)
     if state is not None:
         record.load_state_dict(state)
-    training.run(record)
+    try:
+        training.run(record)
+    except KeyboardInterrupt:
+        shown.say(f"interrupted at step {training.step}; go on from the last checkpoint with: robo-rl resume {run.path}")
+        raise
     record.finish(training.step, training)
     return record
 
@@ -83,7 +87,7 @@ def _parse(name: str, arguments: list[str]) -> Train[Any]:
         default=Train(recipe),
         args=arguments,
         prog=f"robo-rl train {name}",
-        description=f"{recipe.summary}\n\nexamples:\n{EXAMPLES}",
+        description="\n\n".join([recipe.summary, "examples:", *EXAMPLES.splitlines()]),
         config=(tyro.conf.AvoidSubcommands,),
     )
 

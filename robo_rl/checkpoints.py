@@ -2,7 +2,7 @@
 
     checkpoints/0000012000/  learner.safetensors  learner.json  replay.safetensors  MANIFEST.json
 
-Arrays lie in safetensors, everything else in JSON; nothing is pickled. A reader takes the newest folder whose manifest verifies.
+Arrays lie in safetensors, everything else in JSON; nothing is pickled. A reader takes the newest folder that verifies.
 """
 
 from __future__ import annotations

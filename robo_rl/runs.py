@@ -18,7 +18,8 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from types import TracebackType
+from typing import IO, Any, Self
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, sync_folder
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
@@ -30,7 +31,7 @@ _PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "
 
 
 class Run:
-    """One training, on disk. Opening takes a lock, so that two processes never write the same run."""
+    """One training, on disk. Write inside a `with` block: it holds a lock, so that two processes never write the same run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,15 +64,20 @@ class Run:
         """Adds facts to run.json."""
         write_text(self.path / "run.json", json.dumps(self.description | facts, indent=1))
 
-    def lock(self) -> None:
-        """Raises RunError if another process is writing this run."""
+    def __enter__(self) -> Self:
+        """Begins writing; raises RunError if another process is writing this run."""
         self._lock = (self.path / "lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            self._close()
             raise RunError(
                 f"Another process is writing the run {self.path.name}.", fix="wait for it, or stop it, then try again"
             ) from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._close()
 
     def log(self, step: int, metrics: Metrics, *, elapsed: float) -> None:
         """Appends one line to metrics.jsonl; `elapsed` [s] since the start of training."""
@@ -99,8 +105,7 @@ class Run:
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
 
-    def close(self) -> None:
-        """Closes files and lets go of the lock."""
+    def _close(self) -> None:
         for file in (self._metrics, self._lock):
             if file is not None:
                 file.close()

@@ -22,7 +22,6 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
     print(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
     evaluation = judge(run, recipe, policy, recipe.evaluation.episodes)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
-    run.close()
     report = write_report([run.path], run.path / "report.html")
     print(f"{evaluation}\nreport   {report}")
     return 0

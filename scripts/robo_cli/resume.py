@@ -13,7 +13,7 @@ from robo_cli.assembly import recipe_of, record_demonstrations, spec_of, trainin
 from robo_cli.conclude import conclude
 from robo_cli.display import display
 from robo_cli.train import train_on
-from robo_rl.runs import find_run
+from robo_rl.runs import Run, find_run
 
 EXAMPLES = "robo-rl resume latest\nrobo-rl resume runs/20260101-120000-arm-pick-rlpd-0"
 
@@ -30,24 +30,23 @@ class Resume:
 
 def run(arguments: Resume) -> int:
     """Restores the newest checkpoint and trains to the end; says whether the continuation is exact or warm."""
-    interrupted = find_run(arguments.run, arguments.runs)
-    interrupted.lock()
-    recipe = recipe_of(interrupted)
-    interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
-    torch.set_num_threads(recipe.threads)
-    checkpoint = interrupted.load()
-    demonstrations, _ = record_demonstrations(recipe, recipe.demonstrations)
-    training = training_of(recipe, demonstrations)
-    training.load_state_dict(checkpoint.parts)
-    interrupted.rewind(checkpoint.step)
-    resumes = interrupted.description["resumes"]
-    event = {
-        "time": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "step": checkpoint.step,
-        "kind": training.resumed,
-    }
-    interrupted.describe(resumes=[*resumes, event])
-    with display(recipe.name, recipe.steps) as shown:
-        shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {training.resumed}")
-        record = train_on(interrupted, recipe, training, shown, checkpoint.parts["record"])
-    return conclude(interrupted, recipe, training.policy, record)
+    with find_run(arguments.run, arguments.runs) as interrupted:
+        recipe = recipe_of(interrupted)
+        interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
+        torch.set_num_threads(recipe.threads)
+        checkpoint = interrupted.load()
+        demonstrations, _ = record_demonstrations(recipe, recipe.demonstrations)
+        training = training_of(recipe, demonstrations)
+        training.load_state_dict(checkpoint.parts)
+        interrupted.rewind(checkpoint.step)
+        note_resume(interrupted, checkpoint.step, training.resumed)
+        with display(recipe.name, recipe.steps) as shown:
+            shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {training.resumed}")
+            record = train_on(interrupted, recipe, training, shown, checkpoint.parts["record"])
+        return conclude(interrupted, recipe, training.policy, record)
+
+
+def note_resume(run: Run, step: int, kind: str | None) -> None:
+    """Adds an event to the resumes in run.json, for the report."""
+    event = {"time": datetime.now().astimezone().isoformat(timespec="seconds"), "step": step, "kind": kind}
+    run.describe(resumes=[*run.description["resumes"], event])

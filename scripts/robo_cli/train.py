@@ -54,13 +54,13 @@ def start(recipe: Recipe[Any], root: Path) -> int:
     demonstrations, tries = record_demonstrations(recipe, recipe.demonstrations)
     training = training_of(recipe, demonstrations)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
-    run.lock()
-    with display(recipe.name, recipe.steps) as shown:
-        shown.say(f"run {run.path}")
-        if demonstrations:
-            shown.say(f"{len(demonstrations)} demonstrations by the scripted expert (in {tries} tries)")
-        record = train_on(run, recipe, training, shown)
-    return conclude(run, recipe, training.policy, record)
+    with run:
+        with display(recipe.name, recipe.steps) as shown:
+            shown.say(f"run {run.path}")
+            if demonstrations:
+                shown.say(f"{len(demonstrations)} demonstrations by the scripted expert (in {tries} tries)")
+            record = train_on(run, recipe, training, shown)
+        return conclude(run, recipe, training.policy, record)
 
 
 def train_on(

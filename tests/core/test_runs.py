@@ -45,37 +45,33 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_a_torn_last_line_of_metrics_is_left_out(tmp_path: Path) -> None:
-    run = create(tmp_path)
-    run.log(10, {"eval/mean_reward": 1.0}, elapsed=0.5)
-    run.log(20, {"eval/mean_reward": 2.0}, elapsed=1.0)
-    run.close()
+    with create(tmp_path) as run:
+        run.log(10, {"eval/mean_reward": 1.0}, elapsed=0.5)
+        run.log(20, {"eval/mean_reward": 2.0}, elapsed=1.0)
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 30, "eval/mean')
     assert [line["step"] for line in run.metrics()] == [10, 20]
 
 
 def test_rewinding_removes_what_a_resumed_run_writes_again(tmp_path: Path) -> None:
-    run = create(tmp_path)
-    for step in (10, 20, 30):
-        run.log(step, {"x": float(step)}, elapsed=0.0)
-    run.close()
-    run.rewind(20)
-    run.log(25, {"x": 25.0}, elapsed=0.0)
-    run.close()
+    with create(tmp_path) as run:
+        for step in (10, 20, 30):
+            run.log(step, {"x": float(step)}, elapsed=0.0)
+    with Run(run.path) as resumed:
+        resumed.rewind(20)
+        resumed.log(25, {"x": 25.0}, elapsed=0.0)
     assert [line["step"] for line in run.metrics()] == [10, 20, 25]
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    first = create(tmp_path)
-    first.lock()
-    second = Run(first.path)
-    with pytest.raises(RunError, match=r"Another process is writing the run .*(.|\n)*wait for it, or stop it"):
-        second.lock()
-    second.close()
-    first.close()
-    third = Run(first.path)
-    third.lock()
-    third.close()
+    with (
+        create(tmp_path) as first,
+        pytest.raises(RunError, match=r"Another process is writing the run .*(.|\n)*wait for it, or stop it"),
+        Run(first.path),
+    ):
+        pass
+    with Run(first.path):
+        pass
 
 
 def test_finding_runs_by_name_by_path_and_as_latest(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class EvaluationSettings:
 class Recipe(Generic[Learner]):
     """A training, completely."""
 
-    name: tyro.conf.Fixed[str]
+    name: str
     """Names the run folder."""
     environment: EnvironmentSettings
     algorithm: tyro.conf.Fixed[str]

@@ -5,12 +5,14 @@ MuJoCo reads MUJOCO_GL once, when it is first imported: the choice comes before 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import subprocess
 import sys
 import weakref
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,7 +113,7 @@ class Cameras:
     def close(self) -> None:
         """Frees the OpenGL context; a later picture opens a fresh one."""
         if self._renderer is not None:
-            self._close()
+            self._renderer.close()
             self._renderer = None
 
     def _open(self) -> Any:
@@ -130,11 +132,28 @@ class Cameras:
                 allowed=" or ".join(BACKENDS),
                 fix=f"as root: {INSTALL}; and import robo_sims before mujoco, or set MUJOCO_GL=egl before Python starts",
             ) from error
-        # MuJoCo's own finaliser comes too late when the interpreter shuts down: OpenGL is gone by then.
-        self._close = weakref.finalize(self, renderer.close)
+        _OPEN.add(self)
+        _close_before_opengl_ends()
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             renderer.scene.flags[flag] = 0
         return renderer
+
+
+_OPEN: weakref.WeakSet[Cameras] = weakref.WeakSet()
+
+
+@cache
+def _close_before_opengl_ends() -> None:
+    """Makes the interpreter close what a program leaves open; called after MuJoCo's back end has registered its own end.
+
+    Exit handlers run last in, first out. A weakref.finalize would not do: all of them share the handler of the first one.
+    """
+    atexit.register(_close_all)
+
+
+def _close_all() -> None:
+    for cameras in list(_OPEN):
+        cameras.close()
 
 
 def _is_loadable(library: str) -> bool:

@@ -7,13 +7,12 @@ from typing import Any
 
 from robo_cli.assembly import environment_of
 from robo_cli.recipe import Recipe
-from robo_rl.errors import RenderingUnavailable
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
 from robo_rl.report import write_report
 from robo_rl.runs import Run, write_text
-from robo_rl.video import VideoRequest
+from robo_rl.video import VideoRequest, render_mode_for_films
 
 
 def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -> int:
@@ -30,17 +29,14 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
 def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_seed: int | None = None) -> Evaluation:
     """Returns the evaluation of a policy, with films where the machine can draw."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
-    try:
-        environment = environment_of(recipe, render_mode="rgb_array")
-    except RenderingUnavailable as error:
-        print(f"no video: {error}")
-        environment = environment_of(recipe)
+    environment = environment_of(recipe)
+    mode = render_mode_for_films(environment)
     evaluation = evaluate(
         policy,
         environment,
         seeds=range(first, first + episodes),
         training_seed=recipe.seed,
-        video=VideoRequest(run.path / "videos"),
+        video=VideoRequest(run.path / "videos", stage=lambda: environment_of(recipe, render_mode=mode)),
     )
     environment.close()
     return evaluation

@@ -1,6 +1,8 @@
 import json
 from dataclasses import replace
+from typing import ClassVar
 
+import av
 import gymnasium
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation import FIRST_SEED, Evaluation, evaluate, evaluation_seeds
 from robo_rl.rollout import RandomPolicy
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.video import VideoRequest, read_frames
+from robo_rl.video import HOLD, VideoRequest, read_frames, render_mode_for_films
 
 SPEC = EnvironmentSpec(
     "test/Coin",
@@ -139,6 +141,58 @@ def test_successes_and_failures_are_filmed_after_the_evaluation(tmp_path):
     assert last[:, :15].min() > 200 and last[:, 18:22].max() < 50
     (other,) = read_frames(tmp_path / "videos" / evaluation.videos[FIRST_SEED + 3], [0.0])
     assert first[:, 26:].mean() < 10 and abs(other[:, 26:].mean() - 75) < 10  # and its own seed
+
+
+class SmoothCoin(Coin):
+    """Three pictures to a decision, as a list."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array", "rgb_array_list"]}
+    closed = False
+
+    def reset(self, **arguments):
+        self.between = 1
+        return super().reset(**arguments)
+
+    def step(self, action):
+        self.between = 3
+        return super().step(action)
+
+    def render(self):
+        return [Coin.render(self) for _ in range(self.between)]
+
+    def close(self):
+        self.closed = True
+
+
+def test_films_are_drawn_on_a_stage_of_their_own_with_every_picture_between_two_decisions(tmp_path):
+    environment = SmoothCoin()
+    stage = SmoothCoin(render_mode=render_mode_for_films(environment))
+    request = VideoRequest(tmp_path, episodes=1, stage=lambda: stage)
+    evaluation = evaluate(RandomPolicy(SPEC, 0), environment, seeds=[0], video=request)
+    assert (environment.drawn, environment.closed, stage.drawn, stage.closed) == (0, False, 1 + 4 * 3, True)
+    with av.open(str(tmp_path / evaluation.videos[0])) as container:
+        times = [float(frame.time) for frame in container.decode(video=0)]
+        duration = container.duration / av.time_base
+    assert np.diff(times)[:-1] == pytest.approx(0.05 / 3, abs=1e-3)
+    assert len(times) == 13 + 1 and times[-1] - times[-2] == pytest.approx(HOLD, abs=0.01)  # the end stays for the eye
+    assert duration == pytest.approx(times[-1], abs=0.03)
+
+
+def test_the_smoothest_way_to_draw_is_chosen():
+    environment = Coin()
+    for offered, mode in ((["human", "rgb_array"], "rgb_array"), (["rgb_array", "rgb_array_list"], "rgb_array_list")):
+        environment.metadata = {"render_modes": offered}
+        assert render_mode_for_films(environment) == mode
+    environment.metadata = {}
+    assert render_mode_for_films(environment) == "rgb_array"
+
+
+def test_a_stage_that_cannot_be_made_becomes_a_note(tmp_path):
+    def no_stage():
+        raise TypeError("unexpected keyword argument 'render_mode'")
+
+    evaluation = evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[0], video=VideoRequest(tmp_path, stage=no_stage))
+    assert evaluation.notes == ("no video: TypeError: unexpected keyword argument 'render_mode'",)
 
 
 def test_a_film_has_a_longest_duration(tmp_path):

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import gymnasium
 import mujoco
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 from robo_rl.errors import RenderingUnavailable
 from robo_sims import rendering
@@ -62,6 +64,50 @@ def test_looking_does_not_change_what_happens(env):
     assert all(np.array_equal(seen[name], unseen[name]) for name in unseen)
 
 
+def test_a_list_has_each_control_step_since_the_call_before():
+    env = ArmEnv("ArmPick-v0", action_repeat=3, render_mode="rgb_array_list")
+    env.reset(seed=4)
+    env.step(STILL)
+    env.reset(seed=4)
+    (start,) = env.render()
+    first, second = env.step(STILL + 0.5)[0], env.step(STILL + 0.5)[0]
+    assert first is not second
+    frames = env.render()
+    assert len(frames) == 6 and env.render() == []
+    assert all(not np.array_equal(one, other) for one, other in zip([start, *frames], frames, strict=False))
+    env.close()
+
+
+def test_a_list_holds_what_is_drawn_on_demand_and_ends_with_the_episode():
+    listing, single = (ArmEnv("ArmPick-v0", action_repeat=3, render_mode=mode) for mode in ("rgb_array_list", "rgb_array"))
+    steps = []
+    for env in (listing, single):
+        env.reset(seed=4)
+        steps.append([env.step(STILL + 0.5) for _ in range(3)])
+    assert np.array_equal(listing.render()[-1], single.render())
+    for drawn, undrawn in zip(*steps, strict=True):
+        assert all(np.array_equal(drawn[0][name], undrawn[0][name]) for name in drawn[0])
+        assert drawn[1:] == undrawn[1:]
+    listing.physics.data.qvel[3] = np.nan
+    assert listing.step(STILL)[4]["stop_reason"] == "sim_diverged"
+    assert listing.render() == []  # there is nothing to see in a state that is not a number
+    listing.close()
+    single.close()
+
+
+@pytest.mark.parametrize(("render_mode", "rate"), [("rgb_array_list", 20.0), ("rgb_array", 20.0 / 3)])
+def test_the_frame_rate_makes_films_last_as_long_as_what_they_show(render_mode, rate):
+    assert ArmEnv("ArmPick-v0", action_repeat=3, render_mode=render_mode).metadata["render_fps"] == pytest.approx(rate)
+    assert ArmEnv.metadata["render_fps"] == 20.0
+
+
+@pytest.mark.filterwarnings("ignore:.*Box observation space m.*imum value is -?infinity:UserWarning")  # true: m and rad/s
+def test_gymnasium_is_content_with_every_render_mode():
+    env = gymnasium.make("robo/ArmReach-v0", render_mode="rgb_array")
+    gymnasium_check(env.unwrapped)  # makes the environment once more with each mode
+    env.close()
+
+
 def test_closing_twice_and_drawing_again(env):
     env.reset(seed=0)
     before = env.render()
@@ -70,9 +116,10 @@ def test_closing_twice_and_drawing_again(env):
     assert np.array_equal(before, env.render())
 
 
-def test_a_process_that_forgets_to_close_ends_without_a_word():
+@pytest.mark.parametrize("before", ["", "import weakref; weakref.finalize(type, str); "], ids=["alone", "after_others"])
+def test_a_process_that_forgets_to_close_ends_without_a_word(before):
     code = (
-        "import robo_sims; from robo_sims.arm.environment import ArmEnv\n"
+        f"{before}import robo_sims; from robo_sims.arm.environment import ArmEnv\n"
         "env = ArmEnv('ArmPick-v0', cameras=('front',), render_mode='rgb_array'); env.reset(seed=0); env.render()"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=False)

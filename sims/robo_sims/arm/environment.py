@@ -22,6 +22,7 @@ from robo_sims.rendering import FINE, Cameras
 ObservationArrays = dict[str, npt.NDArray[Any]]
 
 CAMERAS = ("front", "wrist")
+RENDER_MODES = ("rgb_array", "rgb_array_list")
 START = np.array([[0.38, -0.12, 0.18], [0.54, 0.12, 0.30]])
 """[m] where the gripper starts, frame base."""
 START_YAW = 0.4
@@ -39,7 +40,7 @@ ARM_ARRAYS = (
 class ArmEnv(gymnasium.Env[Any, Any]):
     """A seven-axis arm at a table. An episode is exactly reproducible from its seed and its actions."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / CONTROL_PERIOD)}  # noqa: RUF012 (Gymnasium's own style)
+    metadata = {"render_modes": list(RENDER_MODES), "render_fps": 1 / CONTROL_PERIOD}  # noqa: RUF012 (Gymnasium's own style)
 
     def __init__(
         self,
@@ -62,12 +63,14 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         image_size: height and width of the pictures [pixel].
         action_repeat: control steps of 50 ms that one action lasts; a displacement is divided among them.
         max_steps: actions until the time limit; None takes the task's own number of control steps.
-        render_mode: None or "rgb_array".
+        render_mode: None; "rgb_array" draws when asked; "rgb_array_list" draws every control step, several to an action.
         """
         kind = _look_up("arm task", task, TASKS)
         _check_settings(cameras, image_size, render_mode)
         _require_positive(action_repeat=action_repeat, max_steps=1 if max_steps is None else max_steps)
         self.render_mode = render_mode
+        pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1
+        self.metadata = {**self.metadata, "render_fps": pictures_per_action / (CONTROL_PERIOD * action_repeat)}
         self._physics = ArmPhysics(kind.bodies)
         self._kinematics = InverseKinematics(self._physics)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
@@ -77,6 +80,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._cameras = tuple(cameras)
         self._sensor = Cameras(self._physics.model, height=image_size, width=image_size)
         self._overview = Cameras(self._physics.model, height=480, width=640, detail=FINE)
+        self._frames: list[npt.NDArray[np.uint8]] = []
         self._steps = 0
         self._observation: ObservationArrays = {}
         pictures = tuple(
@@ -110,6 +114,8 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._reward.reset(self._task.progress)
         self._steps = 0
         self._observation = self._observe()
+        self._frames.clear()
+        self._record()
         return self._observation, {"success": False}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
@@ -130,8 +136,11 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             info["stop_reason"] = "goal" if success else "time_limit"
         return self._observation, float(sum(terms.values())), success, out_of_time, info
 
-    def render(self) -> npt.NDArray[np.uint8] | None:
-        """Returns the whole scene (480, 640, 3), or None where render_mode is None."""
+    def render(self) -> npt.NDArray[np.uint8] | list[Any] | None:
+        """Returns the whole scene (480, 640, 3); or a list of it at each control step since the last call or reset; or None."""
+        if self.render_mode == "rgb_array_list":
+            frames, self._frames = self._frames, []
+            return frames
         return self._overview.picture(self._physics.data, "overview") if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
@@ -150,9 +159,14 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             self._physics.advance()
             if self._physics.monitor.reason() is not None:
                 return False
+            self._record()
             if self._task.is_success():
                 return True
         return False
+
+    def _record(self) -> None:
+        if self.render_mode == "rgb_array_list":
+            self._frames.append(self._overview.picture(self._physics.data, "overview"))
 
     def _observe(self) -> ObservationArrays:
         physics = self._physics
@@ -186,5 +200,5 @@ def _check_settings(cameras: Sequence[str], image_size: int, render_mode: str | 
         _look_up("camera", camera, dict.fromkeys(CAMERAS))
     if not isinstance(image_size, int) or not 8 <= image_size <= 960:
         raise InvalidSetting("image_size is out of range.", got=image_size, allowed="integer 8 to 960 [pixel]")
-    if render_mode not in (None, "rgb_array"):
-        raise InvalidSetting("Unknown render_mode.", got=render_mode, allowed="None or 'rgb_array'")
+    if render_mode not in (None, *RENDER_MODES):
+        raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, *RENDER_MODES))

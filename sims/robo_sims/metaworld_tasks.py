@@ -57,6 +57,7 @@ class MetaWorldSimulation:
         self._environment: Any = _observable_task(task, camera)
         if not 1 <= action_repeat <= self._environment.max_path_length:
             raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="1 to the length of an episode")
+        self._camera = camera
         self._repeat = action_repeat
         self._is_sparse = reward == "sparse"
         light_scene(self._environment.model)
@@ -107,10 +108,10 @@ class MetaWorldSimulation:
         return SimulationStep(_LAYOUT.split(observation), reward, self._is_sparse and success, success=success)
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture from one of the source's cameras."""
+        """Returns a picture from one of the source's cameras, turned upright where the camera hangs head down."""
         picture: npt.NDArray[np.uint8] = self._environment.render()
-        # The source mounts the corner cameras upside down.
-        return picture[::-1].copy()
+        upwards = self._environment.data.camera(self._camera).xmat[7]  # vertical part of the picture's upward direction
+        return picture[::-1, ::-1].copy() if upwards < 0 else picture
 
     def close(self) -> None:
         """Frees the renderer."""

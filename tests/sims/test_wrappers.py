@@ -12,6 +12,7 @@ import pytest
 from robo_rl.discovery import environment_names, make_environment
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_sims.rendering import FINE, Cameras
 from robo_sims.simulation import SimulationEnvironment, SimulationStep, VectorLayout
 
 
@@ -187,6 +188,18 @@ def test_render_returns_a_picture(name):
     with make() as environment:
         environment.reset(seed=0)
         assert environment.render() is None
+
+
+@pytest.mark.parametrize(("camera", "turns"), [("corner2", 2), ("behindGripper", 0)])
+def test_metaworld_pictures_are_upright_and_not_mirrored(camera, turns):
+    with make_environment("metaworld/reach-v3", camera=camera, render_mode="rgb_array") as environment:
+        environment.reset(seed=0)
+        picture = environment.render().astype(float)
+        cameras = Cameras(environment.unwrapped.model, height=picture.shape[0], width=picture.shape[1], detail=FINE)
+        expected = np.rot90(cameras.picture(environment.unwrapped.data, camera), turns).astype(float)
+        cameras.close()
+    difference = np.abs(picture - expected).mean()
+    assert difference < 0.3 * min(np.abs(picture - expected[::-1]).mean(), np.abs(picture - expected[:, ::-1]).mean())
 
 
 QUIET_EXIT = """

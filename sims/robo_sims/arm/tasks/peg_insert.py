@@ -85,7 +85,7 @@ class PegInsert:
         ArraySpec("peg_axis", (3,), low=-1.0, high=1.0, unit="1", frame="base", role="object"),
         ArraySpec("hole_position", (3,), unit="m", frame="base", role="goal"),
         ArraySpec("hole_from_peg", (3,), unit="m", frame="base", role="goal"),
-        ArraySpec("hole_turn", (2,), low=-1.0, high=1.0, unit="1", frame="hand", role="goal"),
+        ArraySpec("hole_turn", (2,), low=-1.0, high=1.0, unit="1", frame="peg", role="goal"),
         ArraySpec("peg_velocity", (6,), unit="mixed", role="privileged"),
     )
     """`peg_position` is the tip; `hole_position` the middle of the rim; `hole_turn` is (cos 4a, sin 4a) of the heading a from

@@ -101,6 +101,22 @@ def test_an_episode_is_the_same_in_another_process():
     assert first.stdout == second.stdout != ""
 
 
+def test_vectorised_copies_are_alike_in_one_process_and_in_several():
+    rollouts = []
+    for mode in ("sync", "async"):
+        copies = gymnasium.make_vec("robo/ArmPick-v0", num_envs=2, vectorization_mode=mode, max_steps=3)
+        trace = [copies.reset(seed=[1, 2])[0]["joint_position"].copy()]
+        for step in range(6):  # past the end of the first episodes
+            observation, _, _, truncated, info = copies.step(np.full((2, 5), 0.1 * step, np.float32))
+            assert truncated.tolist() == [step == 2] * 2
+            assert ("stop_reason" in info) == (step == 2)
+            trace.append(observation["joint_position"].copy())
+        rollouts.append(np.array(trace))
+        copies.close()
+    np.testing.assert_array_equal(*rollouts)
+    assert not np.array_equal(rollouts[0][0][0], rollouts[0][0][1])
+
+
 def test_seeds_differ_and_starts_are_spread():
     env = ArmEnv("ArmPick-v0")
     starts = [env.reset(seed=seed)[0] for seed in range(40)]

@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.divergence import DivergenceMonitor
@@ -79,6 +80,8 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         render_mode: str | None = None,
         scripted_policy: Callable[..., Policy] | None = None,
     ) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         self._simulation = simulation
         self.environment_spec = simulation.spec
         self.observation_space = simulation.spec.observation.space

@@ -32,8 +32,13 @@ class TaskFamily:
         tasks = self.names()
         if name not in tasks:
             raise UnknownName(f"task of {self.name}", name, tasks)
-        allowed = list(inspect.signature(self.build).parameters)[1:]
-        for argument in arguments:
-            if argument not in allowed:
-                raise UnknownName(f"argument of {self.name}/{name}", argument, allowed)
+        refuse_unknown_arguments(f"{self.name}/{name}", self.build, arguments)
         return self.build(name, **arguments)
+
+
+def refuse_unknown_arguments(full_name: str, build: Callable[..., Any], arguments: Iterable[str]) -> None:
+    """Raises UnknownName for an argument that `build`, whose first parameter is the task, does not take."""
+    allowed = list(inspect.signature(build).parameters)[1:]
+    for argument in arguments:
+        if argument not in allowed:
+            raise UnknownName(f"argument of {full_name}", argument, allowed)

@@ -205,7 +205,11 @@ def test_scripted_policies_are_policies_that_vary_and_repeat():
         ({"image_size": 4}, InvalidSetting, "image_size is out of range.\n  got:     4\n  allowed: integer 8 to 960"),
         ({"max_steps": 0}, InvalidSetting, "max_steps is out of range.\n  got:     0\n  allowed: integer from 1"),
         ({"action_repeat": 0}, InvalidSetting, "action_repeat is out of range.\n  got:     0\n  allowed: integer from 1"),
-        ({"render_mode": "human"}, InvalidSetting, "Unknown render_mode.\n  got:     human\n  allowed: None or 'rgb_array'"),
+        (
+            {"render_mode": "human"},
+            InvalidSetting,
+            r"Unknown render_mode.\n  got:     'human'\n  allowed: \(None, 'rgb_array', 'rgb_array_list'\)",
+        ),
     ],
 )
 def test_wrong_arguments(arguments, error, text):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from robo_rl.discovery import environment_names, make_environment
-from robo_rl.errors import MissingExtra, UnknownName
+from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.rendering import FINE, Cameras
 from robo_sims.simulation import SimulationEnvironment, SimulationStep, VectorLayout
@@ -143,10 +143,17 @@ def test_minigrid_lists_the_newest_version_only():
     assert len({name.rpartition("-v")[0] for name in names}) == len(names)
 
 
-def test_unknown_argument_lists_what_exists():
-    with pytest.raises(UnknownName, match="Unknown argument of metaworld/reach-v3 'action_repeats'") as caught:
-        make_environment("metaworld/reach-v3", action_repeats=2)
+@pytest.mark.parametrize("name", ["metaworld/reach-v3", "robo/ArmReach-v0"])
+def test_unknown_argument_lists_what_exists(name):
+    with pytest.raises(UnknownName, match=f"Unknown argument of {name} 'action_repeats'") as caught:
+        make_environment(name, action_repeats=2)
     assert caught.value.close == ["action_repeat"]
+
+
+@pytest.mark.parametrize("name", ["gymnasium/HalfCheetah-v5", "robo/ArmReach-v0"])
+def test_a_render_mode_that_does_not_exist_is_refused(name):
+    with pytest.raises(InvalidSetting, match=r"Unknown render_mode.\n  got:     'human'\n  allowed: .*rgb_array"):
+        make_environment(name, render_mode="human")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         _require_positive(action_repeat=action_repeat, max_steps=1 if max_steps is None else max_steps)
         self.render_mode = render_mode
         pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1
-        self.metadata = {**self.metadata, "render_fps": pictures_per_action / (CONTROL_PERIOD * action_repeat)}
+        self.metadata = {**self.metadata, "render_fps": pictures_per_action / CONTROL_PERIOD / action_repeat}
         self._physics = ArmPhysics(kind.bodies)
         self._kinematics = InverseKinematics(self._physics)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 
 from robo_rl.errors import UnknownName
+from robo_sims.task_family import refuse_unknown_arguments
 
 NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
 """Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
@@ -21,11 +22,12 @@ class ArmFamily:
         return NAMES
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment; the arguments are those of ArmEnv."""
+        """Returns a fresh environment; the arguments are those of ArmEnv, and UnknownName is raised for any other."""
         if name not in NAMES:
             raise UnknownName("task of family 'robo'", name, NAMES)
         from robo_sims.arm.environment import ArmEnv
 
+        refuse_unknown_arguments(f"robo/{name}", ArmEnv, arguments)
         return ArmEnv(name, **arguments)
 
 

@@ -125,6 +125,12 @@ class SelfTrainedConfig(Protocol):
         """Returns a training at step 0 that learns from as many environments as it asks the factory for."""
         ...
 
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> Policy:
+        """Returns the policy of a saved training; asks for no demonstrations, because nothing is learnt any more."""
+        ...
+
 
 @runtime_checkable
 class EnvironmentFamily(Protocol):

@@ -24,7 +24,7 @@ from robo_policies.sb3_training import SB3Training
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.spec import ActionSpec, EnvironmentSpec
-from robo_rl.types import Episode
+from robo_rl.types import Episode, StateDict
 
 ActionKind = Literal["continuous", "discrete"]
 
@@ -77,15 +77,24 @@ class SB3Config(ABC):
         initial_policy: Policy | None = None,
     ) -> SB3Training:
         """Returns a training at step 0; raises InvalidSetting where the algorithm does not fit the actions."""
-        environments, spec = vectorize(environment_factory, self.n_envs)
-        self._require_fit(spec.action)
+        model, spec = self._model(environment_factory, seed)
         require_same_environment(demonstrations, spec)
-        view = PolicyInput(spec.observation)
-        environments = self._normalized(environments, view)
-        arguments = self._arguments(spec.action) | {"device": self._device(view)}
-        model = self.algorithm(view.policy_name, environments, seed=seed, **arguments)
         self._start(model, spec, demonstrations, initial_policy)
         return SB3Training(model, SB3Policy(model, spec, seed=seed), steps=steps)
+
+    def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> SB3Policy:
+        """Returns the policy of a saved training; needs no demonstrations."""
+        model, spec = self._model(environment_factory, seed)
+        training = SB3Training(model, SB3Policy(model, spec, seed=seed), steps=0)
+        training.load_state_dict(state)
+        return training.policy
+
+    def _model(self, environment_factory: Callable[[], Environment], seed: int) -> tuple[BaseAlgorithm, EnvironmentSpec]:
+        environments, spec = vectorize(environment_factory, self.n_envs)
+        self._require_fit(spec.action)
+        view = PolicyInput(spec.observation)
+        arguments = self._arguments(spec.action) | {"device": self._device(view)}
+        return self.algorithm(view.policy_name, self._normalized(environments, view), seed=seed, **arguments), spec
 
     @abstractmethod
     def _start(

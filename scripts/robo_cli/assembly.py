@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -78,9 +77,12 @@ def recipe_of(run: Run) -> Recipe[Any]:
 def policy_of(run: Run, recipe: Recipe[Any]) -> Policy:
     """Returns the policy of the newest sound checkpoint; raises SpecMismatch where the environment has changed since."""
     run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
-    training = training_of(replace(recipe, steps=0), [])
-    training.load_state_dict(run.load().parts)
-    return training.policy
+    config, state = recipe.learner, run.load().parts
+    if isinstance(config, SelfTrainedConfig):
+        return config.restored_policy(lambda: environment_of(recipe), seed=recipe.seed, state=state)
+    learner = config.build(run.spec, recipe.seed)
+    learner.load_state_dict(state["learner"])
+    return learner.policy
 
 
 def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluation]:
@@ -104,6 +106,6 @@ def _scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callabl
     except AttributeError:
         raise InvalidSetting(
             f"{name} has no scripted expert to record demonstrations with.",
-            fix="set demonstrations.episodes to 0, or choose an environment with an expert (`robo-rl envs` marks them)",
+            fix="set demonstrations.episodes to 0, or choose an environment with an expert (`robo-rl envs NAME` says so)",
         ) from None
     return expert

@@ -23,7 +23,7 @@ Each message answers four questions: what went wrong, what was got, what is allo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 class RoboRLError(Exception):
@@ -62,6 +62,13 @@ class MissingExtra(RoboRLError):
 
 class InvalidSetting(RoboRLError):
     """A setting has the wrong type or lies outside its range."""
+
+
+def require_allowed(settings: object, allowed: Mapping[str, tuple[bool, str]]) -> None:
+    """Raises InvalidSetting for the first field whose condition is False; `allowed` maps it to (condition, words)."""
+    for name, (is_allowed, words) in allowed.items():
+        if not is_allowed:
+            raise InvalidSetting(f"Setting {name!r} is out of range.", got=getattr(settings, name), allowed=words)
 
 
 class SpecError(RoboRLError):

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
 
@@ -56,9 +56,7 @@ class Sampling:
             "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
             "offline_fraction": (0.0 <= self.offline_fraction <= 1.0, "0 to 1"),
         }
-        for name, (is_allowed, words) in allowed.items():
-            if not is_allowed:
-                raise InvalidSetting(f"Setting {name!r} is out of range.", got=getattr(self, name), allowed=words)
+        require_allowed(self, allowed)
 
 
 class Sampler(Protocol):
@@ -225,7 +223,7 @@ class ReplayBuffer:
 
     def _holds(self, row: int, observation: Observation) -> bool:
         return all(
-            np.array_equal(self._rows["vectors"][row, self._columns[name]], np.ravel(observation[name]))
+            np.array_equal(self._rows["vectors"][row, self._columns[name]], np.ravel(observation[name]).astype(np.float32))
             if name in self._columns
             else np.array_equal(self._rows[_key(name)][row], observation[name])
             for name in self._spec.observation

@@ -187,7 +187,7 @@ class OnlineTraining:
 
 
 class OfflineTraining:
-    """Training from recorded episodes alone: `steps` updates, no environment."""
+    """Training from recorded episodes alone: `steps` updates, no environment; raises InvalidSetting without episodes."""
 
     def __init__(
         self,
@@ -201,6 +201,10 @@ class OfflineTraining:
     ) -> None:
         self.learner, self.sampling, self.steps = learner, sampling, steps
         self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed)
+        if not demonstrations:
+            raise InvalidSetting(
+                "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
+            )
         _fill(self.replay, demonstrations)
         self.stopwatch = Stopwatch()
         self.step = 0
@@ -217,11 +221,7 @@ class OfflineTraining:
         return self.stopwatch.metrics
 
     def run(self, observer: TrainingObserver) -> None:
-        """Takes the remaining updates; raises InvalidSetting without recorded episodes."""
-        if not len(self.replay):
-            raise InvalidSetting(
-                "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
-            )
+        """Takes the remaining updates."""
         while self.step < self.steps:
             self.step += 1
             observer.on_metrics(self.step, self.stopwatch.time("update", self._learn))

@@ -20,6 +20,7 @@ from robo_policies.learning import (
     clone_state,
     generators,
     load_state,
+    require_ranges,
 )
 from robo_policies.networks import ObservationEncoder, mlp
 from robo_rl.replay import Sampling
@@ -39,6 +40,9 @@ class BCConfig:
     """Units of the hidden layers."""
     normalization_rows: int = 10_000
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
 
     @property
     def sampling(self) -> Sampling:

@@ -22,6 +22,7 @@ from robo_policies.learning import (
     load_generator,
     load_state,
     require_continuous,
+    require_ranges,
     track,
 )
 from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
@@ -70,6 +71,7 @@ class RLPDConfig:
     """Rows of the online replay memory."""
 
     def __post_init__(self) -> None:
+        require_ranges(self)
         if not 1 <= self.target_critics <= self.critics:
             raise InvalidSetting(
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"

@@ -21,6 +21,7 @@ from robo_policies.learning import (
     load_generator,
     load_state,
     require_continuous,
+    require_ranges,
     track,
 )
 from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
@@ -60,6 +61,9 @@ class SACConfig:
     """Rows of the replay memory."""
     offline_fraction: float = 0.0
     """Share of each batch that comes from demonstrations."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
 
     @property
     def sampling(self) -> Sampling:

@@ -10,7 +10,7 @@ import torch
 import tyro
 
 from robo_cli.assembly import environment_of, policy_of, recipe_of
-from robo_cli.recipe import EnvironmentSettings
+from robo_cli.recipe import EnvironmentSettings, require_at_least
 from robo_rl.evaluation import FIRST_SEED, evaluate
 from robo_rl.runs import find_run
 
@@ -37,6 +37,9 @@ class Evaluate:
     """Print JSON."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"episodes": 1, "seed": 0})
 
 
 def run(arguments: Evaluate) -> int:

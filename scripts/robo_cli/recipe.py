@@ -17,10 +17,16 @@ import tyro
 import yaml
 
 from robo_rl.discovery import load
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.evaluation import FIRST_SEED
 
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"
+
+
+def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
+    """Raises InvalidSetting for the first field that is below its least value."""
+    require_allowed(settings, {name: (getattr(settings, name) >= low, f"{low} or more") for name, low in least.items()})
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,9 @@ class DemonstrationSettings:
     noise: float = 0.0
     """Standard deviation of the noise on the expert's action, in [-1, 1] units."""
 
+    def __post_init__(self) -> None:
+        require_at_least(self, {"episodes": 0, "seed": 0, "noise": 0})
+
 
 @dataclass(frozen=True)
 class EvaluationSettings:
@@ -55,8 +64,11 @@ class EvaluationSettings:
     """Steps between evaluations during training; 0 for none."""
     episodes_during: int = 20
     """Episodes of each of those."""
-    seed: int = 1_000_000
+    seed: int = FIRST_SEED
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "seed": 0})
 
 
 @dataclass(frozen=True)
@@ -79,11 +91,14 @@ class Recipe(Generic[Learner]):
     threads: int = 1
     """Threads of one tensor operation; resume is exact only with the same number."""
     log_every: int = 1000
-    """Steps between lines of metrics.jsonl."""
+    """Steps between lines of metrics.jsonl; 0 for the last one only."""
     checkpoint_every: int = 10_000
-    """Steps between checkpoints; the last one is always written."""
+    """Steps between checkpoints; 0 for the last one only, which is always written."""
     summary: tyro.conf.Fixed[str] = ""
     """One sentence for `robo-rl recipes`."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
 
 
 def recipe_files() -> dict[str, Path]:
@@ -103,7 +118,10 @@ def read_recipe(name: str) -> Recipe[Any]:
         file = known.get(file.stem)
     if file is None:
         raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
-    data = yaml.safe_load(file.read_text())
+    try:
+        data = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise InvalidSetting(f"{file} is no YAML.", got=error, allowed="plain YAML") from None
     if not isinstance(data, dict):
         raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")
     return parse_recipe({"name": file.stem, **data}, source=str(file))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -179,6 +180,17 @@ def test_the_saved_state_is_a_copy():
 def test_another_capacity_is_refused():
     with pytest.raises(InvalidSetting, match=r"another capacity.\n  got:     50\n  allowed: 60"):
         ReplayBuffer(SPEC, 60, 0).load_state_dict(filled(3, capacity=50).state_dict())
+
+
+def test_steps_of_double_precision_still_make_one_episode() -> None:
+    spec = EnvironmentSpec("doubles", ObservationSpec((ArraySpec("x", (1,), "float64"),)), ACTION)
+    replay = ReplayBuffer(spec, 50, 0)
+    states = [{"x": np.array([0.1 * number])} for number in range(5)]
+    action = np.zeros(1, np.float32)
+    for before, after in pairwise(states):
+        replay.add(Transition(before, action, 1.0, after, False, False, action))
+    assert replay.state_dict()["cursor"] == 4, "no step began an episode of its own"
+    assert replay.sample(200, n_step=4, discount=1.0).rewards.max() == 4.0
 
 
 def test_images_and_choices_keep_their_types():

@@ -144,9 +144,8 @@ def test_offline_training_without_episodes_says_so() -> None:
     environment = make_environment("robo/ArmReach-v0")
     spec = specification(environment)
     config = BCConfig()
-    training = OfflineTraining(spec, config.build(spec, 0), config.sampling, steps=1, seed=0, demonstrations=[])
     with pytest.raises(InvalidSetting, match=r"Offline learning needs recorded episodes(.|\n)*demonstrations.episodes"):
-        training.run(Silent())
+        OfflineTraining(spec, config.build(spec, 0), config.sampling, steps=1, seed=0, demonstrations=[])
 
 
 def test_demonstrations_beyond_the_capacity_are_refused() -> None:

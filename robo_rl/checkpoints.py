@@ -76,6 +76,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
     )
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Returns whether a checkpoint was ever completed under `folder`, sound or not."""
+    return bool(_finished(folder))
+
+
 def remove_leftovers(folder: Path) -> None:
     """Removes half-written folders of processes that were killed."""
     for path in folder.glob("*.tmp-*"):

@@ -27,9 +27,9 @@ SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run 
 class Cadence:
     """How often things happen, in environment steps (updates for an offline learner); 0 means never."""
 
-    log: int = 1000
-    evaluate: int = 0
-    checkpoint: int = 5000
+    log: int
+    evaluate: int
+    checkpoint: int
 
 
 class Display(Protocol):
@@ -45,23 +45,35 @@ class Display(Protocol):
 
 
 class RunRecord:
-    """Observes a training: logs, evaluates and saves at the cadence asked for."""
+    """Observes a training: logs, evaluates and saves at the cadence asked for.
 
-    def __init__(self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display) -> None:
+    `step` is where the training begins: 0, or that of the checkpoint from which it goes on. A line of the log holds what is
+    new since the line before, so that no value stands at a step at which it was not measured.
+    """
+
+    def __init__(
+        self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display, step: int = 0
+    ) -> None:
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
-        self._board = SummaryWriter(str(run.path))
+        self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides what was written after the checkpoint
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._lengths: deque[int] = deque(maxlen=RECENT)
         self._successes: deque[bool] = deque(maxlen=RECENT)
         self._newest: Metrics = {}
+        self._unlogged: Metrics = {}
+        self._seconds: Metrics = {}
+        self._stop_requested = False
         self._started = self._shown = self._logged_at = time.monotonic()
-        self._logged_step: int | None = None
+        self._logged_step = step
+        self._saved_step = step or None  # a run goes on from a step that is saved
         self._failed_saves = 0
 
     def load_state_dict(self, state: StateDict) -> None:
         """Goes on from a saved record."""
         self._started -= state["elapsed"]
         self._newest = dict(state["newest"])
+        self._unlogged = dict(state["unlogged"])
+        self._seconds = dict(state["seconds"])
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
@@ -69,7 +81,8 @@ class RunRecord:
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
         recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
-        return {"elapsed": self.elapsed, "newest": self._newest, **recent}
+        metrics = {"newest": self._newest, "unlogged": self._unlogged, "seconds": self._seconds}
+        return {"elapsed": self.elapsed, **metrics, **recent}
 
     @property
     def elapsed(self) -> float:
@@ -88,14 +101,20 @@ class RunRecord:
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """Takes note of a learner's metrics."""
         self._newest |= metrics
+        self._unlogged |= metrics
+
+    def request_stop(self) -> None:
+        """Asks for the training to be saved and interrupted once the present step is complete."""
+        self._stop_requested = True
 
     def on_step(self, step: int, training: Training) -> None:
-        """Logs, evaluates, saves where due; shows progress about ten times a second."""
-        if self._logged_step is None:
-            self._logged_step = step - 1
+        """Logs, evaluates, saves where due; shows progress about ten times a second.
+
+        Raises KeyboardInterrupt, with everything saved, where a stop was requested.
+        """
         cadence = self._cadence
         if _due(step, cadence.evaluate):
-            self._newest |= self._evaluation(step, training)
+            self.on_metrics(step, self._evaluation(step, training))
         if _due(step, cadence.log) or _due(step, cadence.evaluate):
             self._log(step, training)
         if _due(step, cadence.checkpoint):
@@ -103,11 +122,17 @@ class RunRecord:
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
             self._display.update(step, self._newest | self._recent_metrics())
+        if self._stop_requested:
+            if self._saved_step != step:
+                self.save(step, training)
+            raise KeyboardInterrupt
 
     def finish(self, step: int, training: Training) -> None:
-        """Writes the last line and the last checkpoint."""
-        self._log(step, training)
-        self.save(step, training)
+        """Writes the last line and the last checkpoint, unless they were due at this step anyway."""
+        if self._logged_step != step:
+            self._log(step, training)
+        if self._saved_step != step:
+            self.save(step, training)
         self._display.update(step, self._newest)
         self._board.close()
 
@@ -116,7 +141,7 @@ class RunRecord:
         started = time.perf_counter()
         try:
             self._run.save(Checkpoint(step, training.state_dict() | {"record": self.state_dict()}))
-            self._failed_saves = 0
+            self._failed_saves, self._saved_step = 0, step
         except OSError as error:
             self._failed_saves += 1
             self._display.say(f"step {step}: checkpoint not saved ({error}); the one before is kept")
@@ -139,7 +164,7 @@ class RunRecord:
 
     def _add_seconds(self, activity: str, started: float) -> None:
         tag = f"time/{activity}_s"
-        self._newest[tag] = self._newest.get(tag, 0.0) + time.perf_counter() - started
+        self._seconds[tag] = self._seconds.get(tag, 0.0) + time.perf_counter() - started
 
     def _recent_metrics(self) -> Metrics:
         recent: dict[str, Collection[float]] = {
@@ -151,12 +176,12 @@ class RunRecord:
 
     def _log(self, step: int, training: Training) -> None:
         now = time.monotonic()
-        if self._logged_step is not None and step > self._logged_step:
-            self._newest["time/fps"] = (step - self._logged_step) / max(now - self._logged_at, 1e-9)
-        self._logged_step, self._logged_at = step, now
-        self._newest |= self._recent_metrics() | training.seconds
-        self._run.log(step, self._newest, elapsed=self.elapsed)
-        for tag, value in self._newest.items():
+        speed = {"time/fps": (step - self._logged_step) / max(now - self._logged_at, 1e-9)}
+        line = self._unlogged | self._recent_metrics() | training.seconds | self._seconds | speed
+        self._logged_step, self._logged_at, self._unlogged = step, now, {}
+        self._newest |= line
+        self._run.log(step, line, elapsed=self.elapsed)
+        for tag, value in line.items():
             self._board.add_scalar(tag, value, step)
 
 

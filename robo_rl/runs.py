@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, sync_folder
+from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint, sync_folder
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Metrics
@@ -93,17 +93,27 @@ class Run:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Writes a checkpoint that a kill cannot damage."""
+        """Writes a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
+        if self._metrics is not None:
+            os.fsync(self._metrics.fileno())
         return save_checkpoint(self.path / "checkpoints", checkpoint)
 
     def load(self) -> Checkpoint:
         """Returns the newest checkpoint that verifies."""
         return load_checkpoint(self.path / "checkpoints")
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """False for a run that was interrupted before it saved anything."""
+        return has_checkpoint(self.path / "checkpoints")
+
     def rewind(self, step: int) -> None:
-        """Removes metrics later than `step`: a resumed run will write them again."""
+        """Removes metrics and evaluations later than `step`: a resumed run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
+        for file in (self.path / "evaluations").glob("*.json"):
+            if int(file.stem) > step:
+                file.unlink()
 
     def _close(self) -> None:
         for file in (self._metrics, self._lock):

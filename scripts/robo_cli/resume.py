@@ -13,6 +13,7 @@ from robo_cli.assembly import recipe_of, record_demonstrations, spec_of, trainin
 from robo_cli.conclude import conclude
 from robo_cli.display import display
 from robo_cli.train import train_on
+from robo_rl.checkpoints import Checkpoint
 from robo_rl.runs import Run, find_run
 
 EXAMPLES = "robo-rl resume latest\nrobo-rl resume runs/20260101-120000-arm-pick-rlpd-0"
@@ -20,7 +21,7 @@ EXAMPLES = "robo-rl resume latest\nrobo-rl resume runs/20260101-120000-arm-pick-
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with an interrupted run; needs nothing but the run."""
+    """Go on with an interrupted run; needs nothing but the run. A finished run is left as it is."""
 
     run: tyro.conf.Positional[str]
     """Path or name of a run folder, or "latest"."""
@@ -29,24 +30,33 @@ class Resume:
 
 
 def run(arguments: Resume) -> int:
-    """Restores the newest checkpoint and trains to the end; says whether the continuation is exact or warm."""
+    """Restores the newest checkpoint and trains to the end; says whether the continuation is exact or warm.
+
+    A run that was interrupted before its first checkpoint begins again, which is exact by itself.
+    """
     with find_run(arguments.run, arguments.runs) as interrupted:
         recipe = recipe_of(interrupted)
         interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
+        checkpoint = interrupted.load() if interrupted.has_checkpoint else Checkpoint(0, {})
+        if checkpoint.step >= recipe.steps and (interrupted.path / "evaluation.json").exists():
+            print(f"The run {interrupted.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
+            print(f"More seeds: robo-rl evaluate {interrupted.path} --episodes 200")
+            return 0
         torch.set_num_threads(recipe.threads)
-        checkpoint = interrupted.load()
         demonstrations, _ = record_demonstrations(recipe, recipe.demonstrations)
         training = training_of(recipe, demonstrations)
-        training.load_state_dict(checkpoint.parts)
+        if checkpoint.parts:
+            training.load_state_dict(checkpoint.parts)
         interrupted.rewind(checkpoint.step)
-        note_resume(interrupted, checkpoint.step, training.resumed)
+        kind = training.resumed or "exact"
+        _note(interrupted, checkpoint.step, kind)
         with display(recipe.name, recipe.steps) as shown:
-            shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {training.resumed}")
-            record = train_on(interrupted, recipe, training, shown, checkpoint.parts["record"])
+            shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {kind}")
+            record = train_on(interrupted, recipe, training, shown, checkpoint.parts.get("record"))
         return conclude(interrupted, recipe, training.policy, record)
 
 
-def note_resume(run: Run, step: int, kind: str | None) -> None:
+def _note(run: Run, step: int, kind: str) -> None:
     """Adds an event to the resumes in run.json, for the report."""
     event = {"time": datetime.now().astimezone().isoformat(timespec="seconds"), "step": step, "kind": kind}
     run.describe(resumes=[*run.description["resumes"], event])

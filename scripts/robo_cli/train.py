@@ -13,6 +13,7 @@ import tyro
 from robo_cli.assembly import evaluator, record_demonstrations, spec_of, training_of
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
+from robo_cli.interruption import gentle_interruption
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
@@ -68,13 +69,14 @@ def train_on(
 ) -> RunRecord:
     """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    record = RunRecord(run, cadence, evaluator(recipe, recipe.evaluation.episodes_during), shown)
+    record = RunRecord(run, cadence, evaluator(recipe, recipe.evaluation.episodes_during), shown, training.step)
     if state is not None:
         record.load_state_dict(state)
     try:
-        training.run(record)
+        with gentle_interruption(record.request_stop):
+            training.run(record)
     except KeyboardInterrupt:
-        shown.say(f"interrupted at step {training.step}; go on from the last checkpoint with: robo-rl resume {run.path}")
+        shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
         raise
     record.finish(training.step, training)
     return record

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from robo_cli import main
+from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
 
 RECIPE = """
@@ -26,6 +29,7 @@ evaluation: {episodes: 2, every: 30, episodes_during: 1}
 """
 # Episodes end at steps 20, 40 and 60, as long as none succeeds: the reach takes 20 steps at least for this policy.
 DEATHS = {
+    "before the first checkpoint": ("step", "5"),
     "episode start": ("step", "21"),
     "middle of an episode": ("step", "47"),
     "last step": ("step", "60"),
@@ -79,9 +83,43 @@ def test_killed_and_resumed_equals_uninterrupted(
     assert json.loads((run.path / "evaluation.json").read_text())["returns"]
 
 
-def test_a_run_that_never_saved_says_so(recipe: Path, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("train_and_die.py")
-    subprocess.run([sys.executable, script, recipe, tmp_path, "step", "5"], capture_output=True, timeout=200, check=False)
-    resumed = robo_rl("resume", "latest", "--runs", str(tmp_path))
-    assert resumed.returncode == 1
-    assert "No checkpoint in" in resumed.stderr and "train again" in resumed.stderr
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_saved_first_and_loses_no_step(
+    recipe: Path,
+    uninterrupted: Run,
+    tmp_path: Path,
+    number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    original = RunRecord.on_step
+
+    def interrupted(self: RunRecord, step: int, training: Any) -> None:
+        if step == 33:
+            signal.raise_signal(number)
+        original(self, step, training)
+
+    usual = signal.getsignal(number)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunRecord, "on_step", interrupted)
+        main.dispatch(["train", str(recipe), "--out", str(tmp_path)])
+    assert signal.getsignal(number) is usual
+    run = find_run("latest", tmp_path)
+    assert f"interrupted at step 33; go on with: robo-rl resume {run.path}" in capsys.readouterr().out
+    assert main.dispatch(["resume", str(run.path)]) == 0
+    assert "resumed at step 33, exact" in capsys.readouterr().out
+    expected, got = parameters(uninterrupted), parameters(run)
+    assert all(expected[name].tobytes() == got[name].tobytes() for name in expected)
+
+
+def test_a_finished_run_is_left_as_it_is(uninterrupted: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in uninterrupted.path.rglob("*") if path.name != "lock"}
+    assert main.dispatch(["resume", str(uninterrupted.path)]) == 0
+    assert "is finished: 60 steps, and evaluated. Nothing was changed." in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in uninterrupted.path.rglob("*") if path.name != "lock"} == before
+
+
+def test_the_log_holds_each_value_once(uninterrupted: Run) -> None:
+    lines = uninterrupted.metrics()
+    assert [line["step"] for line in lines] == [10, 20, 30, 40, 50, 60]
+    assert [line["step"] for line in lines if "eval/mean_reward" in line] == [30, 60], "not repeated where none was made"

@@ -57,10 +57,14 @@ def test_rewinding_removes_what_a_resumed_run_writes_again(tmp_path: Path) -> No
     with create(tmp_path) as run:
         for step in (10, 20, 30):
             run.log(step, {"x": float(step)}, elapsed=0.0)
+    (run.path / "evaluations").mkdir()
+    for step in (20, 30):
+        (run.path / "evaluations" / f"{step:010d}.json").write_text("{}")
     with Run(run.path) as resumed:
         resumed.rewind(20)
         resumed.log(25, {"x": 25.0}, elapsed=0.0)
     assert [line["step"] for line in run.metrics()] == [10, 20, 25]
+    assert [file.name for file in (run.path / "evaluations").iterdir()] == ["0000000020.json"]
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:

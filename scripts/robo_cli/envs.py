@@ -43,9 +43,12 @@ def run(arguments: Envs) -> int:
 
 def _describe(name: str, *, as_json: bool) -> int:
     environment = make_environment(name)
-    spec = specification(environment)
+    spec, has_expert = specification(environment), environment.has_wrapper_attr("scripted_policy")
     environment.close()
-    print(json.dumps(spec.to_json(), indent=1) if as_json else describe(spec))
+    if as_json:
+        print(json.dumps(spec.to_json() | {"scripted_expert": has_expert}, indent=1))
+    else:
+        print(describe(spec) + ("\n\nA scripted expert can record demonstrations." if has_expert else ""))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -27,18 +28,20 @@ START = """start with:
 
 
 def main() -> None:
-    """Runs the command line and exits: 0 done, 1 one of our errors, 2 wrong usage, 130 interrupted."""
+    """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 130 interrupted."""
     try:
-        sys.exit(dispatch(sys.argv[1:]))
-    except RoboRLError as error:
+        status = dispatch(sys.argv[1:])
+        sys.stdout.flush()  # here, where a closed pipe is noticed
+        sys.exit(status)
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except (RoboRLError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
 
 
 def dispatch(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -85,6 +86,57 @@ def test_a_wrong_recipe_is_one_clear_error(
         read_recipe(tiny(tmp_path, **changes))
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (["--steps", "0"], r"Setting 'steps' is out of range(.|\n)*got: +0(.|\n)*1 or more"),
+        (["--seed", "-1"], r"Setting 'seed'(.|\n)*0 or more"),
+        (["--threads", "0"], r"Setting 'threads'(.|\n)*1 or more"),
+        (["--log-every", "-1"], r"Setting 'log_every'(.|\n)*0 or more"),
+        (["--evaluation.episodes", "0"], r"Setting 'episodes'(.|\n)*1 or more"),
+        (["--demonstrations.noise", "-0.1"], r"Setting 'noise'(.|\n)*0 or more"),
+        (["--learner.lr", "-1"], r"Setting 'lr'(.|\n)*above 0"),
+        (["--learner.hidden", "8", "-3"], r"Setting 'hidden'(.|\n)*1 or more units"),
+        (["--learner.critics", "0"], r"Setting 'critics'(.|\n)*1 or more"),
+        (["--learner.learning-starts", "0"], r"Setting 'learning_starts'(.|\n)*1 or more"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_before_anything_is_done(tmp_path: Path, override: list[str], message: str) -> None:
+    with pytest.raises(InvalidSetting, match=message):
+        main.dispatch(["train", tiny(tmp_path), *override, "--out", str(tmp_path / "runs")])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_cannot_start_leaves_no_run(tmp_path: Path) -> None:
+    out = ["--out", str(tmp_path / "runs")]
+    with pytest.raises(InvalidSetting, match=r"Offline learning needs recorded episodes(.|\n)*demonstrations.episodes"):
+        main.dispatch(["train", tiny(tmp_path, algorithm="bc", learner={}), *out])
+    environment = {"name": "robo/ArmReach-v0", "arguments": {"colour": "red"}}
+    with pytest.raises(UnknownName, match=r"Unknown argument of robo/ArmReach-v0 'colour'(.|\n)*max_steps"):
+        main.dispatch(["train", tiny(tmp_path, environment=environment), *out])
+    (tmp_path / "broken.yaml").write_text("a: [")
+    with pytest.raises(InvalidSetting, match=r"broken.yaml is no YAML"):
+        main.dispatch(["train", str(tmp_path / "broken.yaml"), *out])
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m robo_cli.main recipes"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | true"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(arguments: list[str]) -> int:
+        raise PermissionError(13, "Permission denied", "/root/runs")
+
+    monkeypatch.setattr(main, "dispatch", refuse)
+    with pytest.raises(SystemExit) as stopped:
+        main.main()
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err == "error: [Errno 13] Permission denied: '/root/runs'\n"
+
+
 def test_numbers_as_yaml_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "numbers.yaml"
     path.write_text("environment: {name: robo/ArmReach-v0}\nalgorithm: sac\nsteps: 100\nlearner: {lr: 3e-4}\n")
@@ -131,6 +183,27 @@ def test_a_policy_is_not_evaluated_where_actions_mean_something_else(
     assert len(json.loads(capsys.readouterr().out)["returns"]) == 3
     with pytest.raises(SpecMismatch, match=r"action.units|observation.*\(absent\)"):
         main.dispatch(["evaluate", run, "--environment", "gymnasium/HalfCheetah-v5"])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "learner"),
+    [
+        ("rlpd", {"hidden": [4], "batch_size": 4, "critics": 2, "updates_per_step": 1, "learning_starts": 2}),
+        ("bc", {"hidden": [4], "batch_size": 4}),
+        ("sb3-ppo", {"n_steps": 10, "batch_size": 10, "clone_epochs": 1}),
+    ],
+)
+def test_a_run_with_demonstrations_is_evaluated_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str, learner: dict[str, object]
+) -> None:
+    arguments = {"max_steps": 40}
+    changes = {"environment": {"name": "robo/ArmReach-v0", "arguments": arguments}, "demonstrations": {"episodes": 1}}
+    recipe = tiny(tmp_path, algorithm=algorithm, learner=learner, evaluation={"episodes": 1}, **changes)
+    assert main.dispatch(["train", recipe, "--out", str(tmp_path / "runs")]) == 0
+    run = next((tmp_path / "runs").iterdir())
+    capsys.readouterr()
+    assert main.dispatch(["evaluate", str(run), "--episodes", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["returns"] == json.loads((run / "evaluation.json").read_text())["returns"]
 
 
 def test_a_checkpoint_of_another_spec_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

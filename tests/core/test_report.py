@@ -50,21 +50,21 @@ def make_run(root, *, seed=0, name="arm-pick-rlpd", spec=SPEC, rate=0.94, films=
     """A finished run in the formats of the package, with a learning curve that rises to `rate`."""
     run = Run.create(root, recipe_name=name, seed=seed, recipe=RECIPE.format(name=name, seed=seed), spec=spec)
     generator = np.random.default_rng(seed)
-    for step in range(200, 15001, 200):
-        learned = rate / (1 + np.exp(-(step - 6000 - 500 * seed) / 1200))
-        metrics = {
-            "rollout/success_rate": float(np.clip(learned * 0.9 + generator.normal(0, 0.02), 0, 1)),
-            "rollout/ep_rew_mean": float(learned * 0.9 + generator.normal(0, 0.02)),
-            "train/critic_loss": float(np.exp(-step / 4000) + generator.random() * 0.05),
-            "train/ent_coef": float(np.exp(-step / 6000)),
-            "time/fps": 58.0,
-            "time/env_s": step * 0.003,
-            "time/update_s": step * 0.0145,
-            "time/evaluation_s": step * 0.0012,
-            "time/checkpoint_s": step * 0.0003,
-        }
-        run.log(step, metrics, elapsed=step * 0.0195)
-    run.close()
+    with run:
+        for step in range(200, 15001, 200):
+            learned = rate / (1 + np.exp(-(step - 6000 - 500 * seed) / 1200))
+            metrics = {
+                "rollout/success_rate": float(np.clip(learned * 0.9 + generator.normal(0, 0.02), 0, 1)),
+                "rollout/ep_rew_mean": float(learned * 0.9 + generator.normal(0, 0.02)),
+                "train/critic_loss": float(np.exp(-step / 4000) + generator.random() * 0.05),
+                "train/ent_coef": float(np.exp(-step / 6000)),
+                "time/fps": 58.0,
+                "time/env_s": step * 0.003,
+                "time/update_s": step * 0.0145,
+                "time/evaluation_s": step * 0.0012,
+                "time/checkpoint_s": step * 0.0003,
+            }
+            run.log(step, metrics, elapsed=step * 0.0195)
     (run.path / "evaluations").mkdir()
     for step in range(2500, 15001, 2500):
         during = outcome(round(rate / (1 + np.exp(-(step - 6000 - 500 * seed) / 1200)), 2), 20)

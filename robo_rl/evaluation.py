@@ -142,7 +142,7 @@ def evaluate(
     A film that cannot be drawn becomes a note: an evaluation never fails for want of a picture.
     """
     spec = specification(environment)
-    policy.environment_spec.require(spec, what=f"The policy was made for another environment than this {spec.name}")
+    policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than this {spec.name}")
     started = time.monotonic()
     episodes = []
     for seed in seeds:

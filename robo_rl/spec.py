@@ -24,6 +24,8 @@ ActionMode = Literal["joint_position", "joint_velocity", "joint_torque", "end_ef
 Observation = Mapping[str, npt.NDArray[Any]]
 Limit = float | tuple[float, ...]
 
+INTERFACE = ("observation", "observation order", "action")
+"""What a policy depends on."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -282,6 +284,16 @@ class EnvironmentSpec:
     def require(self, other: EnvironmentSpec, *, what: str) -> None:
         """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract."""
         if lines := self.differences(other):
+            raise SpecMismatch(what, lines)
+
+    def require_interface(self, other: EnvironmentSpec, *, what: str) -> None:
+        """Raises SpecMismatch unless a policy of this spec can act in `other`.
+
+        Observations and actions must agree in everything, rate included; name, version and time limit may differ, so that a
+        policy can be tried on another task or on a replica.
+        """
+        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in (self, other))
+        if lines := _differences("", mine, others):
             raise SpecMismatch(what, lines)
 
 

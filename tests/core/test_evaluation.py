@@ -109,6 +109,11 @@ def test_a_policy_of_another_environment_is_refused():
     assert "action.control_period: 0.1 here, 0.05 there" in str(error.value)
 
 
+def test_a_policy_may_be_tried_on_another_task_with_the_same_interface():
+    other = replace(SPEC, name="test/Dice", max_steps=99)
+    assert evaluate(RandomPolicy(other, 0), Coin(), seeds=[0]).environment == "test/Coin"
+
+
 def test_no_seed_is_an_error():
     with pytest.raises(InvalidSetting, match="An evaluation needs at least one seed"):
         evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[])

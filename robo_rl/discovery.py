@@ -43,14 +43,15 @@ def environment_names() -> dict[str, str | None]:
 def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", or from the bare name of a family of one.
 
-    Raises UnknownName with the close matches, MissingExtra where a package is not installed.
+    Raises UnknownName with the close matches (of the family, where that is known), MissingExtra where a package is not
+    installed.
     """
     family, _, task = name.partition("/")
     if family not in known("environments"):
         raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])
     found = load("environments", family)
-    if name not in _tasks(family, found):
-        raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])
+    if name not in (tasks := _tasks(family, found)):
+        raise UnknownName("environment", name, tasks)
     environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
     return environment
 

@@ -46,11 +46,13 @@ class RLPDConfig:
     offline_fraction: float = 0.5
     """Share of each batch that comes from demonstrations."""
     discount: float = 0.99
+    """Weight of a reward one step later."""
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each critic update."""
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers of actor and critics; the authors use three layers for AntMaze and Adroit."""
     critics: int = 10
+    """Critics in the ensemble, each trained on every batch."""
     target_critics: int = 2
     """Critics drawn at random for each target, whose minimum it takes; the authors use 1 for AntMaze."""
     layer_norm: bool = True

@@ -39,11 +39,13 @@ class SACConfig:
     batch_size: int = 256
     """Transitions of one update."""
     discount: float = 0.99
+    """Weight of a reward one step later."""
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each update."""
     hidden: tuple[int, ...] = (256, 256)
     """Units of the hidden layers of actor and critics."""
     critics: int = 2
+    """Critics of which the minimum counts."""
     layer_norm: bool = False
     """LayerNorm before each ReLU of the critics."""
     initial_temperature: float = 1.0

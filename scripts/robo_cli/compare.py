@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.box import SIMPLE_HEAD
@@ -30,9 +30,9 @@ RATE = ".1%"  # the median of outcomes that are 0 or 1 tells nothing
 class Compare:
     """Compare runs in pairs on shared evaluation seeds; differences are second minus first."""
 
-    first: tyro.conf.Positional[str]
+    first: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """A run: path, name or "latest"; or a pattern such as "*-arm-pick-sac-*" for several training seeds."""
-    second: tyro.conf.Positional[str]
+    second: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """The same for the other side."""
     json: bool = False
     """Print JSON."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
 from robo_rl.discovery import environment_names, make_environment
-from robo_rl.errors import UnknownName
 from robo_rl.spec import EnvironmentSpec, specification
 
 EXAMPLES = "robo-rl envs\nrobo-rl envs robo\nrobo-rl envs robo/ArmPick-v0\nrobo-rl envs --json"
@@ -18,7 +18,7 @@ EXAMPLES = "robo-rl envs\nrobo-rl envs robo\nrobo-rl envs robo/ArmPick-v0\nrobo-
 class Envs:
     """List environments, or describe one: observations with units and frames, actions, success rule."""
 
-    name: tyro.conf.Positional[str] = ""
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = ""
     """A family to list, or one environment to describe."""
     json: bool = False
     """Print JSON."""
@@ -27,16 +27,14 @@ class Envs:
 def run(arguments: Envs) -> int:
     """Prints the names, or the spec of the one that was named."""
     names = environment_names()
-    if arguments.name in names and names[arguments.name] is None:
-        return _describe(arguments.name, as_json=arguments.json)
     found = {name: problem for name, problem in names.items() if name.startswith(arguments.name)}
-    if not found:
-        raise UnknownName("environment", arguments.name, names)
+    if arguments.name in names or not found:  # what cannot be made says why
+        return _describe(arguments.name, as_json=arguments.json)
     if arguments.json:
         print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
         return 0
     for name, problem in found.items():
-        print(name if problem is None else f"{name}  not available: {problem.splitlines()[0]}")
+        print(name if problem is None else f"{name}  not available: {' '.join(problem.split())}")
     print(f"\n{sum(problem is None for problem in found.values())} environments; `robo-rl envs NAME` describes one.")
     return 0
 

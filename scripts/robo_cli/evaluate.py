@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import tyro
@@ -23,7 +24,7 @@ robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, fra
 class Evaluate:
     """Evaluate the policy of a run's newest checkpoint."""
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
     episodes: int = 50
     """Episodes, one per seed."""

@@ -58,7 +58,14 @@ def dispatch(arguments: list[str]) -> int:
     if options is None:  # a recipe decides which keys there are
         return int(module.main(rest))
     description = described(f"{text[0].upper()}{text[1:]}.", module.EXAMPLES)
-    return int(module.run(tyro.cli(getattr(module, options), args=rest, prog=f"robo-rl {name}", description=description)))
+    order = tyro.cli(
+        getattr(module, options),
+        args=rest,
+        prog=f"robo-rl {name}",
+        description=description,
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+    return int(module.run(order))
 
 
 def described(text: str, examples: str) -> str:

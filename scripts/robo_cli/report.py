@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -19,7 +20,7 @@ robo-rl report RUN_A RUN_B"""
 class Report:
     """Write one HTML page that needs no network: result, films, curves, evaluation, time, recipe, versions."""
 
-    run: tyro.conf.Positional[tuple[str, ...]]
+    run: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Runs: path, name, "latest", or a pattern such as "*-arm-pick-rlpd-*"."""
     out: Path | None = None
     """Page to write; by default report.html in the run, or in the folder of the runs where there are several."""

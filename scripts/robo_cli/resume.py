@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import tyro
@@ -23,7 +24,7 @@ EXAMPLES = "robo-rl resume latest\nrobo-rl resume runs/20260101-120000-arm-pick-
 class Resume:
     """Go on with an interrupted run; needs nothing but the run. A finished run is left as it is."""
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""

@@ -12,7 +12,8 @@ import yaml
 
 from robo_cli import main
 from robo_cli.recipe import parse_recipe, read_recipe, recipe_files, to_yaml
-from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.discovery import load
+from robo_rl.errors import InvalidSetting, MissingExtra, SpecMismatch, UnknownName
 
 TINY = {
     "name": "tiny",
@@ -168,8 +169,22 @@ def test_envs_lists_and_describes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.dispatch(["envs", "robo/ArmPick-v0"]) == 0
     page = capsys.readouterr().out
     assert "end_effector_position" in page and "frame base" in page and " m " in page and "success" in page
+    assert "A scripted expert can record demonstrations." in page
     with pytest.raises(UnknownName, match=r"Unknown environment 'roboo'"):
         main.dispatch(["envs", "roboo"])
+
+
+def test_a_family_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(self: object) -> list[str]:
+        raise MissingExtra("Meta-World", "metaworld", "metaworld")
+
+    monkeypatch.setattr(type(load("environments", "metaworld")), "names", missing)
+    assert main.dispatch(["envs", "metaworld"]) == 0
+    assert "not available: Meta-World needs the package" in capsys.readouterr().out
+    with pytest.raises(MissingExtra, match=r'pip install "robo-rl\[metaworld\]"'):
+        main.dispatch(["envs", "metaworld/reach-v3"])
 
 
 def test_a_policy_is_not_evaluated_where_actions_mean_something_else(

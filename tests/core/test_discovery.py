@@ -121,6 +121,7 @@ def test_an_unknown_task_of_a_known_family_lists_close_matches(on_path):
     with pytest.raises(UnknownName) as caught:
         make_environment("sliders/heavi")
     assert "did you mean 'sliders/heavy'" in str(caught.value)
+    assert "gymnasium/" not in str(caught.value), "other families are of no help"
     with pytest.raises(UnknownName):
         make_environment("sliders")
 

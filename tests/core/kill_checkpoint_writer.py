@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,16 @@ def checkpoint(step: int) -> Checkpoint:
 
 def newest(folder: Path) -> int:
     return max(int(path.name) for path in folder.iterdir() if path.name.isdigit())
+
+
+def is_writing(folder: Path) -> bool:
+    return any(".tmp-" in path.name for path in folder.iterdir())
+
+
+def await_true(condition: Callable[..., bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.0002)
 
 
 def write_until_killed(folder: Path, step: int) -> None:
@@ -40,13 +51,14 @@ def main(folder: Path, times: int) -> None:
         if child == 0:
             write_until_killed(folder, step)
         started = time.monotonic()
-        while newest(folder) == step and time.monotonic() < started + 20:
-            time.sleep(0.0005)
+        await_true(lambda before=step: newest(folder) > before)
+        duration = time.monotonic() - started
         # disks differ: the next write takes about as long as this one did, and the kill may fall anywhere into it
-        time.sleep(dice.uniform(0, 1.5) * (time.monotonic() - started))
+        await_true(lambda: is_writing(folder))
+        time.sleep(dice.uniform(0, duration))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        hits += any(folder.glob("*.tmp-*"))
+        hits += is_writing(folder)
         loaded = load_checkpoint(folder)
         assert loaded.step > step, "the writer made no progress: this kill proves nothing"
         step = loaded.step

@@ -69,7 +69,7 @@ class Run:
         self._lock = (self.path / "lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._close()
             raise RunError(
                 f"Another process is writing the run {self.path.name}.", fix="wait for it, or stop it, then try again"
@@ -131,7 +131,8 @@ def find_run(name: str, root: Path) -> Run:
     if path is None and Path(name).is_dir():
         raise RunNotFound(f"{name} is not a run folder.", got=name, allowed="a folder that holds recipe.yaml")
     if path is None:
-        raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=f"runs are looked for in {root}/")
+        place = f"runs are looked for in {root.absolute()}/; --runs names another folder"
+        raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
     return Run(path)
 
 

@@ -6,27 +6,19 @@ which a random subset gives the target, and many critic updates per environment 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from robo_policies.actor_critic import ActorCritic
 from robo_policies.learning import (
     ActorPolicy,
-    CheckedAdam,
-    MetricsWindow,
     TensorBatch,
-    clone_state,
-    generators,
-    load_generator,
-    load_state,
     require_continuous,
     require_ranges,
     track,
 )
-from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
-from robo_policies.sac import Temperature
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -102,27 +94,15 @@ class RLPD:
 
     def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
         require_continuous(spec, "RLPD")
-        initial, self._generator, acting = generators(seed, 3)
         self.config = config
-        self.updates = 0
-        self.encoder = ObservationEncoder(spec, config.normalization_rows)
-        self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, config.hidden, initial)
-        inputs = self.encoder.size + spec.action.size
-        self.critic = QEnsemble(inputs, config.hidden, config.critics, config.layer_norm, initial)
-        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * spec.action.size)
-        self._policy = ActorPolicy(spec, self.encoder, self.actor, acting)
-        self._optimizers = {
-            "critic": CheckedAdam("critic loss", self.critic.parameters(), config.lr),
-            "actor": CheckedAdam("actor loss", self.actor.parameters(), config.lr),
-            "temperature": CheckedAdam("temperature loss", self.temperature.parameters(), config.lr),
-        }
-        self._metrics = MetricsWindow()
+        self.parts = parts = ActorCritic(spec, config, seed)
+        self.encoder, self.actor, self.temperature = parts.encoder, parts.actor, parts.temperature
+        self.critic, self.target_critic = parts.critic, parts.target_critic
 
     @property
     def policy(self) -> ActorPolicy:
         """The policy being trained."""
-        return self._policy
+        return self.parts.policy
 
     def update(self, batch: Batch) -> Metrics:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
@@ -133,27 +113,26 @@ class RLPD:
                 allowed=f"a multiple of updates_per_step = {self.config.updates_per_step}",
                 fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
             )
-        data = TensorBatch.of(batch, self.encoder, self.updates)
+        data = TensorBatch.of(batch, self.encoder, self.parts.updates)
         alpha = self.temperature.value.detach()
         for part in data.slices(self.config.updates_per_step):
             values, targets = self.critic(part.observations, part.actions), self.critic_target(part, alpha)
             critic_loss = self.critic_loss(values, targets, part.weights)
-            self._optimizers["critic"].minimize(critic_loss, self.updates)
+            self.parts.minimize("critic", critic_loss)
             track(self.target_critic, self.critic, self.config.tau)
-        actions, log_densities = self.actor.sample(part.observations, self._generator)
+        actions, log_densities = self.actor.sample(part.observations, self.parts.generator)
         actor_loss = self.actor_loss(part.observations, actions, log_densities, alpha)
         temperature_loss = self.temperature.loss(log_densities)
-        self._optimizers["actor"].minimize(actor_loss, self.updates)
-        self._optimizers["temperature"].minimize(temperature_loss, self.updates)
-        self.updates += 1
+        self.parts.minimize("actor", actor_loss)
+        self.parts.minimize("temperature", temperature_loss)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
         scalars = losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
-        return self._metrics.add({f"train/{name}": value for name, value in scalars.items()})
+        return self.parts.finish_update(scalars)
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
-        next_actions, next_log_densities = self.actor.sample(data.next_observations, self._generator)
+        next_actions, next_log_densities = self.actor.sample(data.next_observations, self.parts.generator)
         next_q: Tensor = self.target_critic(data.next_observations, next_actions, self._subset()).amin(0)
         if self.config.backup_entropy:
             next_q = next_q - alpha * next_log_densities
@@ -171,35 +150,12 @@ class RLPD:
     def _subset(self) -> Tensor | None:
         if self.config.target_critics == self.config.critics:
             return None
-        return torch.randperm(self.config.critics, generator=self._generator)[: self.config.target_critics]
+        return torch.randperm(self.config.critics, generator=self.parts.generator)[: self.config.target_critics]
 
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""
-        return {
-            **{name: clone_state(module) for name, module in self._modules().items()},
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
-            "generator": self._generator.get_state().clone(),
-            "policy": self._policy.state_dict(),
-            "metrics": self._metrics.state_dict(),
-            "updates": self.updates,
-        }
+        return self.parts.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
-        for name, module in self._modules().items():
-            load_state(module, state[name])
-        for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        load_generator(self._generator, state["generator"])
-        self._policy.load_state_dict(state["policy"])
-        self._metrics.load_state_dict(state["metrics"])
-        self.updates = int(state["updates"])
-
-    def _modules(self) -> dict[str, nn.Module]:
-        return {
-            "encoder": self.encoder,
-            "actor": self.actor,
-            "critic": self.critic,
-            "target_critic": self.target_critic,
-            "temperature": self.temperature,
-        }
+        self.parts.load_state_dict(state)

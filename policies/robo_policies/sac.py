@@ -5,26 +5,19 @@ Equation numbers are those of that paper. At equal settings it is the algorithm 
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from robo_policies.actor_critic import ActorCritic
 from robo_policies.learning import (
     ActorPolicy,
-    CheckedAdam,
-    MetricsWindow,
     TensorBatch,
-    clone_state,
-    generators,
-    load_generator,
-    load_state,
     require_continuous,
     require_ranges,
     track,
 )
-from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -90,51 +83,38 @@ class SAC:
 
     def __init__(self, spec: EnvironmentSpec, config: SACConfig, seed: int) -> None:
         require_continuous(spec, "SAC")
-        initial, self._generator, acting = generators(seed, 3)
         self.config = config
-        self.updates = 0
-        self.encoder = ObservationEncoder(spec, config.normalization_rows)
-        self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, config.hidden, initial)
-        inputs = self.encoder.size + spec.action.size
-        self.critic = QEnsemble(inputs, config.hidden, config.critics, config.layer_norm, initial)
-        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
-        self.temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * spec.action.size)
-        self._policy = ActorPolicy(spec, self.encoder, self.actor, acting)
-        self._optimizers = {
-            "critic": CheckedAdam("critic loss", self.critic.parameters(), config.lr),
-            "actor": CheckedAdam("actor loss", self.actor.parameters(), config.lr),
-            "temperature": CheckedAdam("temperature loss", self.temperature.parameters(), config.lr),
-        }
-        self._metrics = MetricsWindow()
+        self.parts = parts = ActorCritic(spec, config, seed)
+        self.encoder, self.actor, self.temperature = parts.encoder, parts.actor, parts.temperature
+        self.critic, self.target_critic = parts.critic, parts.target_critic
 
     @property
     def policy(self) -> ActorPolicy:
         """The policy being trained."""
-        return self._policy
+        return self.parts.policy
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step of each network (algorithm 1, lines 10 to 13)."""
-        data = TensorBatch.of(batch, self.encoder, self.updates)
+        data = TensorBatch.of(batch, self.encoder, self.parts.updates)
         # Differs from algorithm 1: the actions of the present policy are drawn once and serve both the temperature and
         # the actor, as in Stable-Baselines3, because the actor does not change in between.
-        actions, log_densities = self.actor.sample(data.observations, self._generator)
+        actions, log_densities = self.actor.sample(data.observations, self.parts.generator)
         alpha = self.temperature.value.detach()
         losses = {"ent_coef_loss": self.temperature.loss(log_densities)}
-        self._optimizers["temperature"].minimize(losses["ent_coef_loss"], self.updates)
+        self.parts.minimize("temperature", losses["ent_coef_loss"])
         values, targets = self.critic(data.observations, data.actions), self.critic_target(data, alpha)
         losses["critic_loss"] = self.critic_loss(values, targets, data.weights)
-        self._optimizers["critic"].minimize(losses["critic_loss"], self.updates)
+        self.parts.minimize("critic", losses["critic_loss"])
         losses["actor_loss"] = self.actor_loss(data.observations, actions, log_densities, alpha)
-        self._optimizers["actor"].minimize(losses["actor_loss"], self.updates)
+        self.parts.minimize("actor", losses["actor_loss"])
         track(self.target_critic, self.critic, self.config.tau)
-        self.updates += 1
         scalars = losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
-        return self._metrics.add({f"train/{name}": value for name, value in scalars.items()})
+        return self.parts.finish_update(scalars)
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
-        next_actions, next_log_densities = self.actor.sample(data.next_observations, self._generator)
+        next_actions, next_log_densities = self.actor.sample(data.next_observations, self.parts.generator)
         next_q: Tensor = self.target_critic(data.next_observations, next_actions).amin(0)
         soft_value = next_q - alpha * next_log_densities
         return data.rewards + data.discounts * data.masks * soft_value
@@ -150,53 +130,8 @@ class SAC:
 
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""
-        return {
-            **{name: clone_state(module) for name, module in self._modules().items()},
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
-            "generator": self._generator.get_state().clone(),
-            "policy": self._policy.state_dict(),
-            "metrics": self._metrics.state_dict(),
-            "updates": self.updates,
-        }
+        return self.parts.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
-        for name, module in self._modules().items():
-            load_state(module, state[name])
-        for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        load_generator(self._generator, state["generator"])
-        self._policy.load_state_dict(state["policy"])
-        self._metrics.load_state_dict(state["metrics"])
-        self.updates = int(state["updates"])
-
-    def _modules(self) -> dict[str, nn.Module]:
-        return {
-            "encoder": self.encoder,
-            "actor": self.actor,
-            "critic": self.critic,
-            "target_critic": self.target_critic,
-            "temperature": self.temperature,
-        }
-
-
-class Temperature(nn.Module):
-    """The weight alpha of the entropy, tuned so that the policy's entropy approaches a target."""
-
-    def __init__(self, initial: float, target_entropy: float) -> None:
-        super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor(initial).log())
-        self.target_entropy = target_entropy
-
-    @property
-    def value(self) -> Tensor:
-        """Alpha > 0."""
-        return self.log_alpha.exp()
-
-    def loss(self, log_densities: Tensor) -> Tensor:
-        """J(alpha), eq. 18, for the policy's own actions.
-
-        Differs from eq. 18: log alpha stands in place of alpha, as in the authors' code and in Stable-Baselines3,
-        because the step size then does not vanish with alpha.
-        """
-        return -(self.log_alpha * (log_densities.detach() + self.target_entropy)).mean()
+        self.parts.load_state_dict(state)

@@ -42,9 +42,9 @@ def test_learner_keeps_the_rule(name, check):
 
 class ForgetsTheGenerator(SAC):
     def load_state_dict(self, state):
-        kept = self._generator.get_state()
+        kept = self.parts.generator.get_state()
         super().load_state_dict(state)
-        self._generator.set_state(kept)
+        self.parts.generator.set_state(kept)
 
 
 class SharesItsState(SAC):
@@ -101,6 +101,6 @@ def test_broken_learner_is_found(broken, words):
 )
 def test_broken_policy_is_found(broken, words):
     learner = SACConfig(hidden=(8,)).build(ARM, 0)
-    policy = broken(ARM, ObservationEncoder(ARM), learner.actor, learner._generator)
+    policy = broken(ARM, ObservationEncoder(ARM), learner.actor, learner.parts.generator)
     with pytest.raises(ConformanceFailure, match=words):
         check_policy(policy, ARM)

@@ -50,7 +50,7 @@ def prepared(spec, **changes) -> RLPD:
 def twin(learner) -> torch.Generator:
     """Returns a generator that draws what the learner's will draw."""
     generator = torch.Generator()
-    generator.set_state(learner._generator.get_state())
+    generator.set_state(learner.parts.generator.get_state())
     return generator
 
 
@@ -81,7 +81,7 @@ def test_critic_loss_is_the_weighted_mean_over_critics_and_batch(spec):
 def test_actor_maximises_the_mean_of_all_critics(spec, make_batch):
     learner = prepared(spec)
     data = TensorBatch.of(make_batch(spec, 2), learner.encoder, 0)
-    actions, log_densities = learner.actor.sample(data.observations, learner._generator)
+    actions, log_densities = learner.actor.sample(data.observations, learner.parts.generator)
     q = q_by_hand(learner.critic, data.observations.numpy(), actions.detach().numpy())
     expected = np.mean(0.3 * log_densities.detach().numpy() - q.mean(0))
     result = learner.actor_loss(data.observations, actions, log_densities, torch.tensor(0.3))
@@ -99,7 +99,7 @@ def test_one_batch_gives_a_critic_step_per_slice_and_one_actor_step_on_the_last(
     assert [len(observations) for observations in seen["actor"]] == [2]
     last = learner.encoder.stack(batch.observations)[4:]
     assert torch.equal(seen["actor"][0], last)
-    steps = {name: optimizer.state_dict()["0"]["step"].item() for name, optimizer in learner._optimizers.items()}
+    steps = {name: optimizer.state_dict()["0"]["step"].item() for name, optimizer in learner.parts._optimizers.items()}
     assert steps == {"critic": 3, "actor": 1, "temperature": 1}
 
 

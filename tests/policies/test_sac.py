@@ -57,7 +57,7 @@ def actor_by_hand(actor, observations, noise):
 def noises(learner, count, shape):
     """Returns what the learner's generator will draw next, leaving it as it is."""
     generator = torch.Generator()
-    generator.set_state(learner._generator.get_state())
+    generator.set_state(learner.parts.generator.get_state())
     return [torch.randn(shape, generator=generator).numpy() for _ in range(count)]
 
 
@@ -90,7 +90,7 @@ def test_losses_of_two_samples_by_hand(spec, make_batch):
 
     (noise,) = noises(learner, 1, (2, 2))
     actions, log_densities = actor_by_hand(learner.actor, observations, noise)
-    drawn, drawn_log_densities = learner.actor.sample(data.observations, learner._generator)
+    drawn, drawn_log_densities = learner.actor.sample(data.observations, learner.parts.generator)
     np.testing.assert_allclose(drawn.detach(), actions, rtol=1e-4)
     np.testing.assert_allclose(drawn_log_densities.detach(), log_densities, rtol=1e-4)
     actor_loss = np.mean(alpha * log_densities - q_by_hand(learner.critic, observations, actions).min(0))
@@ -188,7 +188,7 @@ def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch)
         theirs.replay_buffer = Shown(batch)
         theirs.set_logger(Logger(folder=None, output_formats=[]))
         torch.manual_seed(123)
-        ours._generator.manual_seed(123)
+        ours.parts.generator.manual_seed(123)
         for _ in range(30):
             metrics = ours.update(batch)
             theirs.train(gradient_steps=1, batch_size=64)

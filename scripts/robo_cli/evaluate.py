@@ -11,7 +11,7 @@ import torch
 import tyro
 
 from robo_cli.assembly import environment_of, policy_of, recipe_of
-from robo_cli.recipe import require_at_least
+from robo_cli.recipe import EnvironmentSettings, require_at_least
 from robo_rl.evaluation import FIRST_SEED, evaluate
 from robo_rl.runs import find_run
 
@@ -31,7 +31,7 @@ class Evaluate:
     seed: int = FIRST_SEED
     """Reset seed of the first episode; the others follow."""
     environment: str = ""
-    """Another environment than the one trained on; made with the same arguments."""
+    """Another environment than the one trained on; one of the same family is made with the same arguments."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one."""
     json: bool = False
@@ -50,7 +50,7 @@ def run(arguments: Evaluate) -> int:
     torch.set_num_threads(recipe.threads)
     policy = policy_of(trained, recipe)
     if arguments.environment:
-        recipe = replace(recipe, environment=replace(recipe.environment, name=arguments.environment))
+        recipe = replace(recipe, environment=_elsewhere(recipe.environment, arguments.environment))
     evaluation = evaluate(
         policy,
         environment_of(recipe),
@@ -60,3 +60,8 @@ def run(arguments: Evaluate) -> int:
     )
     print(json.dumps(evaluation.to_json()) if arguments.json else evaluation)
     return 0
+
+
+def _elsewhere(trained_on: EnvironmentSettings, name: str) -> EnvironmentSettings:
+    is_related = name.split("/")[0] == trained_on.name.split("/")[0]
+    return EnvironmentSettings(name, trained_on.arguments if is_related else {})

@@ -63,5 +63,5 @@ def run(arguments: Evaluate) -> int:
 
 
 def _elsewhere(trained_on: EnvironmentSettings, name: str) -> EnvironmentSettings:
-    is_related = name.split("/")[0] == trained_on.name.split("/")[0]
+    is_related = name.partition("/")[0] == trained_on.name.partition("/")[0]
     return EnvironmentSettings(name, trained_on.arguments if is_related else {})

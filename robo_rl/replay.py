@@ -13,7 +13,7 @@ starts no step, so that neither a transition nor an n-step sum can cross into an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +45,12 @@ class Sampling:
     offline_fraction: float = 0.0
     """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
     environment: the learner uses nothing else."""
+
+    @classmethod
+    def of(cls, settings: object) -> Sampling:
+        """Returns those settings of a learner that have the names of the fields above; the others keep their defaults."""
+        names = [item.name for item in fields(cls) if hasattr(settings, item.name)]
+        return cls(**{name: getattr(settings, name) for name in names})
 
     def __post_init__(self) -> None:
         allowed = {

@@ -74,15 +74,7 @@ class RLPDConfig:
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return Sampling(
-            batch_size=self.batch_size,
-            updates_per_step=self.updates_per_step,
-            n_step=self.n_step,
-            discount=self.discount,
-            learning_starts=self.learning_starts,
-            replay_capacity=self.replay_capacity,
-            offline_fraction=self.offline_fraction,
-        )
+        return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
         """Returns a fresh learner."""

@@ -63,15 +63,7 @@ class SACConfig:
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return Sampling(
-            batch_size=self.batch_size,
-            updates_per_step=1,
-            n_step=self.n_step,
-            discount=self.discount,
-            learning_starts=self.learning_starts,
-            replay_capacity=self.replay_capacity,
-            offline_fraction=self.offline_fraction,
-        )
+        return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:
         """Returns a fresh learner."""

@@ -38,7 +38,8 @@ class LiveDisplay:
 
     def update(self, step: int, metrics: Metrics) -> None:
         """Moves the bar."""
-        self._progress.update(self._task, completed=step, summary=summary(metrics))
+        speed = self._progress.tasks[0].speed
+        self._progress.update(self._task, completed=step, summary=summary(metrics, speed))
 
     def say(self, message: str) -> None:
         """Prints one line above the bar."""
@@ -52,6 +53,7 @@ class PlainDisplay:
         self._title, self._total = title, total
         self._started = self._shown = time.monotonic()
         self._first: int | None = None
+        self._shown_step = -1
 
     def __enter__(self) -> PlainDisplay:
         return self
@@ -64,12 +66,13 @@ class PlainDisplay:
         now = time.monotonic()
         if self._first is None:
             self._first = step
-        if now - self._shown < PLAIN_PERIOD and step < self._total:
+        is_due = now - self._shown >= PLAIN_PERIOD or step >= self._total
+        if not is_due or step == self._shown_step:
             return
-        self._shown = now
+        self._shown, self._shown_step = now, step
         speed = (step - self._first) / max(now - self._started, 1e-9)
         left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 and step < self._total else ""
-        self.say(f"{self._title} {step}/{self._total} | {summary(metrics)}{left}")
+        self.say(f"{self._title} {step}/{self._total} | {summary(metrics, speed)}{left}")
 
     def say(self, message: str) -> None:
         """Prints one line."""
@@ -81,12 +84,12 @@ def display(title: str, total: int) -> LiveDisplay | PlainDisplay:
     return LiveDisplay(title, total, Console()) if sys.stdout.isatty() else PlainDisplay(title, total)
 
 
-def summary(metrics: Metrics) -> str:
-    """Returns the numbers that tell a person how training goes."""
+def summary(metrics: Metrics, speed: float | None) -> str:
+    """Returns the numbers that tell a person how training goes; `speed` in steps per second, None where not known yet."""
     parts = {
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),
         "return {:.2f}": metrics.get("rollout/ep_rew_mean"),
-        "{:.0f} steps/s": metrics.get("time/fps"),
+        "{:.0f} steps/s": speed,
     }
     return " | ".join(form.format(value) for form, value in parts.items() if value is not None)

@@ -26,7 +26,9 @@ try:
     with contextlib.redirect_stderr(io.StringIO()):  # it prints news about other tasks when it is imported
         import gymnasium_robotics
     from gymnasium_robotics.envs.franka_kitchen.kitchen_env import OBS_ELEMENT_GOALS
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "gymnasium_robotics":
+        raise  # it is installed, and broken: its own words say more
     raise MissingExtra("Gymnasium-Robotics", "gymnasium_robotics", "gymnasium-robotics") from error
 
 _INSTRUCTIONS = {

@@ -22,7 +22,9 @@ from robo_sims.task_family import TaskFamily
 try:
     from metaworld.env_dict import ALL_V3_ENVIRONMENTS
     from metaworld.policies import ENV_POLICY_MAP
-except ImportError as error:
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "metaworld":
+        raise  # it is installed, and broken: its own words say more
     raise MissingExtra("Meta-World", "metaworld", "metaworld") from error
 
 Reward = Literal["dense", "sparse"]

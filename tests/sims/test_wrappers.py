@@ -159,11 +159,13 @@ def test_a_render_mode_that_does_not_exist_is_refused(name):
 @pytest.mark.parametrize(
     ("package", "module", "extra"),
     [
-        ("metaworld.env_dict", "robo_sims.metaworld_tasks", "metaworld"),
+        ("metaworld", "robo_sims.metaworld_tasks", "metaworld"),
         ("gymnasium_robotics", "robo_sims.gymnasium_robotics_tasks", "gymnasium-robotics"),
     ],
 )
 def test_missing_package_names_the_extra(monkeypatch, package, module, extra):
+    for name in [name for name in sys.modules if name.split(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingExtra) as caught:

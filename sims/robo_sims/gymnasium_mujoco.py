@@ -151,6 +151,11 @@ class GymnasiumSimulation:
         """The pair that is simulated."""
         return self._environment.model, self._environment.data
 
+    @property
+    def source(self) -> Any:
+        """Gymnasium's own environment."""
+        return self._environment
+
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode."""
         observation, _ = self._environment.reset(seed=seed)
@@ -176,4 +181,10 @@ def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
     return SimulationEnvironment(GymnasiumSimulation(task), render_mode=render_mode)
 
 
-FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build)
+def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:
+    from robo_sims.batched.gymnasium_mujoco import build
+
+    return build(task, num_envs, threads=threads, autoreset_mode=autoreset_mode)
+
+
+FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build, _build_batched)

@@ -10,17 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_rl.errors import SimulationFailed
-from robo_rl.protocols import Policy, Stateful, TrainingObserver
+from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
+from robo_rl.spec import EnvironmentSpec
 from robo_rl.training import DIVERGED, MOST_DIVERGED, Stopwatch, episode_seed
 from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.vector import SequentialEnvironments
 
 Environments = VectorEnv[Any, Any, Any]
 
@@ -74,24 +76,14 @@ class OnPolicyLearner(Stateful, Protocol):
         ...
 
 
-@runtime_checkable
-class VectorFactory(Protocol):
-    """Makes environments of one task, one by one or many in one object; `SelfTrainedConfig.training` may be given one."""
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment."""
-        ...
-
-    def make_vector(self, num_envs: int) -> Environments:
-        """Returns `num_envs` fresh environments that begin anew in the step that ends an episode."""
-        ...
-
-
-def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> Environments:
-    """Returns the environments of a VectorFactory, or those of a plain factory one after the other."""
-    if isinstance(factory, VectorFactory):
-        return factory.make_vector(num_envs)
-    return SyncVectorEnv([factory] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
+    """Returns the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
+    if not isinstance(factory, VectorFactory):
+        sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        return sequential, sequential.environment_spec
+    environments = factory.make_vector(num_envs)
+    spec = environments.environment_spec  # type: ignore[attr-defined]  # of our own, beside Gymnasium's attributes
+    return environments, spec
 
 
 class OnPolicyTraining:

@@ -18,9 +18,9 @@ class FlatAdam:
     def __init__(self, parameters: Floats, gradient: Floats, *, lr: float, max_norm: float) -> None:
         self._gradient, self._lr, self._max_norm = gradient, lr, max_norm
         self._mean, self._square = np.zeros_like(parameters), np.zeros_like(parameters)
-        self._step = torch.zeros(())
-        shared = (parameters, gradient, self._mean, self._square)
-        self._lists = [[torch.from_numpy(array)] for array in shared]
+        self._steps = np.zeros((), np.float32)
+        shared = (parameters, gradient, self._mean, self._square, self._steps)
+        *self._arrays, self._step_list = ([torch.from_numpy(array)] for array in shared)
 
     def step(self, update: int) -> None:
         """Takes one step along the gradient, shortened to `max_norm`; raises NonFiniteUpdate, keeping the parameters."""
@@ -34,11 +34,11 @@ class FlatAdam:
             )
         if norm > self._max_norm:
             self._gradient *= np.float32(self._max_norm / (norm + 1e-6))  # the small number is PyTorch's
-        self._step += 1.0
+        self._steps += 1.0
         torch._fused_adam_(
-            *self._lists,
+            *self._arrays,
             [],
-            [self._step],
+            self._step_list,
             lr=self._lr,
             beta1=0.9,
             beta2=0.999,
@@ -50,9 +50,9 @@ class FlatAdam:
 
     def state_dict(self) -> StateDict:
         """Returns both moments and the number of steps."""
-        return {"mean": self._mean.copy(), "square": self._square.copy(), "step": float(self._step)}
+        return {"mean": self._mean.copy(), "square": self._square.copy(), "step": float(self._steps)}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
         self._mean[:], self._square[:] = state["mean"], state["square"]
-        self._step.fill_(state["step"])
+        self._steps.fill(state["step"])

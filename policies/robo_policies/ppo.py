@@ -64,8 +64,9 @@ class PPOConfig:
     """Divide rewards by the running deviation of the return. Off in Stable-Baselines3; as above."""
 
     def __post_init__(self) -> None:
-        positive = ("lr", "num_envs", "steps_per_env", "batch_size", "epochs", "clip_range", "max_gradient_norm")
+        positive = ("lr", "num_envs", "steps_per_env", "epochs", "clip_range", "max_gradient_norm")
         require_allowed(self, {name: (getattr(self, name) > 0, "above 0") for name in positive})
+        require_allowed(self, {"batch_size": (self.batch_size > 1, "2 or more, to normalise advantages within it")})
         require_allowed(
             self,
             {
@@ -104,15 +105,16 @@ class PPOConfig:
                 got=f"{len(demonstrations)} demonstrations, {'an' if initial_policy is not None else 'no'} initial policy",
                 fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
             )
-        environments = make_vector(environment_factory, self.num_envs)
-        learner = self.build(_specification(environment_factory), seed)
-        return OnPolicyTraining(environments, learner, steps=steps, seed=seed)
+        environments, spec = make_vector(environment_factory, self.num_envs)
+        return OnPolicyTraining(environments, self.build(spec, seed), steps=steps, seed=seed)
 
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
     ) -> PPOPolicy:
         """Returns the policy of a saved training."""
-        learner = self.build(_specification(environment_factory), seed)
+        environment = environment_factory()
+        learner = self.build(specification(environment), seed)
+        environment.close()
         learner.load_state_dict(state["learner"])
         return learner.policy
 
@@ -170,8 +172,10 @@ class PPO:
 
     def begin(self, observations: Mapping[str, Array]) -> None:
         """All environments begin an episode; an unfinished rollout is forgotten."""
+        vectors = self._vectors("observations", observations)
         self.rewards.restart(self.config.num_envs)
-        self.trajectories.begin(self._newest(observations))
+        self.observations.fit(vectors)
+        self.trajectories.begin(self.observations(vectors))
 
     def act(self) -> Array:
         """Returns actions (N, ...) for the newest observations."""
@@ -183,22 +187,22 @@ class PPO:
     def observe(self, step: VectorStep) -> None:
         """Takes in what the actions led to; raises NonFiniteUpdate, changing nothing, where that is not finite."""
         require_finite("rewards", step.rewards, self.updates)
-        observations, ended = self._newest(step.observations), step.terminated | step.truncated
+        finals = self._vectors("final observations", step.final_observations) if step.final_observations else None
+        observations, ended = self._vectors("observations", step.observations), step.terminated | step.truncated
+        self.observations.fit(observations)
         final_values = np.zeros(len(ended), np.float32)
-        if step.final_observations:
-            final_values[step.truncated & ~step.terminated] = self._final_values(step.final_observations)
-        self.trajectories.add(observations, self.rewards(step.rewards, ended), ended, final_values)
+        if finals is not None:
+            final_values[step.truncated & ~step.terminated] = self._final_values(finals)
+        self.trajectories.add(self.observations(observations), self.rewards(step.rewards, ended), ended, final_values)
 
-    def _newest(self, observations: Mapping[str, Array]) -> Floats:
-        stacked = self.encoder.stack(observations).numpy()
-        require_finite("observations", stacked, self.updates)
-        self.observations.fit(stacked)
-        return self.observations(stacked)
+    def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
+        vectors: Floats = self.encoder.stack(observations).numpy()
+        require_finite(name, vectors, self.updates)
+        return vectors
 
-    def _final_values(self, observations: Mapping[str, Array]) -> Floats:
-        stacked = self.encoder.stack(observations).numpy()
-        require_finite("final observations", stacked, self.updates)
-        return self.networks.value(with_ones(self.observations(stacked)))
+    def _final_values(self, observations: Floats) -> Floats:
+        """Returns V of the last observations (K, D) of episodes that were cut, (K,)."""
+        return self.networks.value(with_ones(self.observations(observations)))
 
     # learning: the equations
 
@@ -405,10 +409,3 @@ def require_finite(name: str, values: Array, update: int) -> None:
             allowed="finite numbers",
             fix="look at the environment's reward and sensors",
         )
-
-
-def _specification(factory: Callable[[], gymnasium.Env[Any, Any]]) -> EnvironmentSpec:
-    environment = factory()
-    spec = specification(environment)
-    environment.close()
-    return spec

@@ -10,12 +10,18 @@ import pytest
 import torch
 from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from robo_policies.action_heads import Categorical, DiagonalGaussian
+from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
 from robo_policies.ppo import PPO, PPOConfig, Rows
-from robo_policies.tanh_towers import TanhTowers
+from robo_policies.tanh_towers import TanhTowers, orthogonal
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.on_policy import VectorStep
+from robo_rl.rollout import rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
 FLOAT = np.float32
@@ -34,6 +40,12 @@ def vectors():
         }
 
     return make
+
+
+@pytest.fixture
+def silent():
+    """An observer that keeps nothing."""
+    return type("Silent", (), dict.fromkeys(("on_episode", "on_metrics", "on_step"), lambda *_, **__: None))()
 
 
 @pytest.fixture
@@ -245,3 +257,294 @@ def read_networks(theirs: SB3PPO, into: TanhTowers) -> None:
     for layer, weight in ((theirs.policy.action_net, actor), (theirs.policy.value_net, critic)):
         weight[:-1], weight[-1] = layer.weight.detach().T, layer.bias.detach()
     extra[:] = theirs.policy.log_std.detach()
+
+
+# known values, and what happens without each part
+
+
+class Clock(gymnasium.Env):
+    """Every step is worth 1; after five steps the task ends, or only the clock does. The observation is the step, as on a dial."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Clock", ObservationSpec((ArraySpec("step", (5,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
+    )
+    observation_space = environment_spec.observation.space
+    action_space = environment_spec.action.space
+    ends = True
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.count += 1
+        is_last = self.count == 5
+        return self._observation(), 1.0, is_last and self.ends, is_last and not self.ends, {}
+
+    def _observation(self):
+        return {"step": np.eye(5, dtype=FLOAT)[self.count % 5]}
+
+
+class EndlessClock(Clock):
+    ends = False
+
+
+class ForgetsTheLimit(PPO):
+    def _final_values(self, observations):
+        return np.float32(0.0)
+
+
+PLAIN = {"normalize_observations": False, "normalize_rewards": False}
+
+
+@pytest.mark.parametrize(("environment", "kind"), [(Clock, PPO), (EndlessClock, PPO), (EndlessClock, ForgetsTheLimit)])
+def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, kind, silent):
+    config = PPOConfig(num_envs=4, steps_per_env=16, batch_size=64, lr=5e-3, discount=0.8, hidden=(32,), **PLAIN)
+    training = config.training(environment, steps=64 * 60, seed=0)
+    training.learner = kind(environment.environment_spec, config, 0)
+    training.run(silent)
+    values = training.learner.networks.value(np.hstack((np.eye(5, dtype=FLOAT), np.ones((5, 1), FLOAT))))
+    ending = [(1 - 0.8**left) / 0.2 for left in (5, 4, 3, 2, 1)]
+    endless = [1 / 0.2] * 5
+    is_right = environment is Clock or kind is PPO
+    expected = ending if environment is Clock else endless
+    assert np.allclose(values, expected, atol=0.25) == is_right, values
+
+
+class Point(gymnasium.Env):
+    """A point on a line is rewarded for being near a goal that is elsewhere in each episode of 20 steps."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Point",
+        ObservationSpec((ArraySpec("position", (1,)), ArraySpec("goal", (1,), role="goal"))),
+        ActionSpec(("velocity",), (-0.2,), (0.2,), ("m",)),
+        max_steps=20,
+    )
+    observation_space = environment_spec.observation.space
+    action_space = environment_spec.action.space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.position, self.goal, self.count = 0.0, self.np_random.uniform(-1, 1), 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.position += 0.2 * float(action[0])
+        self.count += 1
+        return self._observation(), -abs(self.goal - self.position), False, self.count == 20, {}
+
+    def _observation(self):
+        return {"position": np.float32([self.position]), "goal": np.float32([self.goal])}
+
+
+class PointOfChoices(Point):
+    environment_spec = replace(Point.environment_spec, action=ActionSpec(("left", "stay", "right"), mode="discrete"))
+    action_space = environment_spec.action.space
+
+    def step(self, action):
+        return super().step([int(action) - 1.0])
+
+
+class WalksAway(PPO):
+    def advantages(self, values):
+        return -super().advantages(values)
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind", "learns"),
+    [(Point, PPO, True), (PointOfChoices, PPO, True), (Point, WalksAway, False), (PointOfChoices, WalksAway, False)],
+)
+def test_a_point_learns_to_go_to_its_goal(environment, kind, learns, silent):
+    """Standing still returns -10 in the mean, going straight about -1; four thousand steps must get most of the way."""
+    config = PPOConfig(num_envs=8, steps_per_env=32, batch_size=64, lr=3e-3, hidden=(32, 32))
+    training = config.training(environment, steps=4096, seed=0)
+    training.learner = kind(environment.environment_spec, config, 0)
+    training.run(silent)
+    returns = [rollout(environment(), training.policy, seed=seed, deterministic=True).undiscounted_return for seed in range(20)]
+    assert (np.mean(returns) > -3.5) == learns, returns
+
+
+class Unclipped(PPO):
+    def _clipped(self, ratio):
+        return ratio
+
+
+def test_clipping_keeps_the_new_policy_near_the_old_one(spec, collect):
+    """Thirty passes over one rollout of noise: without the clip the policy runs away."""
+    config = replace(SMALL, epochs=30, lr=1e-2)
+    divergence = {}
+    for kind in (PPO, Unclipped):
+        learner = kind(spec, config, 0)
+        collect(learner)
+        divergence[kind] = learner.update()["train/approx_kl"]
+    assert divergence[PPO] < 0.3 * divergence[Unclipped], divergence
+
+
+# normalisation
+
+
+def test_running_moments_are_those_of_all_values():
+    batches = np.random.default_rng(0).normal(3.0, 2.0, (50, 4, 2))
+    moments = RunningMoments((2,))
+    for batch in batches:
+        moments.merge(batch)
+    np.testing.assert_allclose(moments.mean, batches.mean((0, 1)), rtol=1e-4)  # the first guess has a small weight
+    np.testing.assert_allclose(moments.variance, batches.var((0, 1)), rtol=1e-3)
+
+
+def test_normalisation_equals_that_of_stable_baselines():
+    random = np.random.default_rng(0)
+    script = [(random.normal(2, 3, (3, 2)).astype(FLOAT), random.normal(size=3), random.random(3) < 0.3) for _ in range(40)]
+    theirs = VecNormalize(Scripted(script), gamma=0.9)
+    observations, rewards = RunningObservations(2), RunningReturns(0.9)
+    rewards.restart(3)
+    first = theirs.reset()
+    observations.fit(script[0][0])
+    np.testing.assert_allclose(observations(script[0][0]), first, rtol=1e-5)
+    for observed, gained, ended in script:
+        expected, scaled, _, _ = theirs.step(np.zeros((3, 1)))
+        observations.fit(observed)
+        np.testing.assert_allclose(observations(observed), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(rewards(gained, ended), scaled, rtol=1e-5)
+
+
+class Scripted(VecEnv):
+    """Plays prepared steps to Stable-Baselines3's normalisation."""
+
+    def __init__(self, script):
+        super().__init__(3, gymnasium.spaces.Box(-np.inf, np.inf, (2,)), gymnasium.spaces.Box(-1, 1, (1,)))
+        self.script, self.step_count = script, 0
+
+    def reset(self):
+        return self.script[0][0]
+
+    def step_async(self, actions): ...
+
+    def step_wait(self):
+        observations, rewards, ended = self.script[self.step_count]
+        self.step_count += 1
+        return observations, rewards.copy(), ended, [{} for _ in range(3)]
+
+    def close(self): ...
+    def get_attr(self, name, indices=None):
+        return [None] * 3
+
+    def set_attr(self, *_, **__): ...
+    def env_method(self, *_, **__): ...
+    def env_is_wrapped(self, *_, **__):
+        return [False] * 3
+
+
+# saving, refusing
+
+
+def test_saved_and_loaded_gives_the_same_next_update(spec, collect, leaves, tmp_path):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    learner.update()
+    for _ in range(3):  # and a few steps of the next rollout
+        learner.act()
+        learner.observe(VectorStep(OBSERVED, np.ones(4), np.zeros(4, bool), np.zeros(4, bool), {}))
+    save_checkpoint(tmp_path, Checkpoint(1, {"learner": learner.state_dict()}))
+    copy = SMALL.build(spec, 99)
+    copy.load_state_dict(load_checkpoint(tmp_path).parts["learner"])
+    for each in (learner, copy):
+        collect(each, seed=5)
+        each.update()
+        each.policy.act({name: value[0] for name, value in OBSERVED.items()})
+    assert leaves(copy.state_dict()) == leaves(learner.state_dict())
+
+
+OBSERVED = {
+    "joint_position": np.ones((4, 2), FLOAT),
+    "camera_front": np.zeros((4, 2, 2, 3), np.uint8),
+    "object_mass": np.zeros((4, 1), FLOAT),
+    "goal": np.ones((4, 1), FLOAT),
+}
+
+
+def test_the_saved_state_is_a_copy(spec, collect, leaves):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    state = learner.state_dict()
+    before = leaves(state)
+    learner.update()
+    collect(learner)
+    assert leaves(state) == before
+
+
+def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, collect, leaves):
+    before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    learners = [SMALL.build(spec, seed) for seed in (0, 0, 1)]
+    for learner in learners:
+        collect(learner)
+        learner.update()
+    first, second, third = (leaves(learner.state_dict()) for learner in learners)
+    assert first == second and first != third
+    assert np.array_equal(before[0], np.random.get_state()[1]) and torch.equal(before[1], torch.get_rng_state())  # noqa: NPY002
+
+
+@pytest.mark.parametrize("part", ["rewards", "observations", "final observations"])
+def test_what_is_not_finite_is_refused_and_changes_nothing(part, spec, collect, leaves):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    learner.update()
+    learner.act()
+    before = leaves(learner.state_dict())
+    bad = OBSERVED | {"goal": np.full((4, 1), np.nan, FLOAT)}
+    finals = {name: value[:1] for name, value in (bad if part == "final observations" else OBSERVED).items()}
+    rewards = np.array([0.0, np.inf, 0.0, np.nan]) if part == "rewards" else np.zeros(4)
+    truncated = np.array([True, False, False, False])
+    step = VectorStep(bad if part == "observations" else OBSERVED, rewards, np.zeros(4, bool), truncated, finals)
+    rows = {"rewards": "2 of 4", "observations": "4 of 4", "final observations": "1 of 1"}[part]
+    with pytest.raises(
+        NonFiniteUpdate, match=rf"Update 2 was refused: rollout {part} are not finite; all parameters are kept(.|\n)*{rows}"
+    ):
+        learner.observe(step)
+    assert leaves(learner.state_dict()) == before
+
+
+def test_a_gradient_that_is_not_finite_keeps_the_parameters(spec, collect):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    learner.trajectories.rewards[:] = np.float32(3e38)  # finite, but their squares are not
+    before = learner.networks.parameters.copy()
+    with pytest.raises(NonFiniteUpdate, match=r"Update 0 was refused: the gradient is not finite(.|\n)*gradient norm"):
+        learner.update()
+    assert np.array_equal(learner.networks.parameters, before)
+
+
+# settings and metrics
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lr": 0.0}, "'lr' is out of range(.|\n)*above 0"),
+        ({"batch_size": 60}, r"a divisor of num_envs \* steps_per_env = 2048"),
+        ({"batch_size": 1}, "2 or more"),
+        ({"discount": 1.5}, "0 to 1"),
+        ({"hidden": (8, 0)}, "1 or more units in each layer"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings, words):
+    with pytest.raises(InvalidSetting, match=words):
+        PPOConfig(**settings)
+
+
+def test_metrics_have_the_tags_of_stable_baselines(spec, collect):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    metrics = learner.update()
+    names = "approx_kl clip_fraction clip_range entropy_loss explained_variance learning_rate loss n_updates"
+    names += " policy_gradient_loss std value_loss"
+    assert metrics.keys() == {f"train/{name}" for name in names.split()}
+    assert all(isinstance(value, float) and np.isfinite(value) for value in metrics.values())
+    assert metrics["train/std"] == pytest.approx(np.exp(learner.networks.extra).mean())
+
+
+@pytest.mark.parametrize("shape", [(64, 17), (17, 64), (5, 5)])
+def test_first_weights_are_orthogonal(shape):
+    weights = orthogonal(*shape, 2.0, np.random.default_rng(0))
+    product = weights @ weights.T if shape[0] <= shape[1] else weights.T @ weights
+    np.testing.assert_allclose(product, 4.0 * np.eye(min(shape)), atol=1e-5)

@@ -71,7 +71,7 @@ class DiagonalGaussian:
 
     def executed(self, actions: Array) -> Array:
         """Returns actions clipped to [-1, 1], float32."""
-        return np.clip(actions, np.float32(-1.0), np.float32(1.0))
+        return np.minimum(np.maximum(actions, np.float32(-1.0)), np.float32(1.0))
 
     def log_density(self, outputs: Floats, parameters: Floats, actions: Array) -> Floats:
         """Returns log pi(a|s), (B,)."""

@@ -94,8 +94,7 @@ class RunningObservations:
 
     def __call__(self, observations: Floats) -> Floats:
         """Returns scaled observations, float32."""
-        scaled: Floats = np.clip((observations - self.moments.mean) * self._inverse_deviation, -LARGEST, LARGEST)
-        return scaled.astype(np.float32)
+        return limited((observations - self.moments.mean) * self._inverse_deviation)
 
     def state_dict(self) -> StateDict:
         """Returns the moments."""
@@ -123,8 +122,7 @@ class RunningReturns:
         self._returns = self._returns * self._discount + rewards
         self.moments.merge(self._returns)
         self._returns[ended] = 0.0
-        scaled: Floats = np.clip(rewards / self.moments.deviation, -LARGEST, LARGEST)
-        return scaled.astype(np.float32)
+        return limited(rewards / self.moments.deviation)
 
     def restart(self, environments: int) -> None:
         """Forgets the returns of running episodes."""
@@ -159,3 +157,9 @@ class Unchanged:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores nothing."""
+
+
+def limited(values: Array) -> Floats:
+    """Returns float32 values clipped to +-LARGEST."""
+    clipped: Floats = np.minimum(np.maximum(values, -LARGEST), LARGEST).astype(np.float32)
+    return clipped

@@ -244,8 +244,8 @@ class PPO:
         return np.float32(2.0) * (values - returns)
 
     def _clipped(self, ratio: Floats) -> Floats:
-        clip = self.config.clip_range
-        return np.clip(ratio, np.float32(1.0 - clip), np.float32(1.0 + clip))
+        lowest, highest = np.float32(1.0 - self.config.clip_range), np.float32(1.0 + self.config.clip_range)
+        return np.minimum(np.maximum(ratio, lowest), highest)  # np.clip takes three times as long on so few numbers
 
     # learning: algorithm 1
 
@@ -266,7 +266,7 @@ class PPO:
         ratio = self.ratio(head.log_density(outputs, networks.extra, rows.actions), rows.log_densities)
         slopes = -share * self.surrogate_slope(ratio, rows.advantages)
         by_outputs, networks.extra_gradient[:] = head.backward(
-            outputs, networks.extra, rows.actions, slopes, -share * config.entropy_coefficient
+            outputs, networks.extra, rows.actions, slopes, -config.entropy_coefficient / len(slopes)
         )
         value_slopes = share * np.float32(config.value_coefficient) * self.value_slope(values, rows.returns)
         networks.backward(by_outputs, value_slopes)

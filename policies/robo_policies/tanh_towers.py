@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 
-ACTOR, CRITIC = 0, 1
+ACTOR, CRITIC = 0, -1  # first and last of two; of inputs, which both share, the only one
 HIDDEN_GAIN, ACTOR_GAIN, CRITIC_GAIN = np.sqrt(2.0), 0.01, 1.0  # scales of the first weights in Stable-Baselines3's PPO
 
 
@@ -59,7 +59,7 @@ class TanhTowers:
     def forward(self, inputs: Floats) -> tuple[Floats, Floats]:
         """Returns outputs (B, O) and values (B,) for inputs (B, D + 1) whose last column is 1; `backward` may follow."""
         self._allocate(len(inputs))
-        below = self._activations[0] = np.broadcast_to(inputs, (2, *inputs.shape))
+        below = self._activations[0] = inputs[None]
         for weight, activation in zip(self._weights, self._activations[1:], strict=True):
             units = activation[..., :-1]
             np.matmul(below, weight, out=units)

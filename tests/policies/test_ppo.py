@@ -10,9 +10,10 @@ import pytest
 import torch
 from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from torch import nn
 
+from robo_policies import ppo_speed
 from robo_policies.action_heads import Categorical, DiagonalGaussian
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
 from robo_policies.ppo import PPO, PPOConfig, Rows
@@ -263,7 +264,7 @@ def read_networks(theirs: SB3PPO, into: TanhTowers) -> None:
 
 
 class Clock(gymnasium.Env):
-    """Every step is worth 1; after five steps the task ends, or only the clock does. The observation is the step, as on a dial."""
+    """Every step is worth 1; after five steps the task ends, or only the clock does. The step is observed, as on a dial."""
 
     environment_spec = EnvironmentSpec(
         "test/Clock", ObservationSpec((ArraySpec("step", (5,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
@@ -548,3 +549,10 @@ def test_first_weights_are_orthogonal(shape):
     weights = orthogonal(*shape, 2.0, np.random.default_rng(0))
     product = weights @ weights.T if shape[0] <= shape[1] else weights.T @ weights
     np.testing.assert_allclose(product, 4.0 * np.eye(min(shape)), atol=1e-5)
+
+
+def test_speed_is_measured_beside_stable_baselines():
+    """That it works, for a moment; the figures mean nothing."""
+    result = ppo_speed.measure(1, peers=[(DummyVecEnv, 2)], config=replace(SMALL, batch_size=16))
+    assert result.unit == "steps/s" and result.peers.keys() == {"sb3 DummyVecEnv 2"}
+    assert result.ours > 0 and result.ratio == pytest.approx(result.ours / result.peers["sb3 DummyVecEnv 2"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import mujoco
@@ -27,8 +27,7 @@ Arrays = dict[str, Array]
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class BatchStep:
+class BatchStep(NamedTuple):
     """What one control step brought about in every simulation; rows of episodes that begin count for nothing."""
 
     vectors: Array
@@ -41,7 +40,7 @@ class BatchStep:
     """(N,), or None where no simulation diverged."""
     success: Mask | None = None
     """(N,), or None where the task has no notion of success."""
-    reward_terms: Mapping[str, Array] = field(default_factory=dict)
+    reward_terms: Mapping[str, Array] = MappingProxyType({})
     """name -> (N,) float64"""
 
 
@@ -95,7 +94,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self.metadata = {"autoreset_mode": self._mode, "render_modes": []}
         ends = np.cumsum([array.size for array in spec.observation.arrays]).tolist()
         self._parts = [
-            (array.name, slice(end - array.size, end), array.shape)
+            (array.name, slice(end - array.size, end), None if len(array.shape) == 1 else (self.num_envs, *array.shape))
             for array, end in zip(spec.observation.arrays, ends, strict=True)
         ]
         self._limit = spec.max_steps or np.iinfo(np.int64).max
@@ -106,8 +105,13 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self._last = np.zeros((self.num_envs, ends[-1]), np.float32)  # vectors of the step before
 
     @property
+    def batch(self) -> Batch:
+        """The simulations; for experiments and tests, never for a policy."""
+        return self._batch
+
+    @property
     def datas(self) -> Sequence[mujoco.MjData]:
-        """The MuJoCo state of each environment; a policy never sees it."""
+        """The MuJoCo state of each environment; for experiments and tests, never for a policy."""
         return self._batch.datas
 
     def reset(
@@ -246,7 +250,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
     def _split(self, vectors: Array) -> Arrays:
         """Returns name -> (N, *shape): views into one fresh array, because the next step may need the present one."""
         copy = vectors.copy()
-        return {name: copy[:, part].reshape(self.num_envs, *shape) for name, part, shape in self._parts}
+        return {name: copy[:, part] if shape is None else copy[:, part].reshape(shape) for name, part, shape in self._parts}
 
     def _mask(self, indices: Collection[int]) -> Mask:
         mask = np.zeros(self.num_envs, np.bool_)

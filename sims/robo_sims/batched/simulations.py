@@ -89,7 +89,7 @@ class Simulations:
         finite, MuJoCo warns of it in the same step.
         """
         squares = _sum_of_squares(self.qpos.values) + _sum_of_squares(self.qvel.values)
-        if math.isfinite(squares) and not self._warnings.values.any():
+        if math.isfinite(squares) and not np.count_nonzero(self._warnings.values):
             return None
         found = np.array([monitor.reason() is not None for monitor in self._monitors])
         return found if found.any() else None

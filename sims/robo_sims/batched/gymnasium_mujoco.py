@@ -37,9 +37,11 @@ class GymnasiumBatch:
         self.source = simulation.source
         _without_settling(self.source)
         self._workers = Workers(threads)
-        kind = TASKS[task]
-        advance = functools.partial(_advance_with_forces if kind.observes_forces else _advance, self.source.frame_skip)
-        self._simulations = Simulations(self.source.model, num_envs, self._workers, advance)
+        kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
+        datas = [mujoco.MjData(model) for _ in range(num_envs)]
+        advance = _advance_with_forces if kind.observes_forces else _advance
+        calls = [advance(skip, model, data) for data in datas]
+        self._simulations = Simulations(model, datas, self._workers, calls)
         self._task = kind(self.source, self._simulations)
         self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
         self._before = self._task.place()

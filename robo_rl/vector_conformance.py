@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,14 +57,15 @@ class Subject:
         with contextlib.closing(made):
             yield made
 
+    @cached_property
     def spec(self) -> EnvironmentSpec:
-        """Returns the spec of the single environment."""
+        """The spec of the single environment."""
         with contextlib.closing(make_environment(self.name, **self.arguments)) as environment:
             return specification(environment)
 
     def actions(self, count: int) -> Array:
         """Returns (count, COUNT, *shape): the same random actions at every call."""
-        random, action = np.random.default_rng(0), self.spec().action
+        random, action = np.random.default_rng(0), self.spec.action
         shape = (count, COUNT, *action.shape)
         return random.integers(action.size, size=shape) if action.is_discrete else _floats(random, shape)
 
@@ -84,7 +86,7 @@ def check_vector_environment(name: str, **arguments: Any) -> None:
 
 def spaces_are_batches_of_the_singles(subject: Subject) -> None:
     """Spaces, spec and autoreset mode are declared, and agree with the single environment."""
-    rule, spec = "spaces are batches of the singles'", subject.spec()
+    rule, spec = "spaces are batches of the singles'", subject.spec
     for mode in AutoresetMode:
         with subject.vector(mode) as vector:
             subject.require(rule, vector.metadata.get("autoreset_mode") is mode, "the autoreset mode is not declared")
@@ -117,7 +119,7 @@ def wrong_actions_name_their_environments(subject: Subject) -> None:
     """NaN and wrong shapes raise InvalidAction before anything has moved, with the numbers of the environments."""
     rule, action = "wrong actions name their environments", subject.actions(2)
     spoilt = action[0].copy()
-    spoilt[1] = subject.spec().action.size if subject.spec().action.is_discrete else np.nan
+    spoilt[1] = subject.spec.action.size if subject.spec.action.is_discrete else np.nan
     with subject.vector() as vector, subject.singles() as singles:
         vector.reset(seed=0)
         singles.reset(seed=0)

@@ -1,5 +1,6 @@
 """Threads that carry calls out: each call once, errors surface once, nothing is left."""
 
+import functools
 import threading
 import time
 
@@ -19,7 +20,7 @@ def workers():
 def test_every_call_is_carried_out_once(workers):
     for size in (0, 1, 2, 50):
         done = []
-        workers.run([lambda index=index: done.append(index) for index in range(size)])
+        workers.run([functools.partial(done.append, index) for index in range(size)])
         assert sorted(done) == list(range(size))
 
 

@@ -46,12 +46,12 @@ class Arms:
 
     @property
     def gripper_opening(self) -> Array:
-        """(N, 1) [m]"""
+        """(N, 1) [m] between the finger pads."""
         return self._fingers[:, :1] + self._fingers[:, 1:]
 
     @property
     def gripper_yaw(self) -> Array:
-        """(N,) [rad]"""
+        """(N,) [rad] headings of the hands."""
         return heading(self.gripper_matrix)
 
     @property

@@ -20,6 +20,7 @@ from gymnasium.vector.utils import batch_space
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import StateDict
+from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
 
 Array = npt.NDArray[Any]
@@ -85,7 +86,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
 
     def __init__(self, batch: Batch, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP) -> None:
         self._batch = batch
-        self._mode = _autoreset_mode(autoreset_mode)
+        self._mode = autoreset_mode_of(autoreset_mode)
         self.num_envs = batch.num_envs
         self.environment_spec = spec = batch.spec
         self.single_observation_space, self.single_action_space = spec.observation.space, spec.action.space
@@ -262,14 +263,6 @@ def _is_finite(array: Array) -> bool:
     """Asks for the sum of squares first, a fraction of the time of looking at each element."""
     flat = array.reshape(-1)
     return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
-
-
-def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        allowed = [mode.value for mode in AutoresetMode]
-        raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
 
 
 def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

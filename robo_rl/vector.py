@@ -8,7 +8,17 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec import specification
+
+
+def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
+    """Returns the mode that Gymnasium knows by a value such as "SameStep"; raises InvalidSetting."""
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        allowed = [mode.value for mode in AutoresetMode]
+        raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
 
 
 class SequentialEnvironments(SyncVectorEnv):
@@ -21,7 +31,7 @@ class SequentialEnvironments(SyncVectorEnv):
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        super().__init__([make] * num_envs, autoreset_mode=autoreset_mode)
+        super().__init__([make] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
         self.environment_spec = specification(self.envs[0])
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,14 +57,15 @@ class Subject:
         with contextlib.closing(made):
             yield made
 
+    @cached_property
     def spec(self) -> EnvironmentSpec:
-        """Returns the spec of the single environment."""
+        """The spec of the single environment."""
         with contextlib.closing(make_environment(self.name, **self.arguments)) as environment:
             return specification(environment)
 
     def actions(self, count: int) -> Array:
         """Returns (count, COUNT, *shape): the same random actions at every call."""
-        random, action = np.random.default_rng(0), self.spec().action
+        random, action = np.random.default_rng(0), self.spec.action
         shape = (count, COUNT, *action.shape)
         return random.integers(action.size, size=shape) if action.is_discrete else _floats(random, shape)
 
@@ -84,7 +86,7 @@ def check_vector_environment(name: str, **arguments: Any) -> None:
 
 def spaces_are_batches_of_the_singles(subject: Subject) -> None:
     """Spaces, spec and autoreset mode are declared, and agree with the single environment."""
-    rule, spec = "spaces are batches of the singles'", subject.spec()
+    rule, spec = "spaces are batches of the singles'", subject.spec
     for mode in AutoresetMode:
         with subject.vector(mode) as vector:
             subject.require(rule, vector.metadata.get("autoreset_mode") is mode, "the autoreset mode is not declared")
@@ -117,7 +119,7 @@ def wrong_actions_name_their_environments(subject: Subject) -> None:
     """NaN and wrong shapes raise InvalidAction before anything has moved, with the numbers of the environments."""
     rule, action = "wrong actions name their environments", subject.actions(2)
     spoilt = action[0].copy()
-    spoilt[1] = subject.spec().action.size if subject.spec().action.is_discrete else np.nan
+    spoilt[1] = subject.spec.action.size if subject.spec.action.is_discrete else np.nan
     with subject.vector() as vector, subject.singles() as singles:
         vector.reset(seed=0)
         singles.reset(seed=0)
@@ -128,7 +130,7 @@ def wrong_actions_name_their_environments(subject: Subject) -> None:
                 subject.require(rule, words in str(error), f"the message does not say {words!r}", got=str(error))
             else:
                 subject.require(rule, False, "a wrong action is accepted", got=wrong)
-        _same(subject, rule, "after a refused action", vector.step(action[1])[0], singles.step(action[1])[0])
+        require_same(subject, rule, "after a refused action", vector.step(action[1])[0], singles.step(action[1])[0])
 
 
 def observations_are_not_shared(subject: Subject) -> None:
@@ -140,7 +142,7 @@ def observations_are_not_shared(subject: Subject) -> None:
             for value in observation.values():
                 value[...] = 1
             observation = vector.step(action)[0]
-            _same(subject, "observations are not shared", "after writing into one", observation, singles.step(action)[0])
+            require_same(subject, "observations are not shared", "after writing into one", observation, singles.step(action)[0])
 
 
 def a_restored_batch_goes_on_alike(subject: Subject) -> None:
@@ -158,7 +160,7 @@ def a_restored_batch_goes_on_alike(subject: Subject) -> None:
             restored.load_state_dict(state)
             got = [restored.step(action) for action in actions[_STEPS:]] + [restored.reset()]
             for index, (one, two) in enumerate(zip(got, expected, strict=True)):
-                _same(subject, rule, f"at step {index} after restoring", one, two)
+                require_same(subject, rule, f"at step {index} after restoring", one, two)
 
 
 def divergence_stays_with_its_environment(subject: Subject) -> None:
@@ -176,9 +178,9 @@ def divergence_stays_with_its_environment(subject: Subject) -> None:
         subject.require(rule, bool(truncated[1]) and not terminated[1], "a diverged simulation is not truncated", got=truncated)
         subject.require(rule, infos["stop_reason"][1] == "sim_diverged", "the reason is not 'sim_diverged'", got=infos)
         subject.require(rule, rewards[1] == 0.0, "the reward of the diverged step is not 0", got=rewards)
-        _same(subject, rule, "where it diverged", _rows(observation, [1]), _rows(before, [1]))
+        require_same(subject, rule, "where it diverged", _rows(observation, [1]), _rows(before, [1]))
         for action in actions[1:]:
-            _same(subject, rule, "of a neighbour", _rows(observation, [0, 2]), _rows(expected, [0, 2]))
+            require_same(subject, rule, "of a neighbour", _rows(observation, [0, 2]), _rows(expected, [0, 2]))
             observation, expected = vector.step(action)[0], undisturbed.step(action)[0]
         finite = all(np.isfinite(value).all() for value in observation.values())
         subject.require(rule, finite, "the environment does not recover", got=observation)
@@ -221,20 +223,21 @@ def compare(subject: Subject, rule: str, one: Vector, other: Vector, actions: Ar
 
     actions: (T, N, *shape). Returns the number of episodes that ended.
     """
-    _same(subject, rule, "after the reset", one.reset(seed=seed), other.reset(seed=seed))
+    require_same(subject, rule, "after the reset", one.reset(seed=seed), other.reset(seed=seed))
     ended = 0
     for index, action in enumerate(actions):
         mine, others = one.step(action), other.step(action)
-        _same(subject, rule, f"at step {index}", mine, others)
+        require_same(subject, rule, f"at step {index}", mine, others)
         over = mine[2] | mine[3]
         ended += int(over.sum())
         if over.any() and one.metadata["autoreset_mode"] is AutoresetMode.DISABLED:
             again = [vector.reset(options={"reset_mask": over.copy()}) for vector in (one, other)]
-            _same(subject, rule, f"at the reset after step {index}", *again)
+            require_same(subject, rule, f"at the reset after step {index}", *again)
     return ended
 
 
-def _same(subject: Subject, rule: str, when: str, one: Any, other: Any) -> None:
+def require_same(subject: Subject, rule: str, when: str, one: Any, other: Any) -> None:
+    """Raises ConformanceFailure where two nested results differ in any bit."""
     difference = _difference("", one, other)
     subject.require(rule, difference is None, f"something differs {when}", got=difference)
 

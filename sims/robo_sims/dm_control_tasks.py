@@ -96,7 +96,7 @@ class DMControlSimulation:
         self._names = {key: _flat_name(key) for key in first}
         self.spec = EnvironmentSpec(
             f"dm_control/{task}",
-            _observation_spec(self._domain, self._flat(first)),
+            _observation_spec(self._domain, self.flat(first)),
             self._action_spec(),
             instruction=task.removeprefix(_MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
             max_steps=_max_steps(self._environment),
@@ -109,6 +109,11 @@ class DMControlSimulation:
         physics = self._environment.physics
         return physics.model.ptr, physics.data.ptr
 
+    @property
+    def source(self) -> Any:
+        """dm_control's own environment."""
+        return self._environment
+
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode."""
         if seed is not None:
@@ -118,13 +123,13 @@ class DMControlSimulation:
             order[:] = np.arange(len(order))
         observation = self._environment.reset().observation
         light_scene(self.mujoco[0])
-        return self._flat(observation)
+        return self.flat(observation)
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Applies control values; a discount of 0 ends the task, a last step with another discount is a time limit."""
         step = self._environment.step(action)
         terminated = bool(step.last() and step.discount == 0.0)
-        return SimulationStep(self._flat(step.observation), float(step.reward), terminated, bool(step.last()))
+        return SimulationStep(self.flat(step.observation), float(step.reward), terminated, bool(step.last()))
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the task's first camera."""
@@ -139,7 +144,7 @@ class DMControlSimulation:
         else:
             self._environment.physics.free()
 
-    def _flat(self, observation: Mapping[str, Any]) -> Arrays:
+    def flat(self, observation: Mapping[str, Any]) -> Arrays:
         """Returns fresh float32 arrays; numbers become arrays of one, and manipulation's leading axis of one goes."""
         composed = self._domain == "manipulation"
         values = {name: np.array(observation[key], np.float32) for key, name in self._names.items()}
@@ -225,4 +230,12 @@ def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
     return SimulationEnvironment(DMControlSimulation(task), render_mode=render_mode)
 
 
-FAMILY = TaskFamily("dm_control", _tasks, _build)
+def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:
+    if task.startswith(_MANIPULATION):  # compiles a model for every episode, in a step loop of its own
+        return None
+    from robo_sims.batched.dm_control import build
+
+    return build(task, num_envs, threads=threads, autoreset_mode=autoreset_mode)
+
+
+FAMILY = TaskFamily("dm_control", _tasks, _build, _build_batched)

@@ -17,6 +17,7 @@ from robo_sims.arm.inverse_kinematics import InverseKinematics
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, ArmPhysics
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
+from robo_sims.arm.tasks.task import Task
 from robo_sims.rendering import FINE, Cameras
 
 ObservationArrays = dict[str, npt.NDArray[Any]]
@@ -71,12 +72,12 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1
         self.metadata = {**self.metadata, "render_fps": pictures_per_action / CONTROL_PERIOD / action_repeat}
-        self._physics = ArmPhysics(kind.bodies)
+        self._physics = self._simulate(kind.bodies)
         self._kinematics = InverseKinematics(self._physics)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
-        self._task = kind(self._physics)
+        self._task: Task = kind(self._physics)
         self._cameras = tuple(cameras)
         self._sensor = Cameras(self._physics.model, height=image_size, width=image_size)
         self._overview = Cameras(self._physics.model, height=480, width=640, detail=FINE)
@@ -101,6 +102,11 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def physics(self) -> ArmPhysics:
         """The simulation; for experiments and tests, never for a policy."""
         return self._physics
+
+    @property
+    def task(self) -> Task:
+        """What judges the episode; for experiments and tests, never for a policy."""
+        return self._task
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -151,6 +157,9 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedPolicy:
         """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
         return ScriptedPolicy(self._task.expert, self._control, self.environment_spec, seed=seed, noise=noise)
+
+    def _simulate(self, bodies: str) -> ArmPhysics:
+        return ArmPhysics(bodies)
 
     def _advance(self, action: npt.NDArray[np.float64]) -> bool:
         """Carries an action out and returns whether the task is done; ends early where it is, or the simulation diverged."""

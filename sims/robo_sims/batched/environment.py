@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium
 import mujoco
@@ -20,6 +20,7 @@ from gymnasium.vector.utils import batch_space
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import StateDict
+from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
 
 Array = npt.NDArray[Any]
@@ -27,8 +28,7 @@ Arrays = dict[str, Array]
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class BatchStep:
+class BatchStep(NamedTuple):
     """What one control step brought about in every simulation; rows of episodes that begin count for nothing."""
 
     vectors: Array
@@ -41,7 +41,7 @@ class BatchStep:
     """(N,), or None where no simulation diverged."""
     success: Mask | None = None
     """(N,), or None where the task has no notion of success."""
-    reward_terms: Mapping[str, Array] = field(default_factory=dict)
+    reward_terms: Mapping[str, Array] = MappingProxyType({})
     """name -> (N,) float64"""
 
 
@@ -86,7 +86,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
 
     def __init__(self, batch: Batch, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP) -> None:
         self._batch = batch
-        self._mode = _autoreset_mode(autoreset_mode)
+        self._mode = autoreset_mode_of(autoreset_mode)
         self.num_envs = batch.num_envs
         self.environment_spec = spec = batch.spec
         self.single_observation_space, self.single_action_space = spec.observation.space, spec.action.space
@@ -95,7 +95,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self.metadata = {"autoreset_mode": self._mode, "render_modes": []}
         ends = np.cumsum([array.size for array in spec.observation.arrays]).tolist()
         self._parts = [
-            (array.name, slice(end - array.size, end), array.shape)
+            (array.name, slice(end - array.size, end), None if len(array.shape) == 1 else (self.num_envs, *array.shape))
             for array, end in zip(spec.observation.arrays, ends, strict=True)
         ]
         self._limit = spec.max_steps or np.iinfo(np.int64).max
@@ -106,8 +106,13 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self._last = np.zeros((self.num_envs, ends[-1]), np.float32)  # vectors of the step before
 
     @property
+    def batch(self) -> Batch:
+        """The simulations; for experiments and tests, never for a policy."""
+        return self._batch
+
+    @property
     def datas(self) -> Sequence[mujoco.MjData]:
-        """The MuJoCo state of each environment; a policy never sees it."""
+        """The MuJoCo state of each environment; for experiments and tests, never for a policy."""
         return self._batch.datas
 
     def reset(
@@ -246,7 +251,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
     def _split(self, vectors: Array) -> Arrays:
         """Returns name -> (N, *shape): views into one fresh array, because the next step may need the present one."""
         copy = vectors.copy()
-        return {name: copy[:, part].reshape(self.num_envs, *shape) for name, part, shape in self._parts}
+        return {name: copy[:, part] if shape is None else copy[:, part].reshape(shape) for name, part, shape in self._parts}
 
     def _mask(self, indices: Collection[int]) -> Mask:
         mask = np.zeros(self.num_envs, np.bool_)
@@ -258,14 +263,6 @@ def _is_finite(array: Array) -> bool:
     """Asks for the sum of squares first, a fraction of the time of looking at each element."""
     flat = array.reshape(-1)
     return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
-
-
-def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        allowed = [mode.value for mode in AutoresetMode]
-        raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
 
 
 def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

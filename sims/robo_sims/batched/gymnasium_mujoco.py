@@ -34,13 +34,15 @@ class GymnasiumBatch:
     def __init__(self, task: str, num_envs: int, threads: int) -> None:
         simulation = GymnasiumSimulation(task)
         self.spec, self.num_envs = simulation.spec, num_envs
-        self._source = simulation.source
-        _without_settling(self._source)
+        self.source = simulation.source
+        _without_settling(self.source)
         self._workers = Workers(threads)
-        kind = TASKS[task]
-        advance = functools.partial(_advance_with_forces if kind.observes_forces else _advance, self._source.frame_skip)
-        self._simulations = Simulations(self._source.model, num_envs, self._workers, advance)
-        self._task = kind(self._source, self._simulations)
+        kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
+        datas = [mujoco.MjData(model) for _ in range(num_envs)]
+        advance = _advance_with_forces if kind.observes_forces else _advance
+        calls = [advance(skip, model, data) for data in datas]
+        self._simulations = Simulations(model, datas, self._workers, calls)
+        self._task = kind(self.source, self._simulations)
         self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
         self._before = self._task.place()
 
@@ -84,11 +86,11 @@ class GymnasiumBatch:
     def close(self) -> None:
         """Ends the threads."""
         self._workers.close()
-        self._source.close()
+        self.source.close()
 
     def _draw(self, seeds: Mapping[int, int | None]) -> None:
         """Lets the source draw the states that episodes begin in."""
-        source, model = self._source, self._simulations.model
+        source, model = self.source, self._simulations.model
         for index, seed in seeds.items():
             if seed is not None:
                 self._generators[index] = gymnasium.utils.seeding.np_random(seed)[0]

@@ -32,6 +32,7 @@ class Task:
         self._source, self._simulations = source, simulations
         self._qpos, self._qvel = simulations.qpos.values, simulations.qvel.values  # (N, nq), (N, nv) of the present state
         self._forces = self._gather_forces()
+        self._period = float(source.dt)
 
     def place(self) -> Array:
         """Returns (N,) [m], a fresh array: what the reward for speed is the difference of."""
@@ -66,7 +67,7 @@ class Task:
         return np.concatenate(parts, axis=1, out=whole, casting="same_kind")
 
     def _velocity(self, before: Array, after: Array) -> Array:
-        return (after - before) / self._source.dt
+        return (after - before) / self._period
 
     def _never(self) -> Array:
         return np.zeros(len(self._qpos), np.bool_)
@@ -78,7 +79,7 @@ class Runner(Task):
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
         """Returns forward minus ctrl."""
         forward = self._source._forward_reward_weight * self._velocity(before, after)
-        cost = self._source._ctrl_cost_weight * np.square(action).sum(axis=1)
+        cost = self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
         return forward - cost, self._never(), {"forward": forward, "ctrl": -cost.astype(np.float64)}
 
 
@@ -98,7 +99,7 @@ class Walker(Task):
         source, healthy = self._source, self._is_healthy()
         forward = source._forward_reward_weight * self._velocity(before, after)
         survive = healthy * source._healthy_reward
-        cost = source._ctrl_cost_weight * np.square(action).sum(axis=1)
+        cost = source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
         terms = {"forward": forward, "ctrl": -cost.astype(np.float64), "survive": survive}
         return forward + survive - cost, ~healthy, terms
 
@@ -141,7 +142,7 @@ class Ant(Task):
         healthy = (self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest)
         forward = self._velocity(before, after) * source._forward_reward_weight
         survive = healthy * source._healthy_reward
-        control = source._ctrl_cost_weight * np.square(action).sum(axis=1)
+        control = source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
         contact = source._contact_cost_weight * np.square(self._clipped()).sum(axis=1)
         terms = {"forward": forward, "ctrl": -control.astype(np.float64), "contact": -contact, "survive": survive}
         return forward + survive - (control + contact), ~healthy, terms
@@ -250,7 +251,7 @@ class Reacher(Task):
         """Returns dist plus ctrl, both negative."""
         source = self._source
         distance = -_length(self._fingertip - self._target) * source._reward_dist_weight
-        control = -np.square(action).sum(axis=1) * source._reward_control_weight
+        control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
         return distance + control, self._never(), {"dist": distance, "ctrl": control.astype(np.float64)}
 
 
@@ -270,7 +271,7 @@ class Pusher(Task):
         source = self._source
         near = -_length(self._object - self._tip) * source._reward_near_weight
         distance = -_length(self._object - self._goal) * source._reward_dist_weight
-        control = -np.square(action).sum(axis=1) * source._reward_control_weight
+        control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
         terms = {"dist": distance, "ctrl": control.astype(np.float64), "near": near}
         return distance + control + near, self._never(), terms
 

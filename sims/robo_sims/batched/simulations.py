@@ -17,8 +17,6 @@ from robo_sims.divergence import DivergenceMonitor
 Array = npt.NDArray[np.float64]
 Select = Callable[[mujoco.MjData], npt.NDArray[Any]]
 """Returns a part of a simulation's state, as a view."""
-Advance = Callable[[mujoco.MjModel, mujoco.MjData], Call]
-"""Returns the call that simulates one control period."""
 
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
 """All that the next step depends on, the solver's warm start included."""
@@ -41,17 +39,19 @@ class Gathered:
 class Simulations:
     """One MjModel, one MjData for each environment, and threads that step them."""
 
-    def __init__(self, model: mujoco.MjModel, num_envs: int, workers: Workers, advance: Advance) -> None:
-        self.model = model
-        self.datas = [mujoco.MjData(model) for _ in range(num_envs)]
+    def __init__(
+        self, model: mujoco.MjModel, datas: Sequence[mujoco.MjData], workers: Workers, advance: Sequence[Call]
+    ) -> None:
+        """`advance` holds the call that simulates one control period, for each of `datas`."""
+        self.model, self.datas = model, datas
         self._monitors = [DivergenceMonitor(model, data) for data in self.datas]
         self._parts: list[Gathered] = []
         self._warnings = self.gather(lambda data: data.warning.number[_BAD_STATE])
         self.qpos, self.qvel = self.gather(lambda data: data.qpos), self.gather(lambda data: data.qvel)
         self._workers = workers
-        self._advance: list[Call] = [advance(model, data) for data in self.datas]
+        self._advance = list(advance)
         self._settle: list[Call] = [functools.partial(mujoco.mj_forward, model, data) for data in self.datas]
-        self._control = np.zeros((num_envs, model.nu))
+        self._control = np.zeros((len(datas), model.nu))
         # Assigning to a memoryview costs a third of assigning to an array, and there is one for each environment and step.
         self._control_rows = [
             (memoryview(data.ctrl).cast("B"), memoryview(row).cast("B"))
@@ -63,10 +63,11 @@ class Simulations:
         self._parts.append(Gathered(self.datas, select))
         return self._parts[-1]
 
-    def command(self, control: npt.NDArray[Any]) -> None:
-        """Sets the controls (N, nu) of every simulation."""
-        self._control[:] = control
-        for held, row in self._control_rows:
+    def command(self, control: npt.NDArray[Any], indices: Sequence[int] | None = None) -> None:
+        """Sets the controls (n, nu) of every simulation, or of some."""
+        rows = self._control_rows if indices is None else [self._control_rows[i] for i in indices]
+        self._control[slice(None) if indices is None else indices] = control
+        for held, row in rows:
             held[:] = row
 
     def step(self, settling: Collection[int] = ()) -> None:
@@ -75,12 +76,17 @@ class Simulations:
         if settling:
             calls = [self._settle[i] if i in settling else call for i, call in enumerate(calls)]
         self._workers.run(calls)
-        self._note(settling)
+        self.read(settling)
+
+    def advance(self, indices: Collection[int]) -> None:
+        """Simulates one control period in some environments."""
+        self._workers.run([self._advance[i] for i in indices])
+        self.read(())
 
     def settle(self, indices: Collection[int]) -> None:
         """Makes derived quantities agree with the states that episodes begin in."""
         self._workers.run([self._settle[i] for i in indices])
-        self._note(indices)
+        self.read(indices)
 
     def diverged(self) -> npt.NDArray[np.bool_] | None:
         """Returns which simulations left the realm of finite numbers, or None where all are sound.
@@ -89,7 +95,7 @@ class Simulations:
         finite, MuJoCo warns of it in the same step.
         """
         squares = _sum_of_squares(self.qpos.values) + _sum_of_squares(self.qvel.values)
-        if math.isfinite(squares) and not self._warnings.values.any():
+        if math.isfinite(squares) and not np.count_nonzero(self._warnings.values):
             return None
         found = np.array([monitor.reason() is not None for monitor in self._monitors])
         return found if found.any() else None
@@ -108,10 +114,10 @@ class Simulations:
             mujoco.mj_setState(self.model, data, state, _STATE)
             mujoco.mj_forward(self.model, data)
             mujoco.mj_setState(self.model, data, state, _STATE)  # mj_forward renews the warm start
-        self._note(range(len(self.datas)))
+        self.read(range(len(self.datas)))
 
-    def _note(self, begun: Collection[int]) -> None:
-        """Reads the present state, and what MuJoCo warned of before an episode began."""
+    def read(self, begun: Collection[int]) -> None:
+        """Reads the present state; where an episode has just begun, takes the simulation to be sound."""
         for part in self._parts:
             part.read()
         for index in begun:

@@ -19,9 +19,8 @@ from robo_rl.protocols import Learner, Policy, Supervisor, TrainingObserver
 from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation, specification
-from robo_rl.types import Array, Episode, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
-DIVERGED = "sim_diverged"
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
 
 

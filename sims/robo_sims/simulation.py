@@ -17,6 +17,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import DIVERGED
 from robo_sims.divergence import DivergenceMonitor
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -132,7 +133,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         if step is None:
             last = {name: value.copy() for name, value in self._observation.items()}
             self._observation = None
-            return last, 0.0, False, True, {**self._episode_info(), "stop_reason": "sim_diverged"}
+            return last, 0.0, False, True, {**self._episode_info(), "stop_reason": DIVERGED}
         at_limit = step.truncated or self._steps == self.environment_spec.max_steps
         truncated = at_limit and not step.terminated
         self._observation = None if step.terminated or truncated else step.observation

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import DIVERGED
 from robo_sims.arm.control import CONTROLS
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import InverseKinematics
@@ -82,7 +83,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self._overview = Cameras(self._physics.model, height=480, width=640, detail=FINE)
         self._frames: list[npt.NDArray[np.uint8]] = []
         self._steps = 0
-        self._observation: ObservationArrays = {}
+        self._observation: ObservationArrays = {}  # of the step before; empty while no episode is under way
         pictures = tuple(
             ArraySpec(f"camera_{name}", (image_size, image_size, 3), "uint8", 0, 255, role="image") for name in self._cameras
         )
@@ -119,22 +120,24 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._observation, {"success": False}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
-        """Simulates until the next action is due, or success; raises InvalidAction on NaN or a wrong shape."""
+        """Simulates until the next action is due, or success; raises InvalidAction, and ResetNeeded after an episode's end."""
         if not self._observation:
-            raise gymnasium.error.ResetNeeded("Call reset() before the first step().")
+            raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         success = self._advance(self.environment_spec.action.to_physical(action))
         self._steps += 1
         info: dict[str, Any]
         if self._physics.monitor.reason() is not None:
-            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": "sim_diverged"}
-            return self._observation, 0.0, False, True, info
+            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": DIVERGED}
+            last, self._observation = self._observation, {}
+            return last, 0.0, False, True, info
         terms = self._reward.terms(success, self._task.progress)
-        self._observation = self._observe()
+        observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
         info = {"success": success, "reward_terms": terms}
         if success or out_of_time:
             info["stop_reason"] = "goal" if success else "time_limit"
-        return self._observation, float(sum(terms.values())), success, out_of_time, info
+        self._observation = {} if success or out_of_time else observation
+        return observation, float(sum(terms.values())), success, out_of_time, info
 
     def render(self) -> npt.NDArray[np.uint8] | list[Any] | None:
         """Returns the whole scene (480, 640, 3); or a list of it at each control step since the last call or reset; or None."""

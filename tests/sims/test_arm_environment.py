@@ -200,7 +200,7 @@ def test_scripted_policies_are_policies_that_vary_and_repeat():
         ({"task": "ArmPikc-v0"}, UnknownName, "Unknown arm task 'ArmPikc-v0'.\n(.|\n)*did you mean 'ArmPick-v0'"),
         ({"control": "torque"}, UnknownName, "Unknown control mode 'torque'.\n(.|\n)*end_effector_delta, joint_position"),
         ({"reward": "spars"}, UnknownName, "Unknown reward 'spars'.\n(.|\n)*did you mean 'sparse'"),
-        ({"cameras": ("side",)}, UnknownName, "Unknown camera 'side'.\n(.|\n)*front, wrist"),
+        ({"cameras": ("side",)}, UnknownName, "Unknown camera 'side'.\n(.|\n)*front, overview, wrist"),
         ({"cameras": "front"}, InvalidSetting, "cameras must be a list.\n  got:     'front'"),
         ({"image_size": 4}, InvalidSetting, "image_size is out of range.\n  got:     4\n  allowed: integer 8 to 960"),
         ({"max_steps": 0}, InvalidSetting, "max_steps is out of range.\n  got:     0\n  allowed: integer from 1"),

@@ -17,7 +17,7 @@ from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, Training
 from robo_rl.runs import Run, write_text
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import DIVERGED, Metrics, StateDict
 
 RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
@@ -95,7 +95,7 @@ class RunRecord:
         self._lengths.append(length)
         if success is not None:
             self._successes.append(success)
-        if stop_reason == "sim_diverged":
+        if stop_reason == DIVERGED:
             self._display.say(f"step {step}: the simulation diverged; the episode was cut")
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:

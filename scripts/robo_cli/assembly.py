@@ -14,7 +14,9 @@ from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
+from robo_rl.memory import storage_in
 from robo_rl.protocols import Policy, SelfTrainedConfig, Training
+from robo_rl.replay import ReplayBuffer, Sampling
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, specification
@@ -78,11 +80,13 @@ def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
     environment = environment_of(recipe)
     spec = specification(environment)
     learner = config.build(spec, recipe.seed)
+    sampling: Sampling = config.sampling
     if config.sampling.offline_fraction == 1.0:
         environment.close()
         return OfflineTraining(
             spec, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
         )
+    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage_in(sampling.replay_folder)), flush=True)
     return OnlineTraining(
         environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
     )

@@ -7,7 +7,7 @@ several units has the unit "mixed". Task names are "cheetah-run" for the suite a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dm_control import manipulation, suite
 
 from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
-from robo_sims.simulation import PICTURE_SIZE, Arrays, SimulationEnvironment, SimulationStep, actuator_names, light_scene
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, actuator_names, overview
 from robo_sims.task_family import TaskFamily
 
 _MANIPULATION = "manipulation-"
@@ -88,7 +88,8 @@ class DMControlSimulation:
 
     instruction = None
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, detail: str = "plain") -> None:
+        self._overview = overview(detail)
         self._domain, _, name = task.partition("-")
         self._environment: Any = _load(self._domain, name)
         self._random: np.random.RandomState = _random_state(self._environment)
@@ -121,9 +122,7 @@ class DMControlSimulation:
         order = getattr(self._environment.task, "_initial_order", None)
         if order is not None:  # the reassemble tasks shuffle the order of the episode before
             order[:] = np.arange(len(order))
-        observation = self._environment.reset().observation
-        light_scene(self.mujoco[0])
-        return self.flat(observation)
+        return self.flat(self._environment.reset().observation)
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Applies control values; a discount of 0 ends the task, a last step with another discount is a time limit."""
@@ -133,12 +132,11 @@ class DMControlSimulation:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the task's first camera."""
-        physics = self._environment.physics
-        picture: npt.NDArray[np.uint8] = physics.render(PICTURE_SIZE, PICTURE_SIZE, camera_id=0)
-        return picture
+        return self._overview.picture(self.mujoco[1], 0)
 
     def close(self) -> None:
-        """Frees physics and renderer; a renderer alive at exit would complain about a shut down thread pool."""
+        """Frees physics and renderer."""
+        self._overview.close()
         if self._domain == "manipulation":
             self._environment.close()
         else:
@@ -226,8 +224,15 @@ def _tasks() -> list[str]:
     return names + [_MANIPULATION + name for name in manipulation.ALL if name.endswith("_features")]
 
 
-def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
-    return SimulationEnvironment(DMControlSimulation(task), render_mode=render_mode)
+def _build(
+    task: str,
+    cameras: Sequence[str] = (),
+    image_size: int = 84,
+    render_mode: str | None = None,
+    detail: str = "plain",
+) -> SimulationEnvironment:
+    simulation = DMControlSimulation(task, detail)
+    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
 
 
 def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:

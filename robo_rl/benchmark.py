@@ -7,7 +7,7 @@ import math
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from robo_rl.errors import require_allowed
@@ -40,30 +40,24 @@ class Effort:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One row of a benchmark table; figures are medians over the repeats."""
+    """One row of a benchmark table."""
 
     bench: str
     case: str
     unit: str
     ours: float
+    """Median over the repeats, as are the figures below."""
     peers: Mapping[str, float] = field(default_factory=dict)
     """Name of a peer -> its figure in the same unit, for the peers that are installed."""
     limit: float | None = None
     """What nothing can beat here, such as the physics alone; None where no such figure was measured."""
+    ratio: float | None = None
+    """How many times better than the best peer: above 1 is better, whatever the unit. None without peers."""
     spread: tuple[float, float] | None = None
     """Smallest and largest of our trials."""
 
-    @property
-    def ratio(self) -> float | None:
-        """How many times better than the best peer; above 1 is better, whatever the unit; None without peers."""
-        if not self.peers:
-            return None
-        if self.unit in SMALLER_IS_BETTER:
-            return min(self.peers.values()) / self.ours
-        return self.ours / max(self.peers.values())
-
     def to_json(self) -> str:
-        """Returns one line of JSON with the keys bench, case, unit, ours, peers, limit, ratio, spread."""
+        """Returns one line of JSON with the names of the fields as keys."""
         return json.dumps(
             {
                 "bench": self.bench,
@@ -96,16 +90,24 @@ def measurement(
 ) -> Measurement:
     """Measures the contestant "ours" beside the others, of which `limit` may name one that is no peer but a bound."""
     figures = take_turns(contestants, effort)
-    medians = {name: statistics.median(values) for name, values in figures.items()}
+    ours = figures.pop("ours")
+    bound = None if limit is None else statistics.median(figures.pop(limit))
     return Measurement(
         bench,
         case,
         unit,
-        medians["ours"],
-        {name: value for name, value in medians.items() if name not in ("ours", limit)},
-        None if limit is None else medians[limit],
-        (min(figures["ours"]), max(figures["ours"])),
+        statistics.median(ours),
+        {name: statistics.median(values) for name, values in figures.items()},
+        bound,
+        min((times_better(unit, ours, values) for values in figures.values()), default=None),
+        (min(ours), max(ours)),
     )
+
+
+def times_better(unit: str, ours: Sequence[float], peer: Sequence[float]) -> float:
+    """Returns the median over the rounds of how many times better ours was in the same round."""
+    rounds = zip(ours, peer, strict=True)
+    return statistics.median(theirs / mine if unit in SMALLER_IS_BETTER else mine / theirs for mine, theirs in rounds)
 
 
 def peak_memory(bench: str) -> Measurement:

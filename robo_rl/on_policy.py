@@ -20,8 +20,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.training import DIVERGED, MOST_DIVERGED, Stopwatch, episode_seed
-from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.training import MOST_DIVERGED, Stopwatch, episode_seed
+from robo_rl.types import DIVERGED, Array, Metrics, StateDict
 from robo_rl.vector import SequentialEnvironments
 
 Environments = VectorEnv[Any, Any, Any]

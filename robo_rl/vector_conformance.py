@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import ConformanceFailure, InvalidAction
 from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.types import Array
+from robo_rl.types import DIVERGED, Array
 from robo_rl.vector import SequentialEnvironments
 
 Vector = Any
@@ -176,7 +176,7 @@ def divergence_stays_with_its_environment(subject: Subject) -> None:
         observation, rewards, terminated, truncated, infos = vector.step(actions[0])
         expected = undisturbed.step(actions[0])[0]
         subject.require(rule, bool(truncated[1]) and not terminated[1], "a diverged simulation is not truncated", got=truncated)
-        subject.require(rule, infos["stop_reason"][1] == "sim_diverged", "the reason is not 'sim_diverged'", got=infos)
+        subject.require(rule, infos["stop_reason"][1] == DIVERGED, f"the reason is not {DIVERGED!r}", got=infos)
         subject.require(rule, rewards[1] == 0.0, "the reward of the diverged step is not 0", got=rewards)
         require_same(subject, rule, "where it diverged", _rows(observation, [1]), _rows(before, [1]))
         for action in actions[1:]:

@@ -22,20 +22,21 @@ def test_the_median_counts_and_a_limit_is_no_peer():
     contestants = {"ours": lambda _: next(ours), "peer": lambda _: next(peer), "bound": lambda _: 60.0}
     row = measurement("env", "case", "steps/s", contestants, Effort(1.0, 3), limit="bound")
     assert (row.ours, row.peers, row.limit, row.spread) == (30.0, {"peer": 20.0}, 60.0, (10.0, 99.0))
-    assert row.ratio == 1.5
+    assert row.ratio == 99.0 / 20.0  # the median of 0.5, 4.95 and 6: each round is a comparison of its own
 
 
 @pytest.mark.parametrize(("unit", "ratio"), [("steps/s", 2.0), ("s", 0.25), ("MB", 0.25)])
 def test_the_best_peer_is_the_one_to_beat(unit, ratio):
-    assert Measurement("b", "c", unit, 4.0, {"slow": 1.0, "fast": 2.0}).ratio == ratio
+    contestants = {"ours": lambda _: 4.0, "one": lambda _: 1.0, "two": lambda _: 2.0}
+    assert measurement("b", "c", unit, contestants, Effort(1.0, 1)).ratio == ratio
 
 
 def test_without_peers_there_is_no_ratio():
-    assert Measurement("b", "c", "s", 1.0).ratio is None
+    assert measurement("b", "c", "s", {"ours": lambda _: 1.0}, Effort(1.0, 1)).ratio is None
 
 
 def test_a_row_is_one_line_of_json():
-    line = Measurement("env", "case", "steps/s", 12345.678, {"gymnasium": 1 / 3}, limit=2e4).to_json()
+    line = Measurement("env", "case", "steps/s", 12345.678, {"gymnasium": 1 / 3}, limit=2e4, ratio=1.23456).to_json()
     assert "\n" not in line
     assert json.loads(line) == {
         "bench": "env",
@@ -44,7 +45,7 @@ def test_a_row_is_one_line_of_json():
         "ours": 12350.0,
         "peers": {"gymnasium": 0.3333},
         "limit": 20000.0,
-        "ratio": 37040.0,
+        "ratio": 1.235,
         "spread": None,
     }
 

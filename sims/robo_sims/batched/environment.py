@@ -19,7 +19,7 @@ from gymnasium.vector.utils import batch_space
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import StateDict
+from robo_rl.types import DIVERGED, StateDict
 from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
 
@@ -233,7 +233,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             tell(infos, {"stop_reason": "goal"}, step.terminated & step.success)
         tell(infos, {"stop_reason": "time_limit"}, truncated)
         if diverged is not None:
-            tell(infos, {"stop_reason": "sim_diverged"}, diverged)
+            tell(infos, {"stop_reason": DIVERGED}, diverged)
         return self._begin_at_once(infos) if self._mode is AutoresetMode.SAME_STEP else infos
 
     def _begin_at_once(self, infos: dict[str, Any]) -> dict[str, Any]:

@@ -103,6 +103,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self._over = np.ones(self.num_envs, np.bool_)  # the episode has ended, or none has begun
         self._is_begun = False
         self._any_over = True
+        self._everyone = np.ones(self.num_envs, np.bool_)
         self._last = np.zeros((self.num_envs, ends[-1]), np.float32)  # vectors of the step before
 
     @property
@@ -145,7 +146,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         if beginning:
             tell(infos, self._batch.reset_info, self._mask(beginning))
         self._last, self._over = step.vectors, step.terminated | truncated
-        self._any_over = bool(self._over.any())
+        self._any_over = np.count_nonzero(self._over) > 0
         if self._any_over:
             infos = self._end(infos, step, truncated, diverged)
         return self._split(self._last), step.rewards, step.terminated, truncated, infos
@@ -215,7 +216,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
 
     def _infos(self, step: BatchStep, told: Mask | None) -> dict[str, Any]:
         """Returns success and reward terms, of all environments or of those that tell."""
-        everyone = np.ones(self.num_envs, np.bool_)
+        everyone = self._everyone.copy()
         infos: dict[str, Any] = {}
         if step.success is not None:
             infos |= {"success": step.success, "_success": everyone}

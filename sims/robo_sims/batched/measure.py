@@ -22,10 +22,16 @@ import numpy.typing as npt
 
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
-from robo_sims.batched.environment import BatchedEnvironment
 
 Array = npt.NDArray[Any]
-TASKS = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
+NAMES = (
+    "gymnasium/HalfCheetah-v5",
+    "gymnasium/Ant-v5",
+    "gymnasium/Humanoid-v5",
+    "robo/ArmPick-v0",
+    "dm_control/cheetah-run",
+    "dm_control/humanoid-run",
+)
 COUNTS = (16, 64)
 _SEED = 0
 
@@ -45,35 +51,48 @@ class Row:
 
 
 def measure(
-    tasks: Sequence[str] = TASKS,
+    names: Sequence[str] = NAMES,
     counts: Sequence[int] = COUNTS,
     *,
     threads: int = 2,
     seconds: float = 0.5,
     repeats: int = 7,
 ) -> list[Row]:
-    """Returns one row for each of Gymnasium's tasks and number of environments.
+    """Returns one row for each environment and number of them.
 
-    seconds: of our own stepping in each repeat; the peers step as often. EnvPool takes part where it is installed.
+    seconds: of our own stepping in each repeat; the peers step as often, SyncVectorEnv a quarter of it. EnvPool takes part
+    where it is installed; mj_step alone where one call of it is all that a control step simulates.
     """
-    return [_row(task, count, threads, seconds, repeats) for task in tasks for count in counts]
+    return [_row(name, count, threads, seconds, repeats) for name in names for count in counts]
 
 
-def _row(task: str, num_envs: int, threads: int, seconds: float, repeats: int) -> Row:
+def _row(name: str, num_envs: int, threads: int, seconds: float, repeats: int) -> Row:
     with contextlib.ExitStack() as stack:
-        ours = stack.enter_context(contextlib.closing(_ours(task, num_envs, threads)))
+        ours: Any = stack.enter_context(contextlib.closing(make_vector_environment(name, num_envs, threads=threads)))
         steps = _steps_in(seconds, ours)
         shape = (steps, *ours.action_space.shape)
         actions = np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
+        few = actions[: max(1, steps // 4)]
         runs: dict[str, Callable[[], float]] = {"ours": lambda: _time_vector(ours, actions)}
-        bare = MjStepAlone(ours, actions, threads)
-        runs["mj_step alone"] = bare.time
-        singles = stack.enter_context(contextlib.closing(_singles(task, num_envs)))
-        runs["SyncVectorEnv"] = lambda: _time_vector(singles, actions[: max(1, steps // 4)]) * 4
-        if importlib.util.find_spec("envpool") is not None:
-            pool = EnvPool(task, num_envs, threads)
+        if name.startswith("gymnasium/"):
+            runs["mj_step alone"] = MjStepAlone(ours, actions, threads).time
+        singles = stack.enter_context(contextlib.closing(_singles(name, num_envs)))
+        runs["SyncVectorEnv"] = lambda: _time_vector(singles, few) * steps / len(few)
+        if (pool := _envpool(name, num_envs, threads)) is not None:
             runs["EnvPool"] = lambda: pool.time(actions)
-        return _compare(f"gymnasium/{task} {num_envs} envs {threads} threads", steps * num_envs, runs, repeats)
+        return _compare(f"{name} {num_envs} envs {threads} threads", steps * num_envs, runs, repeats)
+
+
+def _singles(name: str, num_envs: int) -> SequentialEnvironments:
+    return SequentialEnvironments(lambda: make_environment(name), num_envs)
+
+
+def _envpool(name: str, num_envs: int, threads: int) -> EnvPool | None:
+    family, _, task = name.partition("/")
+    if importlib.util.find_spec("envpool") is None or family not in ("gymnasium", "dm_control"):
+        return None
+    suite = "".join(word.capitalize() for word in task.replace("_", "-").split("-")) + "-v1"  # such as CheetahRun-v1
+    return EnvPool(task if family == "gymnasium" else suite, num_envs, threads)
 
 
 def _compare(case: str, env_steps: int, runs: dict[str, Callable[[], float]], repeats: int) -> Row:
@@ -91,17 +110,7 @@ def _compare(case: str, env_steps: int, runs: dict[str, Callable[[], float]], re
     return Row(case, "env steps/s", middle.pop("ours"), middle, ratios)
 
 
-def _ours(task: str, num_envs: int, threads: int) -> BatchedEnvironment:
-    made = make_vector_environment(f"gymnasium/{task}", num_envs, threads=threads)
-    assert isinstance(made, BatchedEnvironment)
-    return made
-
-
-def _singles(task: str, num_envs: int) -> SequentialEnvironments:
-    return SequentialEnvironments(lambda: make_environment(f"gymnasium/{task}"), num_envs)
-
-
-def _steps_in(seconds: float, environment: BatchedEnvironment) -> int:
+def _steps_in(seconds: float, environment: Any) -> int:
     actions = np.zeros((20, *(environment.action_space.shape or ())), np.float32)
     return max(5, round(20 * seconds / _time_vector(environment, actions)))
 
@@ -118,8 +127,8 @@ def _time_vector(environment: Any, actions: Array) -> float:
 class MjStepAlone:
     """Two threads that do nothing but mj_step, over the trajectories that a batched environment took; they never wait."""
 
-    def __init__(self, environment: BatchedEnvironment, actions: Array, threads: int) -> None:
-        source = environment.batch.source  # type: ignore[attr-defined]
+    def __init__(self, environment: Any, actions: Array, threads: int) -> None:
+        source = environment.batch.source
         self._model, self._substeps, self._threads = source.model, source.frame_skip, threads
         self._datas = [mujoco.MjData(self._model) for _ in environment.datas]
         self._plan = self._record(environment, actions)
@@ -135,28 +144,29 @@ class MjStepAlone:
             thread.join()
         return time.perf_counter() - start
 
-    def _record(self, environment: BatchedEnvironment, actions: Array) -> list[list[tuple[Array, Array | None]]]:
+    def _record(self, environment: Any, actions: Array) -> list[list[tuple[memoryview, Array | None]]]:
         """Returns for each environment and step the control, or the state that an episode begins in."""
         environment.reset(seed=_SEED)
         self._first = [_state(data) for data in environment.datas]
-        plan: list[list[tuple[Array, Array | None]]] = [[] for _ in self._datas]
+        plan: list[list[tuple[memoryview, Array | None]]] = [[] for _ in self._datas]
         over = np.zeros(len(plan), np.bool_)
         for action in actions:
             _, _, terminated, truncated, _ = environment.step(action)
             for index, data in enumerate(environment.datas):
-                plan[index].append((data.ctrl.copy(), _state(data) if over[index] else None))
+                plan[index].append((memoryview(data.ctrl.copy()), _state(data) if over[index] else None))
             over = terminated | truncated
         return plan
 
     def _run(self, share: range) -> None:
         model, substeps, step = self._model, self._substeps, mujoco.mj_step
+        controls = [memoryview(data.ctrl) for data in self._datas]
         for index in share:
             _put(model, self._datas[index], self._first[index])
         for turn in range(len(self._plan[0])):
             for index in share:
                 data, (control, begins) = self._datas[index], self._plan[index][turn]
                 if begins is None:
-                    data.ctrl[:] = control
+                    controls[index][:] = control
                     step(model, data, substeps)
                 else:
                     _put(model, data, begins)
@@ -193,13 +203,14 @@ def _put(model: mujoco.MjModel, data: mujoco.MjData, state: Array) -> None:
 
 def main(seconds: float, repeats: int) -> None:
     """Prints one line per row as it is measured."""
-    for task in TASKS:
+    for name in NAMES:
         for count in COUNTS:
-            (row,) = measure([task], [count], seconds=seconds, repeats=repeats)
-            peers = "  ".join(f"{name} {rate:.0f} (x{row.ratios[name]:.2f})" for name, rate in row.peers.items())
-            sys.stdout.write(f"{row.case:40} {row.unit}: ours {row.ours:.0f}  {peers}\n")
+            (row,) = measure([name], [count], seconds=seconds, repeats=repeats)
+            peers = "  ".join(f"{peer} {rate:.0f} (x{row.ratios[peer]:.2f})" for peer, rate in row.peers.items())
+            sys.stdout.write(f"{row.case:43} {row.unit}: ours {row.ours:.0f}  {peers}\n")
             sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(*(kind(value) for kind, value in zip((float, int), [*sys.argv[1:], "0.5", "7"][:2], strict=True)))
+    arguments = [*sys.argv[1:3], *("0.5", "7")[len(sys.argv) - 1 :]]
+    main(float(arguments[0]), int(arguments[1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -89,13 +88,12 @@ class Simulations:
         self.read(indices)
 
     def diverged(self) -> npt.NDArray[np.bool_] | None:
-        """Returns which simulations left the realm of finite numbers, or None where all are sound.
+        """Returns which simulations left the realm of finite numbers, or None where MuJoCo warned of none.
 
-        Three questions to the whole batch stand for DivergenceMonitor's to each simulation: where an acceleration is not
-        finite, MuJoCo warns of it in the same step.
+        One question to the whole batch stands for DivergenceMonitor's to each simulation: MuJoCo looks at position, velocity
+        and acceleration in every substep and counts a warning where one is not finite or huge.
         """
-        squares = _sum_of_squares(self.qpos.values) + _sum_of_squares(self.qvel.values)
-        if math.isfinite(squares) and not np.count_nonzero(self._warnings.values):
+        if not np.count_nonzero(self._warnings.values):
             return None
         found = np.array([monitor.reason() is not None for monitor in self._monitors])
         return found if found.any() else None
@@ -122,8 +120,3 @@ class Simulations:
             part.read()
         for index in begun:
             self._monitors[index].reset()
-
-
-def _sum_of_squares(array: Array) -> float:
-    flat = array.reshape(-1)
-    return float(flat.dot(flat))

@@ -3,6 +3,7 @@
     checkpoints/0000012000/  learner.safetensors  learner.json  replay.safetensors  MANIFEST.json
 
 Arrays lie in safetensors, everything else in JSON; nothing is pickled. A reader takes the newest folder that verifies.
+Arrays are written piece by piece and read by mapping the file, so that a replay memory of pictures is never in RAM twice.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load, save
 
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 from robo_rl.types import StateDict
 
 MANIFEST = "MANIFEST.json"
 KEPT = 2  # the newest, and one to fall back on if the disk damages it
+PIECE = 1 << 24  # bytes written at once
+
+_DTYPES = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"} | {
+    f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+"""NumPy's name of a type -> that of the format (https://huggingface.co/docs/safetensors)."""
 
 
 class Checkpoint(NamedTuple):
@@ -43,10 +49,9 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     remove_leftovers(folder)
     temporary.mkdir(parents=True)
     manifest = {}
-    for name, content in _files(checkpoint.parts).items():
-        _write(temporary / name, content)
-        manifest[name] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    _write(temporary / MANIFEST, json.dumps({"step": checkpoint.step, "files": manifest}, indent=1).encode())
+    for name, pieces in _files(checkpoint.parts):
+        manifest[name] = _write(temporary / name, pieces)
+    _write(temporary / MANIFEST, [json.dumps({"step": checkpoint.step, "files": manifest}, indent=1).encode()])
     sync_folder(temporary)
     if final.exists():
         shutil.rmtree(final)
@@ -60,7 +65,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Returns the newest checkpoint that verifies; raises CheckpointCorrupt when there is none.
 
-    Arrays come back as numpy, whatever they were when saved.
+    Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
+    changing it, and which outlive it.
     """
     problems = []
     for path in reversed(_finished(folder)):
@@ -100,20 +106,51 @@ def _finished(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if path.name.isdigit())
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """Writes a file durably and returns its entry in the manifest."""
+    digest, size = hashlib.sha256(), 0
     with path.open("wb") as file:
-        file.write(content)
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
         file.flush()
         os.fsync(file.fileno())
+    return {"size": size, "sha256": digest.hexdigest()}
 
 
-def _files(parts: Mapping[str, StateDict]) -> dict[str, bytes]:
-    files = {}
+def _files(parts: Mapping[str, StateDict]) -> Iterator[tuple[str, Iterable[bytes | memoryview]]]:
     for name, state in parts.items():
         arrays: dict[str, npt.NDArray[Any]] = {}
-        files[f"{name}.json"] = json.dumps(_split(state, "", arrays)).encode()
-        files[f"{name}.safetensors"] = save(arrays)
-    return files
+        yield f"{name}.json", [json.dumps(_split(state, "", arrays)).encode()]
+        yield f"{name}.safetensors", _safetensors(arrays)
+
+
+def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | memoryview]:
+    """Yields the pieces of a file: eight bytes of the header's length, the header in JSON, then the arrays end to end."""
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # the largest elements first: all are aligned
+    header, end = {}, 0
+    for path, array in ordered:
+        start, end = end, end + array.nbytes
+        header[path] = {"dtype": _DTYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for _, array in ordered:
+        content = array.reshape(-1).view(np.uint8).data
+        yield from (content[start : start + PIECE] for start in range(0, len(content), PIECE))
+
+
+def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Returns the arrays of a file without reading it: pages come when they are looked at, and writing changes copies only."""
+    content = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
+    length = int.from_bytes(content[:8].tobytes(), "little")
+    header, data = json.loads(content[8 : 8 + length].tobytes()), content[8 + length :]
+    types = {code: np.dtype(name) for name, code in _DTYPES.items()}
+    return {
+        name: data[slice(*entry["data_offsets"])].view(types[entry["dtype"]]).reshape(entry["shape"])
+        for name, entry in header.items()
+    }
 
 
 def _split(node: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
@@ -142,14 +179,15 @@ def _join(node: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 def _read(path: Path) -> Checkpoint:
     manifest = json.loads((path / MANIFEST).read_bytes())
-    contents = {}
     for name, entry in manifest["files"].items():
-        contents[name] = (path / name).read_bytes()
-        if hashlib.sha256(contents[name]).hexdigest() != entry["sha256"]:
-            raise ValueError(f"{name} does not match its hash")
+        with (path / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
+                raise ValueError(f"{name} does not match its hash")
     parts = {
-        name.removesuffix(".json"): _join(json.loads(content), load(contents[name.replace(".json", ".safetensors")]))
-        for name, content in contents.items()
+        name.removesuffix(".json"): _join(
+            json.loads((path / name).read_bytes()), _mapped_arrays(path / name.replace(".json", ".safetensors"))
+        )
+        for name in manifest["files"]
         if name.endswith(".json")
     }
     return Checkpoint(manifest["step"], parts)

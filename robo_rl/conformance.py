@@ -24,7 +24,7 @@ import numpy as np
 
 from robo_rl.errors import ConformanceFailure, InvalidAction, InvalidObservation
 from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.types import Array
+from robo_rl.types import DIVERGED, Array
 
 Environment = gymnasium.Env[Any, Any]
 Make = Callable[[], Environment]
@@ -196,7 +196,7 @@ def divergence_ends_the_episode(make: Make) -> None:
         data.qvel[-1] = np.nan
         observation, reward, terminated, truncated, info = environment.step(_actions(spec, 1)[0])
         require(truncated and not terminated, "a diverged simulation is not truncated", got=(terminated, truncated))
-        require(info.get("stop_reason") == "sim_diverged", "stop_reason is not 'sim_diverged'", got=info)
+        require(info.get("stop_reason") == DIVERGED, f"stop_reason is not {DIVERGED!r}", got=info)
         require(bool(np.isfinite(float(reward))), "the reward of the diverged step is not finite", got=reward)
         require(_same(first, observation), "the observation is not the last finite one", got=_unequal(first, observation))
         again, _ = environment.reset(seed=5)

@@ -9,8 +9,10 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 import gymnasium
+from gymnasium.vector import AutoresetMode
 
-from robo_rl.errors import MissingExtra, UnknownName
+from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
+from robo_rl.vector import SequentialEnvironments
 
 Group = Literal["environments", "learners", "rewards", "robots", "formats"]
 
@@ -46,14 +48,44 @@ def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     Raises UnknownName with the close matches (of the family, where that is known), MissingExtra where a package is not
     installed.
     """
+    found, task = _find(name)
+    environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
+    return environment
+
+
+def make_vector_environment(
+    name: str,
+    num_envs: int,
+    *,
+    threads: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    **arguments: Any,
+) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    """Returns `num_envs` environments in one object that has an `environment_spec` and declares its autoreset mode.
+
+    threads: to simulate with; None takes the cores at hand. Without effect where a family has no batched simulation: then
+    single environments are stepped one after the other. Raises what `make_environment` raises.
+    """
+    if not isinstance(num_envs, int) or num_envs < 1:
+        raise InvalidSetting("num_envs is out of range.", got=num_envs, allowed="integer from 1")
+    found, task = _find(name)
+    if (batched := getattr(found, "make_vector", None)) is not None:
+        environment: gymnasium.vector.VectorEnv[Any, Any, Any] | None
+        environment = batched(task, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
+        if environment is not None:
+            return environment
+    return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
+
+
+def _find(name: str) -> tuple[Any, str]:
+    """Returns what the entry point names, and the name of the task, "" for a family of one."""
     family, _, task = name.partition("/")
     if family not in known("environments"):
         raise UnknownName("environment", name, [key for key, problem in environment_names().items() if problem is None])
     found = load("environments", family)
     if name not in (tasks := _tasks(family, found)):
         raise UnknownName("environment", name, tasks)
-    environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
-    return environment
+    return found, task
 
 
 def _tasks(family: str, found: Any) -> list[str]:

@@ -21,11 +21,10 @@ from robo_rl.protocols import Policy
 from robo_rl.rollout import SUCCESS_CONVENTION, rollout
 from robo_rl.spec import specification
 from robo_rl.statistics import Comparison, Interval, paired_comparison, stratified_bootstrap, wilson
-from robo_rl.types import Episode, Metrics
+from robo_rl.types import DIVERGED, Episode, Metrics
 from robo_rl.video import VideoRequest, film
 
 FIRST_SEED = 1_000_000
-DIVERGED = "sim_diverged"
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,24 @@ class LearnerConfig(Protocol):
 
 
 @runtime_checkable
+class VectorFactory(Protocol):
+    """Makes environments of one task, one by one or many in one object."""
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment."""
+        ...
+
+    def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Returns `num_envs` fresh environments with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
+        ...
+
+
+@runtime_checkable
 class SelfTrainedConfig(Protocol):
-    """Settings of a learner that brings its own training loop, such as Stable-Baselines3's."""
+    """Settings of a learner that brings its own training loop, such as Stable-Baselines3's or that of PPO.
+
+    Where the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once.
+    """
 
     def training(
         self,

@@ -17,7 +17,7 @@ from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, Training
 from robo_rl.runs import Run, write_text
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import DIVERGED, Metrics, StateDict
 
 RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
@@ -64,7 +64,7 @@ class RunRecord:
         self._seconds: Metrics = {}
         self._stop_requested = False
         self._started = self._shown = self._logged_at = time.monotonic()
-        self._logged_step = step
+        self._logged_step = self._step = step
         self._saved_step = step or None  # a run goes on from a step that is saved
         self._failed_saves = 0
 
@@ -95,7 +95,7 @@ class RunRecord:
         self._lengths.append(length)
         if success is not None:
             self._successes.append(success)
-        if stop_reason == "sim_diverged":
+        if stop_reason == DIVERGED:
             self._display.say(f"step {step}: the simulation diverged; the episode was cut")
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
@@ -113,11 +113,13 @@ class RunRecord:
         Raises KeyboardInterrupt, with everything saved, where a stop was requested.
         """
         cadence = self._cadence
-        if _due(step, cadence.evaluate):
+        before, self._step = self._step, step
+        evaluates = _due(before, step, cadence.evaluate)
+        if evaluates:
             self.on_metrics(step, self._evaluation(step, training))
-        if _due(step, cadence.log) or _due(step, cadence.evaluate):
+        if evaluates or _due(before, step, cadence.log):
             self._log(step, training)
-        if _due(step, cadence.checkpoint):
+        if _due(before, step, cadence.checkpoint):
             self.save(step, training)
         if time.monotonic() - self._shown > 0.1:
             self._shown = time.monotonic()
@@ -185,5 +187,6 @@ class RunRecord:
             self._board.add_scalar(tag, value, step)
 
 
-def _due(step: int, every: int) -> bool:
-    return every > 0 and step % every == 0
+def _due(before: int, step: int, every: int) -> bool:
+    """Returns whether a multiple of `every` was reached since `before`; several environments take several steps at once."""
+    return every > 0 and step // every > before // every

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.memory import GIGABYTE, InMemory, Layout, Storage, size_of
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
-
-FIRST_ALLOCATION = 1024
-"""Rows allocated at first; doubled when full, up to the capacity."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,8 @@ class Sampling:
     """Environment steps with uniformly random actions before the first update."""
     replay_capacity: int = 1_000_000
     """Rows of the online replay memory."""
+    replay_folder: str | None = None
+    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
     offline_fraction: float = 0.0
     """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
     environment: the learner uses nothing else."""
@@ -65,6 +65,9 @@ class Sampling:
         require_allowed(self, allowed)
 
 
+IN_MEMORY = InMemory()
+
+
 class Sampler(Protocol):
     """Something that batches can be drawn from."""
 
@@ -77,21 +80,33 @@ class ReplayBuffer:
     """A ring of transitions of one environment, sampled uniformly with its own random generator.
 
     Float observations lie side by side in one float32 matrix, in the order of the spec, so that a batch is one gather;
-    arrays of another type (images) keep their type. Memory grows with what is stored, up to `capacity` rows.
+    arrays of another type (images) keep their type. Memory is taken as it is written, up to `bytes_at_capacity`.
     """
 
-    def __init__(self, spec: EnvironmentSpec, capacity: int, seed: int) -> None:
+    def __init__(self, spec: EnvironmentSpec, capacity: int, seed: int, storage: Storage = IN_MEMORY) -> None:
+        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, where they cannot fit."""
         if capacity < 2:
             raise InvalidSetting("A replay memory needs two rows for one transition.", got=capacity, allowed="2 or more")
         self._spec = spec
         self._capacity = int(capacity)
         self._generator = np.random.default_rng(seed)
         self._columns = _columns(spec)
-        self._rows = {name: np.zeros((0, *shape), dtype) for name, (shape, dtype) in _layout(spec, self._columns).items()}
+        self._rows = storage.allocate(_layout(spec, self._columns), self._capacity)
         self._cursor = 0
         self._used = 0
         self._count = 0
         self._is_running = False
+
+    @staticmethod
+    def bytes_at_capacity(spec: EnvironmentSpec, capacity: int) -> int:
+        """Returns the size of a full memory, without making one."""
+        return size_of(_layout(spec, _columns(spec)), capacity)
+
+    @staticmethod
+    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage) -> str:
+        """Returns in words what a memory would take, for people to see before it is made."""
+        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows) for rows in (capacity, 1))
+        return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
@@ -168,9 +183,12 @@ class ReplayBuffer:
         )
 
     def state_dict(self) -> StateDict:
-        """Returns the used rows, the cursor and the random generator; a copy."""
+        """Returns the used rows, the cursor and the random generator.
+
+        The rows are read-only views, because a copy could exceed the machine's memory: write them before the next `add`.
+        """
         return {
-            "rows": {name: value[: self._used].copy() for name, value in self._rows.items()},
+            "rows": {name: _read_only(value[: self._used]) for name, value in self._rows.items()},
             "cursor": self._cursor,
             "is_running": self._is_running,
             "capacity": self._capacity,
@@ -186,8 +204,10 @@ class ReplayBuffer:
                 allowed=self._capacity,
                 fix="resume with the settings of the run",
             )
-        self._rows = {name: np.array(state["rows"][name], value.dtype) for name, value in self._rows.items()}
-        self._used = len(self._rows["starts"])
+        self._used = len(state["rows"]["starts"])
+        for name, rows in self._rows.items():
+            rows[: self._used] = state["rows"][name]
+        self._rows["starts"][self._used :] = False
         self._count = int(self._rows["starts"].sum())
         self._cursor = int(state["cursor"])
         self._is_running = bool(state["is_running"])
@@ -237,8 +257,6 @@ class ReplayBuffer:
 
     def _write_observation(self, row: int, observation: Observation) -> None:
         """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
-        if row >= len(self._rows["starts"]):
-            self._grow(row + 1)
         self._mark(row, False)
         self._used = max(self._used, row + 1)
         for name in self._spec.observation:
@@ -250,12 +268,6 @@ class ReplayBuffer:
     def _mark(self, row: int, starts: bool) -> None:
         self._count += int(starts) - int(self._rows["starts"][row])
         self._rows["starts"][row] = starts
-
-    def _grow(self, needed: int) -> None:
-        rows = min(max(needed, FIRST_ALLOCATION, 2 * len(self._rows["starts"])), self._capacity)
-        for name, old in self._rows.items():
-            self._rows[name] = np.zeros((rows, *old.shape[1:]), old.dtype)
-            self._rows[name][: len(old)] = old
 
 
 @dataclass(frozen=True)
@@ -312,7 +324,7 @@ def _columns(spec: EnvironmentSpec) -> dict[str, slice]:
     return columns
 
 
-def _layout(spec: EnvironmentSpec, columns: Mapping[str, slice]) -> dict[str, tuple[tuple[int, ...], Any]]:
+def _layout(spec: EnvironmentSpec, columns: Mapping[str, slice]) -> Layout:
     """Returns shape and type of one row of every array."""
     return {
         "vectors": ((max((column.stop for column in columns.values()), default=0),), np.float32),
@@ -323,6 +335,12 @@ def _layout(spec: EnvironmentSpec, columns: Mapping[str, slice]) -> dict[str, tu
         "is_human": ((), np.bool_),
         **{_key(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},
     }
+
+
+def _read_only(rows: Array) -> Array:
+    view = rows.view()
+    view.flags.writeable = False
+    return view
 
 
 def _key(name: str) -> str:

@@ -222,17 +222,56 @@ class ActionSpec:
             )
         return value
 
+    def validate_batch(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
+        """Returns the actions of `count` environments, a row each; raises InvalidAction that says which rows are wrong."""
+        value = np.asarray(actions)
+        if value.shape != (count, *self.shape):
+            raise InvalidAction(
+                "The actions have the wrong shape.",
+                got=list(value.shape),
+                allowed=f"{[count, *self.shape]}: one row for each of {count} environments, of {self.names}",
+            )
+        if self.is_discrete:
+            if value.dtype.kind not in "iu" or (wrong := np.flatnonzero((value < 0) | (value >= self.size))).size:
+                at = "of every environment" if value.dtype.kind not in "iu" else f"of environments {wrong.tolist()}"
+                raise InvalidAction(
+                    f"Unknown discrete actions {at}.", got=value, allowed=f"integer 0 to {self.size - 1}: {self.names}"
+                )
+        elif not np.isfinite(value).all():
+            wrong = np.flatnonzero(~np.isfinite(value).all(axis=1))
+            raise InvalidAction(
+                f"The actions of environments {wrong.tolist()} hold NaN or infinity.",
+                got=value[wrong],
+                allowed="finite numbers in [-1, 1]",
+                fix="look at the policy: its weights or its input are not finite",
+            )
+        return value
+
+    def to_physical_batch(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:
+        """Scales the actions (count, A) of many environments as `to_physical` scales one, to the same bits."""
+        value = self.validate_batch(actions, count)
+        if self.is_discrete:
+            return value.astype(np.float64)
+        return self._scale(value)
+
+    def _scale(self, value: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Returns the physical values of finite actions whose last axis is A; in place, because batches come every step."""
+        low, width = self._bounds
+        physical = value.astype(np.float64)
+        np.maximum(physical, -1.0, out=physical)
+        np.minimum(physical, 1.0, out=physical)
+        physical += 1.0
+        physical *= 0.5 * width  # halving is exact, so this rounds once
+        physical += low
+        return physical
+
     def to_physical(self, action: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Scales a policy's action from [-1, 1] to physical units, clipping at the limits.
 
         Raises InvalidAction before anything is clipped, because clipping lets NaN through.
         """
-        value = self.validate(action).astype(np.float64)
-        if self.is_discrete:
-            return value
-        low, width = self._bounds
-        physical: npt.NDArray[np.float64] = low + (np.clip(value, -1.0, 1.0) + 1.0) * 0.5 * width
-        return physical
+        value = self.validate(action)
+        return value.astype(np.float64) if self.is_discrete else self._scale(value)
 
     def to_normalized(self, physical: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Scales physical units to [-1, 1], clipping at the limits; the inverse of `to_physical`."""

@@ -15,13 +15,13 @@ import gymnasium
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, SimulationFailed
+from robo_rl.memory import storage_in
 from robo_rl.protocols import Learner, Policy, Supervisor, TrainingObserver
 from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation, specification
-from robo_rl.types import Array, Episode, Metrics, StateDict, Transition
+from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
-DIVERGED = "sim_diverged"
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
 
 
@@ -71,14 +71,14 @@ class OnlineTraining:
         spec = specification(environment)
         self.environment, self.learner, self.sampling = environment, learner, sampling
         self.steps, self.seed, self.supervisor = steps, seed, supervisor
-        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed)
+        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed, storage_in(sampling.replay_folder))
         self.offline: ReplayBuffer | None = None
         self.sampler: ReplayBuffer | SymmetricReplay = self.replay
         if sampling.offline_fraction > 0:
-            self.offline = ReplayBuffer(spec, sampling.replay_capacity, seed + 1)
-        _fill(self.replay if self.offline is None else self.offline, demonstrations)
-        if self.offline is not None:
+            self.offline = _recorded(spec, demonstrations, sampling, seed + 1)
             self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
+        else:
+            _fill(self.replay, demonstrations)
         self.random = RandomPolicy(spec, seed)
         self.stopwatch = Stopwatch()
         self.step = 0
@@ -200,12 +200,11 @@ class OfflineTraining:
         demonstrations: Sequence[Episode],
     ) -> None:
         self.learner, self.sampling, self.steps = learner, sampling, steps
-        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed)
         if not demonstrations:
             raise InvalidSetting(
                 "Offline learning needs recorded episodes.", got="none", fix="set demonstrations.episodes in the recipe"
             )
-        _fill(self.replay, demonstrations)
+        self.replay = _recorded(spec, demonstrations, sampling, seed)
         self.stopwatch = Stopwatch()
         self.step = 0
         self.resumed: str | None = None
@@ -264,8 +263,19 @@ class _Explorer:
         return policy.act(observation, deterministic=deterministic)
 
 
+def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> ReplayBuffer:
+    """Returns a memory with room for the episodes and no more."""
+    replay = ReplayBuffer(spec, max(2, min(_rows(episodes), sampling.replay_capacity)), seed)
+    _fill(replay, episodes)
+    return replay
+
+
+def _rows(episodes: Sequence[Episode]) -> int:
+    return sum(len(episode) + 1 for episode in episodes)
+
+
 def _fill(replay: ReplayBuffer, episodes: Sequence[Episode]) -> None:
-    rows = sum(len(episode) + 1 for episode in episodes)
+    rows = _rows(episodes)
     if rows > replay.capacity:
         raise InvalidSetting(
             "The recorded episodes do not fit into the replay memory.",

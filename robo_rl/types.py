@@ -21,6 +21,8 @@ StateDict = dict[str, Any]
 """Nested dict whose leaves are numpy arrays, torch tensors or JSON values; what a checkpoint stores."""
 Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
+DIVERGED = "sim_diverged"
+"""The stop reason of an episode whose simulation left the realm of finite numbers."""
 
 
 class ActionSource(IntEnum):

@@ -64,6 +64,8 @@ class RLPDConfig:
     """Environment steps with random actions before the first update, as in the authors' published commands."""
     replay_capacity: int = 1_000_000
     """Rows of the online replay memory."""
+    replay_folder: str | None = None
+    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
 
     def __post_init__(self) -> None:
         require_ranges(self)

@@ -54,6 +54,8 @@ class SACConfig:
     settings tuned for MuJoCo tasks 10,000."""
     replay_capacity: int = 1_000_000
     """Rows of the replay memory."""
+    replay_folder: str | None = None
+    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
     offline_fraction: float = 0.0
     """Share of each batch that comes from demonstrations."""
 

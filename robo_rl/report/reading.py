@@ -19,6 +19,8 @@ from robo_rl.spec import EnvironmentSpec
 
 ACTIVITIES = {
     "time/env_s": "environment steps",
+    "time/simulate_s": "simulation",
+    "time/infer_s": "choosing actions",
     "time/update_s": "learner updates",
     "time/evaluation_s": "evaluations",
     "time/checkpoint_s": "checkpoints",

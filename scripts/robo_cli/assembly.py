@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import yaml
+from gymnasium.vector import AutoresetMode
 
 from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
-from robo_rl.discovery import make_environment
+from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
+from robo_rl.memory import storage_in
 from robo_rl.protocols import Policy, SelfTrainedConfig, Training
+from robo_rl.replay import ReplayBuffer, Sampling
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, specification
@@ -20,6 +24,25 @@ from robo_rl.training import OfflineTraining, OnlineTraining
 from robo_rl.types import Episode
 
 MOST_TRIES = 5  # per demonstration, before the expert is called unfit
+
+
+@dataclass(frozen=True)
+class RecipeEnvironments:
+    """Makes the environment of a recipe, one by one or many in one object: a VectorFactory."""
+
+    recipe: Recipe[Any]
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment."""
+        return environment_of(self.recipe)
+
+    def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Returns environments that begin anew in the step that ends an episode, simulated by the recipe's threads."""
+        settings = self.recipe.environment
+        same_step = AutoresetMode.SAME_STEP
+        return make_vector_environment(
+            settings.name, num_envs, threads=self.recipe.threads, autoreset_mode=same_step, **settings.arguments
+        )
 
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
@@ -53,17 +76,17 @@ def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
     """Returns a training at step 0, ready to run or to be restored."""
     config: Any = recipe.learner
     if isinstance(config, SelfTrainedConfig):
-        return config.training(
-            lambda: environment_of(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
-        )
+        return config.training(RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations)
     environment = environment_of(recipe)
     spec = specification(environment)
     learner = config.build(spec, recipe.seed)
+    sampling: Sampling = config.sampling
     if config.sampling.offline_fraction == 1.0:
         environment.close()
         return OfflineTraining(
             spec, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
         )
+    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage_in(sampling.replay_folder)), flush=True)
     return OnlineTraining(
         environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
     )
@@ -79,7 +102,7 @@ def policy_of(run: Run, recipe: Recipe[Any]) -> Policy:
     run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
     config, state = recipe.learner, run.load().parts
     if isinstance(config, SelfTrainedConfig):
-        return config.restored_policy(lambda: environment_of(recipe), seed=recipe.seed, state=state)
+        return config.restored_policy(RecipeEnvironments(recipe), seed=recipe.seed, state=state)
     learner = config.build(run.spec, recipe.seed)
     learner.load_state_dict(state["learner"])
     return learner.policy

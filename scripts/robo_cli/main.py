@@ -19,6 +19,7 @@ COMMANDS = {
     "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
     "compare": ("Compare", "compare runs in pairs on shared seeds"),
     "report": ("Report", "write one HTML page about one or several runs"),
+    "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
 START = """start with:

@@ -11,7 +11,12 @@ def register() -> None:
 
     for name in NAMES:
         if f"robo/{name}" not in registration.registry:
-            registration.register(f"robo/{name}", entry_point="robo_sims.arm.environment:ArmEnv", kwargs={"task": name})
+            registration.register(
+                f"robo/{name}",
+                entry_point="robo_sims.arm.environment:ArmEnv",
+                vector_entry_point="robo_sims.batched.arm:build",
+                kwargs={"task": name},
+            )
 
 
 prefer_headless()

@@ -7,7 +7,7 @@ several units has the unit "mixed". Task names are "cheetah-run" for the suite a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mujoco
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dm_control import manipulation, suite
 
 from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
-from robo_sims.simulation import PICTURE_SIZE, Arrays, SimulationEnvironment, SimulationStep, actuator_names, light_scene
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, actuator_names, overview
 from robo_sims.task_family import TaskFamily
 
 _MANIPULATION = "manipulation-"
@@ -88,7 +88,8 @@ class DMControlSimulation:
 
     instruction = None
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, detail: str = "plain") -> None:
+        self._overview = overview(detail)
         self._domain, _, name = task.partition("-")
         self._environment: Any = _load(self._domain, name)
         self._random: np.random.RandomState = _random_state(self._environment)
@@ -96,7 +97,7 @@ class DMControlSimulation:
         self._names = {key: _flat_name(key) for key in first}
         self.spec = EnvironmentSpec(
             f"dm_control/{task}",
-            _observation_spec(self._domain, self._flat(first)),
+            _observation_spec(self._domain, self.flat(first)),
             self._action_spec(),
             instruction=task.removeprefix(_MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
             max_steps=_max_steps(self._environment),
@@ -109,6 +110,11 @@ class DMControlSimulation:
         physics = self._environment.physics
         return physics.model.ptr, physics.data.ptr
 
+    @property
+    def source(self) -> Any:
+        """dm_control's own environment."""
+        return self._environment
+
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode."""
         if seed is not None:
@@ -116,30 +122,27 @@ class DMControlSimulation:
         order = getattr(self._environment.task, "_initial_order", None)
         if order is not None:  # the reassemble tasks shuffle the order of the episode before
             order[:] = np.arange(len(order))
-        observation = self._environment.reset().observation
-        light_scene(self.mujoco[0])
-        return self._flat(observation)
+        return self.flat(self._environment.reset().observation)
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Applies control values; a discount of 0 ends the task, a last step with another discount is a time limit."""
         step = self._environment.step(action)
         terminated = bool(step.last() and step.discount == 0.0)
-        return SimulationStep(self._flat(step.observation), float(step.reward), terminated, bool(step.last()))
+        return SimulationStep(self.flat(step.observation), float(step.reward), terminated, bool(step.last()))
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the task's first camera."""
-        physics = self._environment.physics
-        picture: npt.NDArray[np.uint8] = physics.render(PICTURE_SIZE, PICTURE_SIZE, camera_id=0)
-        return picture
+        return self._overview.picture(self.mujoco[1], 0)
 
     def close(self) -> None:
-        """Frees physics and renderer; a renderer alive at exit would complain about a shut down thread pool."""
+        """Frees physics and renderer."""
+        self._overview.close()
         if self._domain == "manipulation":
             self._environment.close()
         else:
             self._environment.physics.free()
 
-    def _flat(self, observation: Mapping[str, Any]) -> Arrays:
+    def flat(self, observation: Mapping[str, Any]) -> Arrays:
         """Returns fresh float32 arrays; numbers become arrays of one, and manipulation's leading axis of one goes."""
         composed = self._domain == "manipulation"
         values = {name: np.array(observation[key], np.float32) for key, name in self._names.items()}
@@ -221,8 +224,23 @@ def _tasks() -> list[str]:
     return names + [_MANIPULATION + name for name in manipulation.ALL if name.endswith("_features")]
 
 
-def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
-    return SimulationEnvironment(DMControlSimulation(task), render_mode=render_mode)
+def _build(
+    task: str,
+    cameras: Sequence[str] = (),
+    image_size: int = 84,
+    render_mode: str | None = None,
+    detail: str = "plain",
+) -> SimulationEnvironment:
+    simulation = DMControlSimulation(task, detail)
+    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
 
 
-FAMILY = TaskFamily("dm_control", _tasks, _build)
+def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:
+    if task.startswith(_MANIPULATION):  # compiles a model for every episode, in a step loop of its own
+        return None
+    from robo_sims.batched.dm_control import build
+
+    return build(task, num_envs, threads=threads, autoreset_mode=autoreset_mode)
+
+
+FAMILY = TaskFamily("dm_control", _tasks, _build, _build_batched)

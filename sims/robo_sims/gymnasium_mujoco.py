@@ -7,6 +7,7 @@ apart from the cast of observations to float32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -15,15 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
-from robo_sims.simulation import (
-    PICTURES,
-    Arrays,
-    SimulationEnvironment,
-    SimulationStep,
-    VectorLayout,
-    actuator_names,
-    light_scene,
-)
+from robo_sims.cameras import free_camera
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, actuator_names, overview
 from robo_sims.task_family import TaskFamily
 
 
@@ -128,11 +122,11 @@ class GymnasiumSimulation:
 
     instruction = None
 
-    def __init__(self, task: str) -> None:
-        made = gymnasium.make(task, disable_env_checker=True, **PICTURES)
+    def __init__(self, task: str, detail: str = "plain") -> None:
+        made = gymnasium.make(task, disable_env_checker=True)
         self._environment: Any = made.unwrapped
         self._layout = VectorLayout(_LAYOUTS[task])
-        light_scene(self._environment.model)
+        self._overview = overview(detail)
         low, high = self._environment.model.actuator_ctrlrange.T
         names = actuator_names(self._environment.model)
         # Control values, as the source states them; a joint's torque is the control times the motor's gear.
@@ -151,6 +145,11 @@ class GymnasiumSimulation:
         """The pair that is simulated."""
         return self._environment.model, self._environment.data
 
+    @property
+    def source(self) -> Any:
+        """Gymnasium's own environment."""
+        return self._environment
+
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode."""
         observation, _ = self._environment.reset(seed=seed)
@@ -164,16 +163,35 @@ class GymnasiumSimulation:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the task's own camera."""
-        picture: npt.NDArray[np.uint8] = self._environment.render()
-        return picture
+        return self._overview.picture(self._environment.data, source_camera(self._environment))
 
     def close(self) -> None:
         """Frees the renderer."""
+        self._overview.close()
         self._environment.close()
 
 
-def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
-    return SimulationEnvironment(GymnasiumSimulation(task), render_mode=render_mode)
+def source_camera(environment: Any) -> int | mujoco.MjvCamera:
+    """Returns the camera from which an environment of Gymnasium's kind draws itself: one of its model, or a free one."""
+    source = environment.mujoco_renderer
+    return source.camera_id if source.camera_id >= 0 else free_camera(environment.data, source.default_cam_config or {})
 
 
-FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build)
+def _build(
+    task: str,
+    cameras: Sequence[str] = (),
+    image_size: int = 84,
+    render_mode: str | None = None,
+    detail: str = "plain",
+) -> SimulationEnvironment:
+    simulation = GymnasiumSimulation(task, detail)
+    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
+
+
+def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:
+    from robo_sims.batched.gymnasium_mujoco import build
+
+    return build(task, num_envs, threads=threads, autoreset_mode=autoreset_mode)
+
+
+FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build, _build_batched)

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.simulation import PICTURES, Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
+from robo_sims.gymnasium_mujoco import source_camera
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, overview
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -93,11 +94,11 @@ class FetchSimulation:
 
     instruction = None
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
-        made = gymnasium.make(task, disable_env_checker=True, **PICTURES)
+        made = gymnasium.make(task, disable_env_checker=True)
         self._environment: Any = made.unwrapped
-        light_scene(self._environment.model)
+        self._overview = overview(detail)
         self._layout = _FETCH_OBJECT if self._environment.has_object else _FETCH_REACH
         goals = (
             _part("achieved_goal", 3, "m", frame="world", role="object"),
@@ -131,22 +132,28 @@ class FetchSimulation:
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode with another object position and goal."""
         observation, _ = self._environment.reset(seed=seed)
+        self._show_goal()
         return self._flat(observation)
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Moves the gripper; the source never ends an episode by itself."""
         command = (action / self._limits).astype(np.float32)
         observation, reward, _, _, info = self._environment.step(command)
+        self._show_goal()
         return SimulationStep(self._flat(observation), float(reward), success=bool(info["is_success"]))
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the task's own camera."""
-        picture: npt.NDArray[np.uint8] = self._environment.render()
-        return picture
+        return self._overview.picture(self._environment.data, source_camera(self._environment))
 
     def close(self) -> None:
         """Frees the renderer."""
+        self._overview.close()
         self._environment.close()
+
+    def _show_goal(self) -> None:
+        """Puts the mark of the goal in its place; the source does so by a simulation step's worth of work for each picture."""
+        self._environment.data.site("target0").xpos[:] = self._environment.goal
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:
         goals = {name: observation[name].astype(np.float32) for name in ("achieved_goal", "desired_goal")}
@@ -158,15 +165,15 @@ class KitchenSimulation:
 
     instruction = None
 
-    def __init__(self, goals: Sequence[str]) -> None:
+    def __init__(self, goals: Sequence[str], detail: str = "plain") -> None:
         for goal in goals:
             if goal not in OBS_ELEMENT_GOALS:
                 raise UnknownName("goal of the kitchen", goal, OBS_ELEMENT_GOALS)
         gymnasium.register_envs(gymnasium_robotics)
-        made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), disable_env_checker=True, **PICTURES)
+        made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), disable_env_checker=True)
         self._environment: Any = made.unwrapped
         self._goals = tuple(goals)
-        light_scene(self._environment.model)
+        self._overview = overview(detail)
         robot = self._environment.robot_env
         self._limits = np.asarray(robot.act_rng, np.float64)  # velocity of an action of 1
         self.spec = EnvironmentSpec(
@@ -203,11 +210,11 @@ class KitchenSimulation:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from the kitchen's own camera."""
-        picture: npt.NDArray[np.uint8] = self._environment.render()
-        return picture
+        return self._overview.picture(self._environment.data, source_camera(self._environment.robot_env))
 
     def close(self) -> None:
         """Frees the renderer."""
+        self._overview.close()
         self._environment.close()
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:
@@ -241,10 +248,17 @@ def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
     ]
 
 
-def _build(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), render_mode: str | None = None) -> SimulationEnvironment:
+def _build(
+    task: str,
+    goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS),
+    cameras: Sequence[str] = (),
+    image_size: int = 84,
+    render_mode: str | None = None,
+    detail: str = "plain",
+) -> SimulationEnvironment:
     """`goals` names what to do in the kitchen; the Fetch tasks have their own."""
-    simulation = KitchenSimulation(goals) if task == _KITCHEN else FetchSimulation(task)
-    return SimulationEnvironment(simulation, render_mode=render_mode)
+    simulation = KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
+    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
 
 
 FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _build)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import mujoco
@@ -16,7 +17,8 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
-from robo_sims.simulation import PICTURES, Arrays, SimulationEnvironment, SimulationStep, VectorLayout, light_scene
+from robo_sims.cameras import upright
+from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, overview
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -53,16 +55,18 @@ class MetaWorldSimulation:
 
     instruction = None
 
-    def __init__(self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2") -> None:
+    def __init__(
+        self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2", detail: str = "plain"
+    ) -> None:
         if reward not in ("dense", "sparse"):
             raise InvalidSetting("Unknown reward of a Meta-World task.", got=reward, allowed=("dense", "sparse"))
-        self._environment: Any = _observable_task(task, camera)
+        self._environment: Any = _observable_task(task)
+        self._overview = overview(detail)
         if not 1 <= action_repeat <= self._environment.max_path_length:
             raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="1 to the length of an episode")
         self._camera = camera
         self._repeat = action_repeat
         self._is_sparse = reward == "sparse"
-        light_scene(self._environment.model)
         reach = float(self._environment.action_scale) * action_repeat
         self._limits = np.array([reach, reach, reach, 1.0])
         self.spec = EnvironmentSpec(
@@ -111,12 +115,12 @@ class MetaWorldSimulation:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from one of the source's cameras, turned upright where the camera hangs head down."""
-        picture: npt.NDArray[np.uint8] = self._environment.render()
-        upwards = self._environment.data.camera(self._camera).xmat[7]  # vertical part of the picture's upward direction
-        return picture[::-1, ::-1].copy() if upwards < 0 else picture
+        data = self._environment.data
+        return upright(self._overview.picture(data, self._camera), data, self._camera)
 
     def close(self) -> None:
         """Frees the renderer."""
+        self._overview.close()
         self._environment.close()
 
 
@@ -143,8 +147,8 @@ class MetaWorldExpert:
         return clipped
 
 
-def _observable_task(task: str, camera: str) -> Any:
-    environment: Any = ALL_V3_ENVIRONMENTS[task](camera_name=camera, **PICTURES)
+def _observable_task(task: str) -> Any:
+    environment: Any = ALL_V3_ENVIRONMENTS[task]()
     environment._partially_observable = False
     del environment.sawyer_observation_space  # cached with a hidden goal
     environment._set_task_called = True  # the task is set by drawing start and goal, not from the source's list
@@ -158,10 +162,19 @@ def _build(
     action_repeat: int = 1,
     reward: Reward = "dense",
     camera: str = "corner2",
+    cameras: Sequence[str] = (),
+    image_size: int = 84,
     render_mode: str | None = None,
+    detail: str = "plain",
 ) -> SimulationEnvironment:
-    simulation = MetaWorldSimulation(task, action_repeat, reward, camera)
-    return SimulationEnvironment(simulation, render_mode=render_mode, scripted_policy=functools.partial(MetaWorldExpert, task))
+    """`camera` is where `render` looks from, `cameras` are pictures in the observation."""
+    return SimulationEnvironment(
+        MetaWorldSimulation(task, action_repeat, reward, camera, detail),
+        cameras=cameras,
+        image_size=image_size,
+        render_mode=render_mode,
+        scripted_policy=functools.partial(MetaWorldExpert, task),
+    )
 
 
 FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, _build)

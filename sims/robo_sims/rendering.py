@@ -1,27 +1,16 @@
-"""Drawing without a display: which OpenGL back end works here, and cameras for a MuJoCo model.
+"""Drawing without a display: which OpenGL back end works here.
 
 MuJoCo reads MUJOCO_GL once, when it is first imported: the choice comes before that import, and nothing here imports it early.
 """
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import os
 import subprocess
 import sys
-import weakref
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import numpy.typing as npt
 
 from robo_rl.errors import RenderingUnavailable
-
-if TYPE_CHECKING:
-    import mujoco
 
 BACKENDS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 """Headless back ends in order of preference, and the shared library that each needs."""
@@ -77,83 +66,6 @@ def choose_backend() -> str:
         allowed=" or ".join(BACKENDS),
         fix=f"as root: {INSTALL}",
     )
-
-
-@dataclass(frozen=True)
-class Detail:
-    """How finely pictures are drawn; without a graphics card this decides the frame rate."""
-
-    samples: int
-    """per pixel, against jagged edges; 0 takes one"""
-    slices: int
-    """flat faces around a cylinder"""
-
-
-SENSOR = Detail(samples=0, slices=16)
-"""For small pictures that a policy looks at."""
-FINE = Detail(samples=4, slices=40)
-"""For people."""
-
-
-class Cameras:
-    """Draws a model's cameras in a light scene: no shadows, no reflections. Opens OpenGL at the first picture."""
-
-    def __init__(self, model: mujoco.MjModel, *, height: int, width: int, detail: Detail = SENSOR) -> None:
-        self._model, self._size, self._detail = model, (height, width), detail
-        self._renderer: Any = None
-
-    def picture(self, data: mujoco.MjData, camera: str) -> npt.NDArray[np.uint8]:
-        """Returns (height, width, 3) uint8 RGB."""
-        if self._renderer is None:
-            self._renderer = self._open()
-        self._renderer.update_scene(data, camera)
-        image: npt.NDArray[np.uint8] = self._renderer.render()
-        return image
-
-    def close(self) -> None:
-        """Frees the OpenGL context; a later picture opens a fresh one."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
-
-    def _open(self) -> Any:
-        import mujoco
-
-        quality, (height, width) = self._model.vis.quality, self._size
-        quality.offsamples, quality.numslices = self._detail.samples, self._detail.slices
-        quality.numstacks, quality.numquads = self._detail.slices // 2, 2
-        self._model.vis.global_.offheight, self._model.vis.global_.offwidth = height, width  # the buffer is cleared whole
-        try:
-            renderer = mujoco.Renderer(self._model, *self._size)
-        except Exception as error:  # each back end raises its own kinds, down to AttributeError of a missing library
-            raise RenderingUnavailable(
-                "MuJoCo cannot open an OpenGL context.",
-                got=f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}",
-                allowed=" or ".join(BACKENDS),
-                fix=f"as root: {INSTALL}; and import robo_sims before mujoco, or set MUJOCO_GL=egl before Python starts",
-            ) from error
-        _OPEN.add(self)
-        _close_before_opengl_ends()
-        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
-            renderer.scene.flags[flag] = 0
-        return renderer
-
-
-_OPEN: weakref.WeakSet[Cameras] = weakref.WeakSet()
-
-
-@cache
-def _close_before_opengl_ends() -> None:
-    """Makes the interpreter close what a program leaves open; called after MuJoCo's back end has registered its own end.
-
-    Exit handlers run last in, first out. A weakref.finalize would not do: all of them share the handler of the first one.
-    """
-    atexit.register(_close_all)
-
-
-def _close_all() -> None:
-    for cameras in list(_OPEN):
-        cameras.close()
 
 
 def _is_loadable(library: str) -> bool:

@@ -5,8 +5,8 @@ A simulator implements the small protocol `Simulation`; `SimulationEnvironment` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import gymnasium
@@ -17,14 +17,14 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import DIVERGED
+from robo_sims.cameras import CameraObservations, Cameras, detail_of
 from robo_sims.divergence import DivergenceMonitor
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 PICTURE_SIZE = 320
 """[pixel] height and width of a rendered picture; without a graphics card 480 takes more than twice as long."""
-PICTURES: dict[str, Any] = {"render_mode": "rgb_array", "width": PICTURE_SIZE, "height": PICTURE_SIZE}
-"""Arguments of Gymnasium's own MuJoCo tasks; they draw on demand only, so that asking for pictures costs nothing before."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Simulation(Protocol):
         ...
 
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture (H, W, 3)."""
+        """Returns a picture (H, W, 3); with `overview` where MuJoCo is involved, so that all families draw alike."""
         ...
 
     def close(self) -> None:
@@ -77,14 +77,21 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         self,
         simulation: Simulation,
         *,
+        cameras: Sequence[str] = (),
+        image_size: int = 84,
         render_mode: str | None = None,
         scripted_policy: Callable[..., Policy] | None = None,
     ) -> None:
+        """Reads the simulation's spec, to which cameras of its MuJoCo model are added as `camera_<name>`.
+
+        image_size: height and width of the cameras' pictures [pixel].
+        """
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         self._simulation = simulation
-        self.environment_spec = simulation.spec
-        self.observation_space = simulation.spec.observation.space
+        self._cameras = None if simulation.mujoco is None else CameraObservations(simulation.mujoco[0], cameras, image_size)
+        self.environment_spec = _with_cameras(simulation.spec, self._cameras)
+        self.observation_space = self.environment_spec.observation.space
         self.action_space = simulation.spec.action.space
         period = simulation.spec.action.control_period
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / period) if period else 10}
@@ -117,8 +124,9 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Arrays, dict[str, Any]]:
         """Begins an episode; with a seed it depends on nothing else."""
         super().reset(seed=seed)
-        self._observation = self._simulation.reset(seed)
+        observation = self._simulation.reset(seed)
         self._watch()
+        self._observation = observation | self._pictures()
         self._steps = 0
         return self._observation, self._episode_info()
 
@@ -132,11 +140,12 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         if step is None:
             last = {name: value.copy() for name, value in self._observation.items()}
             self._observation = None
-            return last, 0.0, False, True, {**self._episode_info(), "stop_reason": "sim_diverged"}
+            return last, 0.0, False, True, {**self._episode_info(), "stop_reason": DIVERGED}
+        observation = step.observation | self._pictures()
         at_limit = step.truncated or self._steps == self.environment_spec.max_steps
         truncated = at_limit and not step.terminated
-        self._observation = None if step.terminated or truncated else step.observation
-        return step.observation, float(step.reward), step.terminated, truncated, self._info(step, truncated)
+        self._observation = None if step.terminated or truncated else observation
+        return observation, float(step.reward), step.terminated, truncated, self._info(step, truncated)
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Returns a picture (H, W, 3), or None unless the render mode is "rgb_array"."""
@@ -146,7 +155,13 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         """Frees the simulator; may be called again."""
         if not self._is_closed:
             self._is_closed = True
+            if self._cameras is not None:
+                self._cameras.close()
             self._simulation.close()
+
+    def _pictures(self) -> Arrays:
+        pair = self._simulation.mujoco
+        return {} if self._cameras is None or pair is None else dict(self._cameras.observe(pair[1]))
 
     def _watch(self) -> None:
         """Watches the present model and data; some simulators compile new ones for every episode."""
@@ -206,10 +221,9 @@ class VectorLayout:
         return {array.name: values[part].reshape(array.shape) for array, part in self._parts}
 
 
-def light_scene(model: mujoco.MjModel) -> None:
-    """Switches shadows and reflections off, which cost most of the time of a picture drawn without a graphics card."""
-    model.light_castshadow[:] = 0
-    model.mat_reflectance[:] = 0.0
+def overview(detail: str) -> Cameras:
+    """Returns what draws a task's picture for people; `detail` is a name of robo_sims.cameras.DETAILS."""
+    return Cameras(height=PICTURE_SIZE, width=PICTURE_SIZE, detail=detail_of(detail))
 
 
 def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
@@ -221,6 +235,12 @@ def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
         or f"actuator_{index}"
         for index in range(model.nu)
     )
+
+
+def _with_cameras(spec: EnvironmentSpec, cameras: CameraObservations | None) -> EnvironmentSpec:
+    if cameras is None or not cameras.arrays:
+        return spec
+    return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *cameras.arrays)))
 
 
 def _all_finite(observation: Arrays) -> bool:

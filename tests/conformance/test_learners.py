@@ -10,6 +10,7 @@ import pytest
 from robo_policies.bc import BCConfig
 from robo_policies.learning import ActorPolicy
 from robo_policies.networks import ObservationEncoder
+from robo_policies.ppo import PPOConfig
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SAC, SACConfig
 from robo_rl.errors import ConformanceFailure
@@ -38,6 +39,19 @@ LEARNERS = {
 def test_learner_keeps_the_rule(name, check):
     config, spec = LEARNERS[name]
     check(lambda seed: config.build(spec, seed), spec, config.sampling.batch_size * config.sampling.updates_per_step)
+
+
+ON_POLICY = {
+    "ppo": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), ARM),
+    "ppo-choices": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), GRID),
+}
+"""They learn from their own actions, not from batches; what else is checked of the others stands in their own tests."""
+
+
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_policy_of_an_on_policy_learner_conforms(name):
+    config, spec = ON_POLICY[name]
+    check_policy(config.build(spec, 0).policy, spec)
 
 
 class ForgetsTheGenerator(SAC):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import PIECE, Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 
 LEAVES = (
@@ -103,3 +105,23 @@ def test_a_hundred_kills_leave_a_loadable_checkpoint_each_time(tmp_path: Path) -
     kills, hits = map(int, done.stdout.split())
     assert kills == 100
     assert hits > 10, "hardly any kill hit a write: the test would prove nothing"
+
+
+def test_other_readers_of_the_format_can_read_arrays(tmp_path: Path) -> None:
+    arrays = {"flags": np.array([True, False, True]), "wide": np.arange(5.0), "none": np.zeros((0, 3), np.int8)}
+    path = save_checkpoint(tmp_path, Checkpoint(1, {"part": arrays}))
+    read = safetensors.numpy.load_file(path / "part.safetensors")
+    assert {name.removeprefix("/"): value.tolist() for name, value in read.items()} == {
+        name: value.tolist() for name, value in arrays.items()
+    }
+
+
+def test_arrays_larger_than_a_piece_come_back_aligned_and_apart_from_the_file(tmp_path: Path) -> None:
+    arrays = {"odd": np.ones(3, np.uint8), "large": np.random.default_rng(0).random(PIECE // 8 + 5), "flag": np.array(True)}
+    path = save_checkpoint(tmp_path, Checkpoint(1, {"part": arrays}))
+    loaded = load_checkpoint(tmp_path).parts["part"]
+    assert all(np.array_equal(loaded[name], value) and loaded[name].flags.aligned for name, value in arrays.items())
+    loaded["large"][:] = 0
+    assert load_checkpoint(tmp_path).parts["part"]["large"].any()
+    shutil.rmtree(path)
+    assert loaded["odd"].tolist() == [1, 1, 1]

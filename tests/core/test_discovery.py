@@ -1,5 +1,6 @@
 """A third party adds an environment without touching a file of ours, and is found by name."""
 
+import contextlib
 import importlib
 import json
 import os
@@ -8,10 +9,12 @@ import sys
 import textwrap
 
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from robo_rl.conformance import check_environment
-from robo_rl.discovery import environment_names, known, load, make_environment
-from robo_rl.errors import MissingExtra, UnknownName
+from robo_rl.discovery import environment_names, known, load, make_environment, make_vector_environment
+from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
+from robo_rl.vector_conformance import check_vector_environment
 
 PACKAGE = '''
     import gymnasium
@@ -54,7 +57,7 @@ PACKAGE = '''
             return ["light", "heavy"]
 
         def make(self, name, **arguments):
-            return Slider({"light": 0.5, "heavy": 5.0}[name], **arguments)
+            return Slider(**{"mass": {"light": 0.5, "heavy": 5.0}[name], **arguments})
 
 
     FAMILY = Family()
@@ -94,6 +97,33 @@ def test_a_third_partys_environments_are_listed_and_made(on_path):
 
 def test_a_third_partys_environment_passes_the_suite_in_one_line(on_path):
     check_environment(lambda: make_environment("sliders/light"))
+
+
+def test_a_third_partys_environments_come_side_by_side_without_a_batched_version(on_path):
+    with contextlib.closing(
+        make_vector_environment("sliders/heavy", 3, threads=2, autoreset_mode="SameStep", mass=2.0)
+    ) as vector:
+        assert [environment.mass for environment in vector.envs] == [2.0] * 3
+        assert vector.environment_spec.name == "slider"
+        assert vector.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    check_vector_environment("slider")
+
+
+def test_a_third_partys_batched_version_is_preferred(on_path, monkeypatch):
+    family = load("environments", "sliders")
+    monkeypatch.setattr(type(family), "make_vector", lambda self, *a, **k: (a, sorted(k)), raising=False)
+    assert make_vector_environment("sliders/light", 4) == (("light", 4), ["autoreset_mode", "threads"])
+
+
+@pytest.mark.parametrize("num_envs", [0, 2.0])
+def test_a_number_of_environments_that_makes_no_sense(num_envs):
+    with pytest.raises(InvalidSetting, match="num_envs is out of range"):
+        make_vector_environment("gymnasium/Hopper-v5", num_envs)
+
+
+def test_an_autoreset_mode_that_does_not_exist():
+    with pytest.raises(InvalidSetting, match=r"Unknown autoreset_mode.\n  got:     'Later'\n  allowed: .*'SameStep'"):
+        make_vector_environment("gymnasium/Hopper-v5", 2, autoreset_mode="Later")
 
 
 def test_the_command_line_lists_a_third_partys_environment(third_party):

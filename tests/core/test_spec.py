@@ -122,6 +122,38 @@ def test_a_policy_cannot_change_the_action_it_gave():
 # Discrete actions
 
 
+def test_a_batch_of_actions_scales_as_each_of_them():
+    action = arm_action()
+    batch = np.random.default_rng(0).uniform(-1.5, 1.5, (50, action.size)).astype(np.float32)
+    scaled = action.to_physical_batch(batch, 50)
+    assert scaled.tobytes() == np.stack([action.to_physical(one) for one in batch]).tobytes()
+    assert batch.max() > 1.0, "and the actions given are left alone"
+
+
+def test_wrong_batches_of_actions_say_which_environments():
+    action = arm_action()
+    batch = np.zeros((4, action.size), np.float32)
+    batch[1, 0], batch[3, 2] = np.nan, np.inf
+    with pytest.raises(InvalidAction, match=r"The actions of environments \[1, 3\] hold NaN or infinity") as caught:
+        action.to_physical_batch(batch, 4)
+    assert "do:      look at the policy" in str(caught.value)
+    with pytest.raises(InvalidAction, match="The actions have the wrong shape") as caught:
+        action.to_physical_batch(batch[:3], 4)
+    assert f"got:     [3, {action.size}]" in str(caught.value)
+    assert f"allowed: [4, {action.size}]: one row for each of 4 environments" in str(caught.value)
+    huge = np.full((4, action.size), 3e38, np.float32)  # finite, though its square is not
+    assert np.isfinite(action.to_physical_batch(huge, 4)).all()
+
+
+def test_a_batch_of_choices_says_which_environments_chose_what_does_not_exist():
+    action = ActionSpec(("left", "right"), mode="discrete")
+    assert action.validate_batch([0, 1, 1], 3).tolist() == [0, 1, 1]
+    with pytest.raises(InvalidAction, match=r"Unknown discrete actions of environments \[0, 2\]"):
+        action.validate_batch(np.array([2, 0, -1]), 3)
+    with pytest.raises(InvalidAction, match="Unknown discrete actions of every environment"):
+        action.validate_batch(np.zeros(3), 3)
+
+
 def test_discrete_actions_are_one_integer():
     assert (GRID.shape, GRID.dtype, GRID.size, GRID.is_discrete) == ((), "int64", 3, True)
     assert GRID.space == gymnasium.spaces.Discrete(3)

@@ -95,6 +95,20 @@ def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining
         assert finished(resumed)[0] == expected, f"resumed at step {step}"
 
 
+def test_mapping_the_replay_changes_nothing(tmp_path: Path) -> None:
+    def mapped() -> OnlineTraining:
+        environment = make_environment("gymnasium/InvertedPendulum-v5")
+        config = SACConfig(**SMALL, replay_folder=str(tmp_path))
+        return OnlineTraining(environment, config.build(specification(environment), 3), config.sampling, steps=STEPS, seed=3)
+
+    expected, _ = finished(sac_on_mujoco())
+    mapped().run(Silent(save=(30, tmp_path / "checkpoints")))
+    resumed = mapped()
+    resumed.load_state_dict(load_checkpoint(tmp_path / "checkpoints").parts)
+    assert finished(resumed)[0] == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
+
+
 def test_the_comparison_can_fail(tmp_path: Path) -> None:
     expected, _ = finished(sac_on_mujoco())
     sac_on_mujoco().run(Silent(save=(20, tmp_path)))

@@ -130,7 +130,7 @@ def test_a_back_end_that_cannot_draw_says_what_to_install(env, monkeypatch):
     def broken(*arguments):
         raise AttributeError("'NoneType' object has no attribute 'eglQueryString'")
 
-    monkeypatch.setattr(mujoco, "Renderer", broken)
+    monkeypatch.setattr(mujoco, "GLContext", broken)
     with pytest.raises(RenderingUnavailable, match=r"eglQueryString(.|\n)*egl or osmesa(.|\n)*apt-get install -y libegl1"):
         env.reset(seed=0)
 

@@ -200,7 +200,7 @@ def test_scripted_policies_are_policies_that_vary_and_repeat():
         ({"task": "ArmPikc-v0"}, UnknownName, "Unknown arm task 'ArmPikc-v0'.\n(.|\n)*did you mean 'ArmPick-v0'"),
         ({"control": "torque"}, UnknownName, "Unknown control mode 'torque'.\n(.|\n)*end_effector_delta, joint_position"),
         ({"reward": "spars"}, UnknownName, "Unknown reward 'spars'.\n(.|\n)*did you mean 'sparse'"),
-        ({"cameras": ("side",)}, UnknownName, "Unknown camera 'side'.\n(.|\n)*front, wrist"),
+        ({"cameras": ("side",)}, UnknownName, "Unknown camera 'side'.\n(.|\n)*front, overview, wrist"),
         ({"cameras": "front"}, InvalidSetting, "cameras must be a list.\n  got:     'front'"),
         ({"image_size": 4}, InvalidSetting, "image_size is out of range.\n  got:     4\n  allowed: integer 8 to 960"),
         ({"max_steps": 0}, InvalidSetting, "max_steps is out of range.\n  got:     0\n  allowed: integer from 1"),
@@ -222,10 +222,36 @@ def test_a_family_names_the_nearest_task():
         FAMILY.make("ArmPusch-v0")
 
 
-def test_bad_actions_and_a_forgotten_reset():
+def time_runs_out(env):
+    while not env.step(np.zeros(5, np.float32))[3]:
+        pass
+
+
+def simulation_diverges(env):
+    env.physics.data.qvel[3] = np.nan
+    assert env.step(np.zeros(5, np.float32))[3]
+
+
+def expert_succeeds(env):
+    assert episode(env, seed=0)[1]["stop_reason"] == "goal"
+
+
+@pytest.mark.parametrize("end", [time_runs_out, simulation_diverges, expert_succeeds])
+def test_stepping_needs_an_episode_under_way(end):
+    env = ArmEnv("ArmPick-v0", max_steps=200)
+    still, words = np.zeros(5, np.float32), r"over or has not begun: call reset\(\) before step\(\)"
+    with pytest.raises(gymnasium.error.ResetNeeded, match=words):
+        env.step(still)
+    env.reset(seed=0)
+    end(env)
+    with pytest.raises(gymnasium.error.ResetNeeded, match=words):
+        env.step(still)
+    env.reset(seed=1)
+    env.step(still)
+
+
+def test_bad_actions():
     env = ArmEnv("ArmPick-v0")
-    with pytest.raises(gymnasium.error.ResetNeeded, match=r"Call reset\(\) before the first step"):
-        env.step(np.zeros(5, np.float32))
     env.reset(seed=0)
     with pytest.raises(InvalidAction, match="NaN or infinity"):
         env.step(np.array([0, 0, np.nan, 0, 0], np.float32))
@@ -242,7 +268,7 @@ def test_a_repeated_displacement_is_one_motion_divided():
     got = thrice.step(action)[0]
     np.testing.assert_allclose(got["joint_position"], expected["joint_position"], atol=1e-6)
     spec, repeated = once.environment_spec, thrice.environment_spec
-    assert repeated.action.control_period == pytest.approx(3 * spec.action.control_period)
+    assert str(repeated.action.control_period) == "0.15"  # a product of binary fractions would print 0.15000000000000002
     np.testing.assert_allclose(repeated.action.high[:4], 3 * np.array(spec.action.high[:4]))
     assert repeated.max_steps == 20 and spec.max_steps == 60
 

@@ -66,7 +66,7 @@ class EndEffectorDelta:
             high=(*MAX_STEP * repeat, MAX_OPENING),
             units=("m", "m", "m", "rad", "m"),
             mode="end_effector_delta",
-            control_period=CONTROL_PERIOD * repeat,
+            control_period=_lasting(repeat),
             frame="base",
         )
 
@@ -97,7 +97,7 @@ class JointPosition:
             high=(*high, MAX_OPENING),
             units=("rad",) * JOINTS + ("m",),
             mode="joint_position",
-            control_period=CONTROL_PERIOD * repeat,
+            control_period=_lasting(repeat),
         )
         self._model_of_arm: ArmPhysics | None = None
 
@@ -117,6 +117,11 @@ class JointPosition:
         position = np.clip(arm.gripper_position + step[:3], WORKSPACE[0], WORKSPACE[1])
         joints = arm.joint_position + InverseKinematics(arm).displacement(position, arm.gripper_yaw + step[3])
         return self.spec.to_normalized([*joints, motion.opening])
+
+
+def _lasting(repeat: int) -> float:
+    """Returns the duration [s] of an action, without the last binary digits of a product: 0.15, not 0.15000000000000002."""
+    return round(CONTROL_PERIOD * repeat, 9)
 
 
 def _command(physics: ArmPhysics, joints: Array, opening: float) -> None:

@@ -11,13 +11,15 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import DIVERGED
 from robo_sims.arm.control import CONTROLS
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import InverseKinematics
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, ArmPhysics
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
-from robo_sims.rendering import FINE, Cameras
+from robo_sims.arm.tasks.task import Task
+from robo_sims.cameras import CameraObservations, Cameras, detail_of
 
 ObservationArrays = dict[str, npt.NDArray[Any]]
 
@@ -42,7 +44,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     metadata = {"render_modes": list(RENDER_MODES), "render_fps": 1 / CONTROL_PERIOD}  # noqa: RUF012 (Gymnasium's own style)
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (what a recipe may say)
         self,
         task: str,
         *,
@@ -53,6 +55,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         action_repeat: int = 1,
         max_steps: int | None = None,
         render_mode: str | None = None,
+        detail: str = "plain",
     ) -> None:
         """Builds the model; cameras open at the first picture.
 
@@ -64,31 +67,29 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         action_repeat: control steps of 50 ms that one action lasts; a displacement is divided among them.
         max_steps: actions until the time limit; None takes the task's own number of control steps.
         render_mode: None; "rgb_array" draws when asked; "rgb_array_list" draws every control step, several to an action.
+        detail: of what `render` draws, "plain" or "pretty" (see robo_sims.cameras); of no influence on observations.
         """
         kind = _look_up("arm task", task, TASKS)
-        _check_settings(cameras, image_size, render_mode)
+        if render_mode not in (None, *RENDER_MODES):
+            raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, *RENDER_MODES))
         _require_positive(action_repeat=action_repeat, max_steps=1 if max_steps is None else max_steps)
         self.render_mode = render_mode
         pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1
         self.metadata = {**self.metadata, "render_fps": pictures_per_action / CONTROL_PERIOD / action_repeat}
-        self._physics = ArmPhysics(kind.bodies)
+        self._physics = self._simulate(kind.bodies)
         self._kinematics = InverseKinematics(self._physics)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
-        self._task = kind(self._physics)
-        self._cameras = tuple(cameras)
-        self._sensor = Cameras(self._physics.model, height=image_size, width=image_size)
-        self._overview = Cameras(self._physics.model, height=480, width=640, detail=FINE)
+        self._task: Task = kind(self._physics)
+        self._cameras = CameraObservations(self._physics.model, cameras, image_size)
+        self._overview = Cameras(height=480, width=640, detail=detail_of(detail))
         self._frames: list[npt.NDArray[np.uint8]] = []
         self._steps = 0
-        self._observation: ObservationArrays = {}
-        pictures = tuple(
-            ArraySpec(f"camera_{name}", (image_size, image_size, 3), "uint8", 0, 255, role="image") for name in self._cameras
-        )
+        self._observation: ObservationArrays = {}  # of the step before; empty while no episode is under way
         self.environment_spec = EnvironmentSpec(
             name=f"robo/{task}",
-            observation=ObservationSpec(ARM_ARRAYS + kind.observation + pictures),
+            observation=ObservationSpec(ARM_ARRAYS + kind.observation + self._cameras.arrays),
             action=self._control.spec,
             instruction=kind.instruction,
             max_steps=-(-kind.max_steps // action_repeat) if max_steps is None else max_steps,
@@ -101,6 +102,11 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     def physics(self) -> ArmPhysics:
         """The simulation; for experiments and tests, never for a policy."""
         return self._physics
+
+    @property
+    def task(self) -> Task:
+        """What judges the episode; for experiments and tests, never for a policy."""
+        return self._task
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -119,22 +125,24 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         return self._observation, {"success": False}
 
     def step(self, action: npt.NDArray[np.float32]) -> tuple[ObservationArrays, float, bool, bool, dict[str, Any]]:
-        """Simulates until the next action is due, or success; raises InvalidAction on NaN or a wrong shape."""
+        """Simulates until the next action is due, or success; raises InvalidAction, and ResetNeeded after an episode's end."""
         if not self._observation:
-            raise gymnasium.error.ResetNeeded("Call reset() before the first step().")
+            raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         success = self._advance(self.environment_spec.action.to_physical(action))
         self._steps += 1
         info: dict[str, Any]
         if self._physics.monitor.reason() is not None:
-            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": "sim_diverged"}
-            return self._observation, 0.0, False, True, info
+            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": DIVERGED}
+            last, self._observation = self._observation, {}
+            return last, 0.0, False, True, info
         terms = self._reward.terms(success, self._task.progress)
-        self._observation = self._observe()
+        observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
         info = {"success": success, "reward_terms": terms}
         if success or out_of_time:
             info["stop_reason"] = "goal" if success else "time_limit"
-        return self._observation, float(sum(terms.values())), success, out_of_time, info
+        self._observation = {} if success or out_of_time else observation
+        return observation, float(sum(terms.values())), success, out_of_time, info
 
     def render(self) -> npt.NDArray[np.uint8] | list[Any] | None:
         """Returns the whole scene (480, 640, 3); or a list of it at each control step since the last call or reset; or None."""
@@ -145,12 +153,15 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     def close(self) -> None:
         """Frees the OpenGL contexts."""
-        self._sensor.close()
+        self._cameras.close()
         self._overview.close()
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedPolicy:
         """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
         return ScriptedPolicy(self._task.expert, self._control, self.environment_spec, seed=seed, noise=noise)
+
+    def _simulate(self, bodies: str) -> ArmPhysics:
+        return ArmPhysics(bodies)
 
     def _advance(self, action: npt.NDArray[np.float64]) -> bool:
         """Carries an action out and returns whether the task is done; ends early where it is, or the simulation diverged."""
@@ -177,7 +188,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
             "end_effector_position": physics.gripper_position.astype(np.float32),
             "end_effector_quaternion": physics.gripper_quaternion.astype(np.float32),
             **self._task.observe(),
-            **{f"camera_{name}": self._sensor.picture(physics.data, name) for name in self._cameras},
+            **self._cameras.observe(physics.data),
         }
 
 
@@ -191,14 +202,3 @@ def _require_positive(**settings: int) -> None:
     for name, value in settings.items():
         if not isinstance(value, int) or value < 1:
             raise InvalidSetting(f"{name} is out of range.", got=value, allowed="integer from 1")
-
-
-def _check_settings(cameras: Sequence[str], image_size: int, render_mode: str | None) -> None:
-    if isinstance(cameras, str):
-        raise InvalidSetting("cameras must be a list.", got=repr(cameras), allowed=f"list of names from {CAMERAS}")
-    for camera in cameras:
-        _look_up("camera", camera, dict.fromkeys(CAMERAS))
-    if not isinstance(image_size, int) or not 8 <= image_size <= 960:
-        raise InvalidSetting("image_size is out of range.", got=image_size, allowed="integer 8 to 960 [pixel]")
-    if render_mode not in (None, *RENDER_MODES):
-        raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, *RENDER_MODES))

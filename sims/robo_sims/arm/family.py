@@ -30,5 +30,16 @@ class ArmFamily:
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, arguments)
         return ArmEnv(name, **arguments)
 
+    def make_vector(self, name: str, num_envs: int, **arguments: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        """Returns `num_envs` environments in one; raises UnknownName for an argument that ArmEnv does not take."""
+        if name not in NAMES:
+            raise UnknownName("task of family 'robo'", name, NAMES)
+        from robo_sims.arm.environment import ArmEnv
+        from robo_sims.batched.arm import build
+
+        settings = set(arguments) - {"threads", "autoreset_mode"}
+        refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings))
+        return build(name, num_envs, **arguments)
+
 
 FAMILY = ArmFamily()

@@ -10,9 +10,9 @@ import numpy as np
 
 from robo_sims.arm.physics import NOMINAL_POSTURE, ArmPhysics, Array
 
-_DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
+DAMPING = np.stack([0.02**2 * np.eye(6), 1e-8 * np.eye(6)])
 """(2, 6, 6) of the way to the pose, to keep it bounded where the arm is stretched, and of the projection, which always is."""
-_POSTURE_GAIN = 0.1  # share of the way to the nominal posture that the free axis goes in one step
+POSTURE_GAIN = 0.1  # share of the way to the nominal posture that the free axis goes in one step
 
 
 class InverseKinematics:
@@ -32,11 +32,11 @@ class InverseKinematics:
         """
         physics = self._physics
         jacobian = physics.jacobian()  # (6, 7)
-        posture = _POSTURE_GAIN * (NOMINAL_POSTURE - physics.joint_position)  # (7,)
+        posture = POSTURE_GAIN * (NOMINAL_POSTURE - physics.joint_position)  # (7,)
         self._wanted[0, :3, 0] = position - physics.gripper_position
         self._wanted[0, 3:, 0] = self._rotation_to(yaw)
         self._wanted[1, :, 0] = -(jacobian @ posture)
-        solved = np.linalg.solve(jacobian @ jacobian.T + _DAMPING, self._wanted)  # (2, 6, 1)
+        solved = np.linalg.solve(jacobian @ jacobian.T + DAMPING, self._wanted)  # (2, 6, 1)
         step: Array = jacobian.T @ (solved[0, :, 0] + solved[1, :, 0]) + posture
         return step
 

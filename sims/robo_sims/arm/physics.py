@@ -26,8 +26,9 @@ NOMINAL_POSTURE = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, np.pi / 4])
 class ArmPhysics:
     """One arm at one table with the bodies of a task. The arm's base is the origin: frames "world" and "base" are one."""
 
-    def __init__(self, bodies: str) -> None:
-        self.model = load_model(bodies)
+    def __init__(self, bodies: str, model: mujoco.MjModel | None = None) -> None:
+        """Compiles the model, unless one of the same bodies is given to be shared."""
+        self.model = load_model(bodies) if model is None else model
         self.data = mujoco.MjData(self.model)
         self.monitor = DivergenceMonitor(self.model, self.data)
         self._substeps = round(CONTROL_PERIOD / self.model.opt.timestep)

@@ -96,14 +96,14 @@ class PegInsert:
         self._physics = physics
         self._peg = FreeBody(physics, "peg")
         self._hole_position, self._hole_quaternion = physics.data.mocap_pos[0], physics.data.mocap_quat[0]
-        self._hole_yaw = 0.0
+        self.hole_yaw = 0.0
         self._held = 0
 
     def reset(self, random: np.random.Generator) -> None:
         """Draws the hole, and puts the peg between the fingers, a little off the middle."""
         self._hole_position[:2] = random.uniform(*REGION)
-        self._hole_yaw = float(random.uniform(-TURN, TURN))
-        self._hole_quaternion[:] = np.cos(self._hole_yaw / 2), 0.0, 0.0, np.sin(self._hole_yaw / 2)
+        self.hole_yaw = float(random.uniform(-TURN, TURN))
+        self._hole_quaternion[:] = np.cos(self.hole_yaw / 2), 0.0, 0.0, np.sin(self.hole_yaw / 2)
         middle = self._physics.gripper_position + self._physics.gripper_matrix @ random.uniform(*GRASP)
         self._peg.place(middle, self._physics.gripper_yaw)
         self._physics.hold(2 * PEG[1])
@@ -111,7 +111,7 @@ class PegInsert:
 
     def observe(self) -> dict[str, npt.NDArray[Any]]:
         """Returns peg and hole."""
-        tip, turn = self._tip(), 4 * (self._hole_yaw - self._peg.yaw)
+        tip, turn = self._tip(), 4 * (self.hole_yaw - self._peg.yaw)
         return {
             "peg_position": tip.astype(np.float32),
             "peg_axis": self._peg.matrix[:, 2].astype(np.float32),

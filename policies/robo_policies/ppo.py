@@ -1,0 +1,411 @@
+"""Proximal policy optimisation: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", arXiv:1707.06347.
+
+Equation numbers are those of that paper; GAE is Schulman et al. 2016, arXiv:1506.02438. T steps, N environments, B rows of
+a minibatch. At equal settings it is the algorithm of Stable-Baselines3's PPO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_policies.action_heads import ActionHead, Categorical, DiagonalGaussian
+from robo_policies.flat_adam import FlatAdam
+from robo_policies.networks import ObservationEncoder
+from robo_policies.normalization import ObservationNormalizer, RewardNormalizer, RunningObservations, RunningReturns, Unchanged
+from robo_policies.tanh_towers import Floats, TanhTowers
+from robo_policies.trajectories import Trajectories
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
+from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
+from robo_rl.protocols import Policy
+from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.types import Array, Episode, Metrics, StateDict
+
+LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Settings of PPO; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
+
+    lr: float = 3e-4
+    """Learning rate of Adam."""
+    num_envs: int = 16
+    """Environments that step together. Stable-Baselines3 has 1 with 2048 steps; the rollout is equally long."""
+    steps_per_env: int = 128
+    """Steps of each environment between two updates."""
+    batch_size: int = 64
+    """Transitions of one gradient step; divides num_envs * steps_per_env."""
+    epochs: int = 10
+    """Passes over a rollout."""
+    discount: float = 0.99
+    """Weight of a reward one step later."""
+    gae_lambda: float = 0.95
+    """Weight of the advantage estimate that looks one step further."""
+    clip_range: float = 0.2
+    """Change of the probability ratio beyond which nothing is gained."""
+    value_coefficient: float = 0.5
+    """Weight of the value loss."""
+    entropy_coefficient: float = 0.0
+    """Weight of the entropy bonus."""
+    max_gradient_norm: float = 0.5
+    """Longer gradients are scaled to this length."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Units of the hidden layers of actor and critic, which share none."""
+    initial_log_std: float = 0.0
+    """Logarithm of the first standard deviation of continuous actions, in [-1, 1] units."""
+    normalize_observations: bool = True
+    """Scale observations by running moments. Off in Stable-Baselines3; its settings tuned for MuJoCo have it on."""
+    normalize_rewards: bool = True
+    """Divide rewards by the running deviation of the return. Off in Stable-Baselines3; as above."""
+
+    def __post_init__(self) -> None:
+        positive = ("lr", "num_envs", "steps_per_env", "epochs", "clip_range", "max_gradient_norm")
+        require_allowed(self, {name: (getattr(self, name) > 0, "above 0") for name in positive})
+        require_allowed(self, {"batch_size": (self.batch_size > 1, "2 or more, to normalise advantages within it")})
+        require_allowed(
+            self,
+            {
+                "discount": (0 <= self.discount <= 1, "0 to 1"),
+                "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
+                "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
+                "batch_size": (
+                    self.rollout_size % self.batch_size == 0,
+                    f"a divisor of num_envs * steps_per_env = {self.rollout_size}",
+                ),
+            },
+        )
+
+    @property
+    def rollout_size(self) -> int:
+        """Transitions between two updates."""
+        return self.num_envs * self.steps_per_env
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> PPO:
+        """Returns a fresh learner."""
+        return PPO(spec, self, seed)
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        initial_policy: Policy | None = None,
+    ) -> OnPolicyTraining:
+        """Returns a training at step 0; raises InvalidSetting where there are demonstrations, which PPO cannot use."""
+        if demonstrations or initial_policy is not None:
+            raise InvalidSetting(
+                "PPO learns from its own actions alone.",
+                got=f"{len(demonstrations)} demonstrations, {'an' if initial_policy is not None else 'no'} initial policy",
+                fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
+            )
+        environments, spec = make_vector(environment_factory, self.num_envs)
+        return OnPolicyTraining(environments, self.build(spec, seed), steps=steps, seed=seed)
+
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> PPOPolicy:
+        """Returns the policy of a saved training."""
+        environment = environment_factory()
+        learner = self.build(specification(environment), seed)
+        environment.close()
+        learner.load_state_dict(state["learner"])
+        return learner.policy
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Steps of a rollout, in any order; B of them make a minibatch."""
+
+    inputs: Floats
+    """(B, D+1) scaled observations and a one"""
+    actions: Array
+    log_densities: Floats
+    """(B,) of the policy that acted"""
+    advantages: Floats
+    """(B,)"""
+    returns: Floats
+    """(B,) what the values should be"""
+
+    def __getitem__(self, index: Any) -> Rows:
+        return Rows(**{name: value[index] for name, value in vars(self).items()})
+
+
+class PPO:
+    """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
+
+    def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int) -> None:
+        children = np.random.SeedSequence(seed).spawn(4)
+        initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
+        self.config = config
+        self.encoder = ObservationEncoder(spec)
+        size, outputs = self.encoder.size, spec.action.size
+        self.head: ActionHead = Categorical(outputs) if spec.action.is_discrete else DiagonalGaussian(outputs)
+        self.networks = TanhTowers(size, config.hidden, self.head.outputs, initial, extra=self.head.parameters)
+        self.networks.extra[:] = config.initial_log_std
+        self.observations: ObservationNormalizer = RunningObservations(size) if config.normalize_observations else Unchanged()
+        self.rewards: RewardNormalizer = RunningReturns(config.discount) if config.normalize_rewards else Unchanged()
+        self.trajectories = Trajectories(config.steps_per_env, config.num_envs, size, spec.action)
+        self.policy = PPOPolicy(spec, self, aside)
+        self.updates = 0
+        """Passes over rollouts, as Stable-Baselines3 counts them."""
+        networks = self.networks
+        self._optimizer = FlatAdam(networks.parameters, networks.gradient, lr=config.lr, max_norm=config.max_gradient_norm)
+
+    # collecting: section 5
+
+    @property
+    def is_ready(self) -> bool:
+        """True once T steps are there."""
+        return self.trajectories.is_full
+
+    @property
+    def is_collecting(self) -> bool:
+        """True while a rollout is unfinished."""
+        return self.trajectories.length > 0
+
+    def begin(self, observations: Mapping[str, Array]) -> None:
+        """All environments begin an episode; an unfinished rollout is forgotten."""
+        vectors = self._vectors("observations", observations)
+        self.rewards.restart(self.config.num_envs)
+        self.observations.fit(vectors)
+        self.trajectories.begin(self.observations(vectors))
+
+    def act(self) -> Array:
+        """Returns actions (N, ...) for the newest observations."""
+        outputs = self.networks.act(self.trajectories.newest)
+        actions = self.head.draw(outputs, self.networks.extra, self._acting)
+        self.trajectories.actions[self.trajectories.length] = actions
+        return self.head.executed(actions)
+
+    def observe(self, step: VectorStep) -> None:
+        """Takes in what the actions led to; raises NonFiniteUpdate, changing nothing, where that is not finite."""
+        require_finite("rewards", step.rewards, self.updates)
+        finals = self._vectors("final observations", step.final_observations) if step.final_observations else None
+        observations, ended = self._vectors("observations", step.observations), step.terminated | step.truncated
+        self.observations.fit(observations)
+        final_values = np.zeros(len(ended), np.float32)
+        if finals is not None:
+            final_values[step.truncated & ~step.terminated] = self._final_values(finals)
+        self.trajectories.add(self.observations(observations), self.rewards(step.rewards, ended), ended, final_values)
+
+    def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
+        vectors: Floats = self.encoder.stack(observations).numpy()
+        require_finite(name, vectors, self.updates)
+        return vectors
+
+    def _final_values(self, observations: Floats) -> Floats:
+        """Returns V of the last observations (K, D) of episodes that were cut, (K,)."""
+        return self.networks.value(with_ones(self.observations(observations)))
+
+    # learning: the equations
+
+    def advantages(self, values: Floats) -> Floats:
+        """Returns (T, N), eq. 11 and 12 (GAE, eq. 16); `values` (T+1, N) holds the values of all observations.
+
+        Differs from eq. 12: where a time limit cut an episode, the value of its last observation stands for what would have
+        followed, as in Stable-Baselines3, because the limit is no property of the task.
+        """
+        data, gamma = self.trajectories, np.float32(self.config.discount)
+        following = np.where(data.ended, data.final_values, values[1:])
+        residuals = data.rewards + gamma * following - values[:-1]  # eq. 12
+        decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended
+        advantages, total = np.empty_like(residuals), np.zeros_like(residuals[0])
+        for step in reversed(range(len(residuals))):
+            advantages[step] = total = residuals[step] + decay[step] * total  # eq. 11
+        return advantages
+
+    def ratio(self, log_densities: Floats, old_log_densities: Floats) -> Floats:
+        """Returns r(theta) = pi(a|s) / pi_old(a|s), section 3, (B,)."""
+        ratio: Floats = np.exp(np.minimum(log_densities - old_log_densities, np.float32(LARGEST_LOG_RATIO)))
+        return ratio
+
+    def surrogate(self, ratio: Floats, advantages: Floats) -> Floats:
+        """Returns min(r A, clip(r, 1 - epsilon, 1 + epsilon) A), eq. 7 without the mean, (B,)."""
+        return np.minimum(ratio * advantages, self._clipped(ratio) * advantages)
+
+    def surrogate_slope(self, ratio: Floats, advantages: Floats) -> Floats:
+        """Returns the derivative of eq. 7 by log pi(a|s), (B,): r A, or 0 where clipping took the gain away."""
+        gain = ratio * advantages
+        return gain * (gain <= self._clipped(ratio) * advantages)
+
+    def value_loss(self, values: Floats, returns: Floats) -> Floats:
+        """Returns (V - V_target)^2, eq. 9, (B,)."""
+        return (values - returns) ** 2
+
+    def value_slope(self, values: Floats, returns: Floats) -> Floats:
+        """Returns the derivative of the value loss by V, (B,)."""
+        return np.float32(2.0) * (values - returns)
+
+    def _clipped(self, ratio: Floats) -> Floats:
+        lowest, highest = np.float32(1.0 - self.config.clip_range), np.float32(1.0 + self.config.clip_range)
+        return np.minimum(np.maximum(ratio, lowest), highest)  # np.clip takes three times as long on so few numbers
+
+    # learning: algorithm 1
+
+    def update(self) -> Metrics:
+        """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags."""
+        with np.errstate(over="ignore", invalid="ignore"):  # the optimiser refuses what is not finite, in better words
+            values = self._by_parts(self.networks.value, self.trajectories.inputs)
+            rows = self._rows(values)
+            steps = [self.descend(part) for _ in range(self.config.epochs) for part in self._shuffled(rows)]
+        self.trajectories.restart()
+        self.updates += self.config.epochs
+        return self._metrics(rows, flat(values[:-1]), steps)
+
+    def descend(self, rows: Rows) -> Descent:
+        """Takes one gradient step on minus eq. 9, averaged over the rows: surrogate - c1 value loss + c2 entropy."""
+        config, head, networks, share = self.config, self.head, self.networks, np.float32(1.0 / len(rows.returns))
+        outputs, values = networks.forward(rows.inputs)
+        ratio = self.ratio(head.log_density(outputs, networks.extra, rows.actions), rows.log_densities)
+        slopes = -share * self.surrogate_slope(ratio, rows.advantages)
+        by_outputs, networks.extra_gradient[:] = head.backward(
+            outputs, networks.extra, rows.actions, slopes, -config.entropy_coefficient / len(slopes)
+        )
+        value_slopes = share * np.float32(config.value_coefficient) * self.value_slope(values, rows.returns)
+        networks.backward(by_outputs, value_slopes)
+        self._optimizer.step(self.updates)
+        return Descent(ratio, rows.advantages, self.value_loss(values, rows.returns))
+
+    def _rows(self, values: Floats) -> Rows:
+        """Returns the rollout as rows, environment after environment, with what the policy that acted makes of it."""
+        data, advantages = self.trajectories, self.advantages(values)
+        inputs, actions = flat(data.inputs[:-1]), flat(data.actions)
+        outputs = self._by_parts(self.networks.act, inputs)
+        log_densities = self.head.log_density(outputs, self.networks.extra, actions)
+        return Rows(inputs, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
+
+    def _shuffled(self, rows: Rows) -> Iterator[Rows]:
+        """Yields minibatches that hold every row once, copied once for all, with advantages of mean 0 and deviation 1.
+
+        Differs from algorithm 1: advantages are normalised within a minibatch, as in Stable-Baselines3.
+        """
+        order, size = self._shuffling.permutation(len(rows.returns)), self.config.batch_size
+        shuffled = rows[order]
+        by_batch = shuffled.advantages.reshape(-1, size)
+        by_batch -= by_batch.mean(1, keepdims=True)
+        by_batch /= by_batch.std(1, ddof=1, keepdims=True) + np.float32(1e-8)
+        return (shuffled[start : start + size] for start in range(0, len(order), size))
+
+    def _by_parts(self, function: Callable[[Floats], Floats], inputs: Floats) -> Floats:
+        """Returns function(inputs) over all leading axes, a minibatch at a time, which stays in the cache and in one thread."""
+        rows = inputs.reshape(-1, inputs.shape[-1])
+        parts = [
+            function(rows[start : start + self.config.batch_size]) for start in range(0, len(rows), self.config.batch_size)
+        ]
+        joined = np.concatenate(parts)
+        return joined.reshape(*inputs.shape[:-1], *joined.shape[1:])
+
+    def _metrics(self, rows: Rows, values: Floats, steps: list[Descent]) -> Metrics:
+        ratio, advantages, value_losses = (np.concatenate([getattr(step, name) for step in steps]) for name in vars(steps[0]))
+        config, extra = self.config, self.networks.extra
+        entropy = self.head.entropy(self._by_parts(self.networks.act, rows.inputs), extra).mean()
+        surrogate, value_loss = self.surrogate(ratio, advantages).mean(), value_losses.mean()
+        variance, last = float(np.var(rows.returns)), ratio[-len(values) :]  # the last pass, as Stable-Baselines3 has it
+        scalars = {
+            "loss": -surrogate - config.entropy_coefficient * entropy + config.value_coefficient * value_loss,
+            "policy_gradient_loss": -surrogate,
+            "value_loss": value_loss,
+            "entropy_loss": -entropy,
+            "approx_kl": ((last - 1.0) - np.log(last)).mean(),  # Schulman 2020, "Approximating KL Divergence"
+            "clip_fraction": (np.abs(ratio - 1.0) > config.clip_range).mean(),
+            "explained_variance": 1.0 - np.var(rows.returns - values) / variance if variance > 0 else 0.0,
+            "n_updates": self.updates,
+            "learning_rate": config.lr,
+            "clip_range": config.clip_range,
+        }
+        scalars |= {"std": np.exp(extra).mean()} if len(extra) else {}
+        return {f"train/{name}": float(value) for name, value in scalars.items()}
+
+    def state_dict(self) -> StateDict:
+        """Returns networks, optimiser, normalisation, the unfinished rollout, generators and the counter."""
+        return {
+            "parameters": self.networks.parameters.copy(),
+            "optimizer": self._optimizer.state_dict(),
+            "observations": self.observations.state_dict(),
+            "rewards": self.rewards.state_dict(),
+            "trajectories": self.trajectories.state_dict(),
+            "generators": {name: value.bit_generator.state for name, value in self._generators().items()},
+            "policy": self.policy.state_dict(),
+            "updates": self.updates,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        self.networks.parameters[:] = state["parameters"]
+        for name in ("observations", "rewards", "trajectories", "policy"):
+            getattr(self, name).load_state_dict(state[name])
+        self._optimizer.load_state_dict(state["optimizer"])
+        for name, generator in self._generators().items():
+            generator.bit_generator.state = state["generators"][name]
+        self.updates = int(state["updates"])
+
+    def _generators(self) -> dict[str, np.random.Generator]:
+        return {"acting": self._acting, "shuffling": self._shuffling}
+
+
+@dataclass(frozen=True)
+class Descent:
+    """What one gradient step saw of each row, (B,) each."""
+
+    ratio: Floats
+    advantages: Floats
+    value_losses: Floats
+
+
+class PPOPolicy:
+    """Acts with the networks that PPO goes on training, and with a random generator of its own."""
+
+    def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
+        self.environment_spec = spec
+        self._learner, self._generator = learner, generator
+        self._row = np.zeros((1, learner.encoder.size), np.float32)
+
+    def reset(self) -> None:
+        """Does nothing: the policy remembers no earlier step."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns an action (A,) float32 in [-1, 1], or an int64 scalar."""
+        learner = self._learner
+        learner.encoder.write(observation, self._row[0])
+        outputs = learner.networks.act(with_ones(learner.observations(self._row)))
+        head, parameters = learner.head, learner.networks.extra
+        drawn = head.mode(outputs) if deterministic else head.draw(outputs, parameters, self._generator)
+        action: Array = head.executed(drawn)[0]
+        return action
+
+    def state_dict(self) -> StateDict:
+        """Returns the state of the generator; the networks belong to the learner."""
+        return {"generator": self._generator.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generator."""
+        self._generator.bit_generator.state = state["generator"]
+
+
+def flat(values: Array) -> Array:
+    """Returns (T, N, ...) as (N T, ...), environment after environment."""
+    return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])
+
+
+def with_ones(observations: Floats) -> Floats:
+    """Returns (N, D+1) with a last column of ones."""
+    return np.concatenate((observations, np.ones((len(observations), 1), np.float32)), axis=1)
+
+
+def require_finite(name: str, values: Array, update: int) -> None:
+    """Raises NonFiniteUpdate, before anything is changed, if an array holds NaN or infinity."""
+    if not np.isfinite(values).all():
+        bad = int((~np.isfinite(values)).reshape(len(values), -1).any(1).sum())
+        raise NonFiniteUpdate(
+            f"Update {update} was refused: rollout {name} are not finite; all parameters are kept.",
+            got=f"{bad} of {len(values)} environments with NaN or infinity",
+            allowed="finite numbers",
+            fix="look at the environment's reward and sensors",
+        )

@@ -1,0 +1,65 @@
+"""What several environments went through since the last update: T steps of N environments, in arrays allocated once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robo_policies.tanh_towers import Floats
+from robo_rl.spec import ActionSpec
+from robo_rl.types import Array, StateDict
+
+
+class Trajectories:
+    """T steps of N environments; `inputs` carries a last column of ones, which meets the biases of the networks."""
+
+    def __init__(self, steps: int, environments: int, observation_size: int, action: ActionSpec) -> None:
+        self.inputs = np.ones((steps + 1, environments, observation_size + 1), np.float32)
+        """(T+1, N, D+1) scaled observations; the last row is what the newest step led to"""
+        self.actions: Array = np.zeros((steps, environments, *action.shape), action.dtype)
+        """(T, N, ...) as drawn, before any clipping"""
+        self.rewards = np.zeros((steps, environments), np.float32)
+        """(T, N) scaled"""
+        self.ended = np.zeros((steps, environments), np.bool_)
+        """(T, N) whether an episode ended with this step, for whatever reason"""
+        self.final_values = np.zeros((steps, environments), np.float32)
+        """(T, N) value of the last observation of an episode that was cut, 0 elsewhere"""
+        self.length = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True once T steps are stored."""
+        return self.length == len(self.rewards)
+
+    @property
+    def newest(self) -> Floats:
+        """The newest scaled observations (N, D+1)."""
+        newest: Floats = self.inputs[self.length]
+        return newest
+
+    def begin(self, observations: Floats) -> None:
+        """Forgets what is stored and begins with scaled observations (N, D)."""
+        self.length = 0
+        self.inputs[0, :, :-1] = observations
+
+    def add(self, observations: Floats, rewards: Floats, ended: Array, final_values: Floats) -> None:
+        """Stores the outcome of the actions at `length`, (N,) each, and the observations (N, D) that they led to."""
+        step = self.length
+        self.rewards[step], self.ended[step], self.final_values[step] = rewards, ended, final_values
+        self.inputs[step + 1, :, :-1] = observations
+        self.length = step + 1
+
+    def restart(self) -> None:
+        """Goes on with the newest observations and an empty store."""
+        self.inputs[0] = self.inputs[self.length]
+        self.length = 0
+
+    def state_dict(self) -> StateDict:
+        """Returns copies of what is stored."""
+        return {name: np.array(value) for name, value in vars(self).items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        for name, value in vars(self).items():
+            if name != "length":
+                value[...] = state[name]
+        self.length = int(state["length"])

@@ -1,0 +1,119 @@
+"""Measure contestants side by side, in turns on the same machine, so that its other load hits all of them alike."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from robo_rl.errors import require_allowed
+
+Trial = Callable[[float], float]
+"""Works for about so many seconds and returns one figure, such as steps per second."""
+
+SMALLER_IS_BETTER = ("s", "ms", "us", "MB")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long and how often each contestant is measured."""
+
+    seconds: float = 2.0
+    """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes what it takes."""
+    repeats: int = 5
+    """Trials of each contestant; the median counts."""
+    threads: int = 2
+    """Threads that each contestant may use."""
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "seconds": (self.seconds > 0, "above 0 [s]"),
+            "repeats": (self.repeats >= 1, "1 or more"),
+            "threads": (self.threads >= 1, "1 or more"),
+        }
+        require_allowed(self, allowed)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One row of a benchmark table; figures are medians over the repeats."""
+
+    bench: str
+    case: str
+    unit: str
+    ours: float
+    peers: Mapping[str, float] = field(default_factory=dict)
+    """Name of a peer -> its figure in the same unit, for the peers that are installed."""
+    limit: float | None = None
+    """What nothing can beat here, such as the physics alone; None where no such figure was measured."""
+    spread: tuple[float, float] | None = None
+    """Smallest and largest of our trials."""
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times better than the best peer; above 1 is better, whatever the unit; None without peers."""
+        if not self.peers:
+            return None
+        if self.unit in SMALLER_IS_BETTER:
+            return min(self.peers.values()) / self.ours
+        return self.ours / max(self.peers.values())
+
+    def to_json(self) -> str:
+        """Returns one line of JSON with the keys bench, case, unit, ours, peers, limit, ratio, spread."""
+        return json.dumps(
+            {
+                "bench": self.bench,
+                "case": self.case,
+                "unit": self.unit,
+                "ours": _rounded(self.ours),
+                "peers": {name: _rounded(value) for name, value in self.peers.items()},
+                "limit": None if self.limit is None else _rounded(self.limit),
+                "ratio": None if self.ratio is None else _rounded(self.ratio),
+                "spread": None if self.spread is None else [_rounded(value) for value in self.spread],
+            }
+        )
+
+
+def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, list[float]]:
+    """Returns the figures of each contestant. The order is reversed after every round; a short round before is not counted."""
+    figures: dict[str, list[float]] = {name: [] for name in contestants}
+    for trial in contestants.values():  # caches, lazy imports and compilers are warmed up
+        trial(min(effort.seconds, 0.2))
+    order = list(contestants)
+    for _ in range(effort.repeats):
+        for name in order:
+            figures[name].append(contestants[name](effort.seconds))
+        order.reverse()
+    return figures
+
+
+def measurement(
+    bench: str, case: str, unit: str, contestants: Mapping[str, Trial], effort: Effort, limit: str | None = None
+) -> Measurement:
+    """Measures the contestant "ours" beside the others, of which `limit` may name one that is no peer but a bound."""
+    figures = take_turns(contestants, effort)
+    medians = {name: statistics.median(values) for name, values in figures.items()}
+    return Measurement(
+        bench,
+        case,
+        unit,
+        medians["ours"],
+        {name: value for name, value in medians.items() if name not in ("ours", limit)},
+        None if limit is None else medians[limit],
+        (min(figures["ours"]), max(figures["ours"])),
+    )
+
+
+def peak_memory(bench: str) -> Measurement:
+    """Returns the most memory that this process has held at once, peers included [MB]."""
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
+    return Measurement(bench, "peak memory of the whole bench, peers included", "MB", kilobytes / 1000)
+
+
+def _rounded(value: float) -> float:
+    """Returns a figure to four significant digits; more would be noise."""
+    return value if value == 0 or not math.isfinite(value) else float(f"{value:.4g}")

@@ -1,0 +1,227 @@
+"""The on-policy training loop: act in several environments at once, learn from what was just seen, forget it.
+
+Resuming is exact where the environments can save their state, and warm elsewhere: then every environment begins a new
+episode, and a rollout under way is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from robo_rl.errors import SimulationFailed
+from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.training import DIVERGED, MOST_DIVERGED, Stopwatch, episode_seed
+from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.vector import SequentialEnvironments
+
+Environments = VectorEnv[Any, Any, Any]
+
+
+@dataclass(frozen=True)
+class VectorStep:
+    """One step of N environments; where an episode ended, `observations` already begins the next one."""
+
+    observations: Mapping[str, Array]
+    """name -> (N, ...)"""
+    rewards: npt.NDArray[Any]
+    """(N,)"""
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    final_observations: Mapping[str, Array]
+    """name -> (K, ...): the last ones of the K episodes that were cut, in the order of the environments; empty for none"""
+
+
+class OnPolicyLearner(Stateful, Protocol):
+    """Chooses actions for all environments, remembers what came of them, and learns from that alone."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        ...
+
+    @property
+    def is_ready(self) -> bool:
+        """True once there is enough to learn from."""
+        ...
+
+    @property
+    def is_collecting(self) -> bool:
+        """True while a rollout is unfinished."""
+        ...
+
+    def begin(self, observations: Mapping[str, Array]) -> None:
+        """All environments begin an episode; an unfinished rollout is forgotten."""
+        ...
+
+    def act(self) -> Array:
+        """Returns actions (N, ...) for the newest observations."""
+        ...
+
+    def observe(self, step: VectorStep) -> None:
+        """Takes in what the actions led to."""
+        ...
+
+    def update(self) -> Metrics:
+        """Learns from the rollout and begins the next one."""
+        ...
+
+
+def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
+    """Returns the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
+    if not isinstance(factory, VectorFactory):
+        sequential = SequentialEnvironments(factory, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        return sequential, sequential.environment_spec
+    environments = factory.make_vector(num_envs)
+    spec = environments.environment_spec  # type: ignore[attr-defined]  # of our own, beside Gymnasium's attributes
+    return environments, spec
+
+
+class OnPolicyTraining:
+    """A learner, its environments and how far it got; like Stable-Baselines3 it ends with the rollout of its last step."""
+
+    def __init__(self, environments: Environments, learner: OnPolicyLearner, *, steps: int, seed: int) -> None:
+        self.environments, self.learner = environments, learner
+        self.steps, self.seed = steps, seed
+        self.stopwatch = Stopwatch()
+        self.step = 0
+        """Environment steps, over all environments."""
+        self.resumed: str | None = None
+        """"exact" or "warm" after `load_state_dict`."""
+        self._episodes = RunningEpisodes(environments.num_envs)
+        self._is_under_way = False
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    @property
+    def seconds(self) -> Metrics:
+        """Cumulative seconds by activity."""
+        return self.stopwatch.metrics
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last, and to the end of the rollout that contains it."""
+        time = self.stopwatch.time
+        if not self._is_under_way and self.step < self.steps:
+            time("simulate", self._begin)
+        while self.step < self.steps or self.learner.is_collecting:
+            actions = time("infer", self.learner.act)
+            outcome = time("simulate", partial(self.environments.step, actions))
+            self.step += self.environments.num_envs
+            time("infer", partial(self._observe, outcome, observer))
+            if self.learner.is_ready:
+                observer.on_metrics(self.step, time("update", self.learner.update))
+            observer.on_step(self.step, self)
+
+    def _begin(self) -> None:
+        count = self.environments.num_envs
+        # the step stands for the episodes before it, so that those of a warm resume are new ones
+        seeds = [episode_seed(self.seed, self.step + index) for index in range(count)]
+        observations, _ = self.environments.reset(seed=seeds)  # type: ignore[arg-type]  # Gymnasium's own environments take a list
+        self.learner.begin(observations)
+        self._episodes.restart()
+        self._is_under_way = True
+
+    def _observe(self, outcome: tuple[Any, ...], observer: TrainingObserver) -> None:
+        observations, rewards, terminated, truncated, infos = outcome
+        cut = np.flatnonzero(truncated & ~terminated)
+        finals = [infos["final_obs"][index] for index in cut]
+        final_observations = {name: np.stack([final[name] for final in finals]) for name in observations} if finals else {}
+        self.learner.observe(VectorStep(observations, rewards, terminated, truncated, final_observations))
+        self._episodes.add(rewards, infos)
+        for index in np.flatnonzero(terminated | truncated):
+            self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)
+
+    def state_dict(self) -> StateDict:
+        """Returns learner, unfinished rollout, counters, and the environments where they can be saved."""
+        environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
+        training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": dict(self.stopwatch.seconds)}
+        return {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training and says in `resumed` whether its environments go on where they were."""
+        training, environments = state["training"], state["environments"]["state"]
+        self.learner.load_state_dict(state["learner"])
+        self._episodes.load_state_dict(training["episodes"])
+        self.step = int(training["step"])
+        self.stopwatch.seconds = Counter(training["seconds"])
+        self.resumed, self._is_under_way = "warm", False
+        if environments is not None and isinstance(self.environments, Stateful):
+            self.environments.load_state_dict(environments)
+            self.resumed, self._is_under_way = "exact", True
+
+
+class RunningEpisodes:
+    """Return, length and success of the episode that runs in each of N environments."""
+
+    def __init__(self, environments: int) -> None:
+        self._returns = np.zeros(environments)
+        self._lengths = np.zeros(environments, np.int64)
+        self._knows_success = np.zeros(environments, np.bool_)
+        self._successes = np.zeros(environments, np.bool_)
+        self._finished = self._diverged = 0
+
+    def restart(self) -> None:
+        """All environments begin an episode."""
+        for running in (self._returns, self._lengths, self._knows_success, self._successes):
+            running[:] = 0
+
+    def add(self, rewards: Array, infos: Mapping[str, Any]) -> None:
+        """Counts one step of each."""
+        self._returns += rewards
+        self._lengths += 1
+        for source in (infos, infos.get("final_info", {})):
+            if "success" in source:
+                self._knows_success |= source["_success"]
+                self._successes |= source["_success"] & source["success"].astype(np.bool_)
+
+    def finish(self, index: int, terminated: bool, infos: Mapping[str, Any], step: int, observer: TrainingObserver) -> None:
+        """Reports the episode that ended in environment `index`; raises SimulationFailed when too many diverged."""
+        success = bool(self._successes[index]) if self._knows_success[index] else None
+        reason = _reason(index, terminated, success, infos)
+        self._finished += 1
+        self._diverged += reason == DIVERGED
+        observer.on_episode(
+            step,
+            episode_return=float(self._returns[index]),
+            length=int(self._lengths[index]),
+            success=success,
+            stop_reason=reason,
+        )
+        self._returns[index], self._lengths[index] = 0.0, 0
+        self._knows_success[index] = self._successes[index] = False
+        if self._diverged > max(MOST_DIVERGED, self._finished // 10):
+            raise SimulationFailed(
+                f"The simulation diverged in {self._diverged} of {self._finished} episodes, the last at step {step}.",
+                allowed=f"at most {MOST_DIVERGED}, or one in ten",
+                fix="look at the model's time step and actuator limits, and at the actions of the policy",
+            )
+
+    def state_dict(self) -> StateDict:
+        """Returns copies of all counts."""
+        return {name: np.array(value) for name, value in vars(self).items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        for name, value in vars(self).items():
+            setattr(self, name, int(state[name]) if isinstance(value, int) else np.array(state[name]))
+
+
+def _reason(index: int, terminated: bool, success: bool | None, infos: Mapping[str, Any]) -> str:
+    """Returns the environment's own word, else what the flags tell, as `Rollout.stop_reason` does."""
+    if infos.get("_stop_reason", np.zeros(index + 1))[index]:
+        return str(infos["stop_reason"][index])
+    if not terminated:
+        return "time_limit"
+    return "unknown" if success is None else "goal" if success else "failure"

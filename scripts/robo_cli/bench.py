@@ -1,0 +1,96 @@
+"""robo-rl bench: how fast it is here, beside its peers, measured in turns in one run."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from robo_rl.benchmark import Effort, Measurement, peak_memory
+from robo_rl.errors import UnknownName
+
+EXAMPLES = """robo-rl bench env
+robo-rl bench all --json > bench.jsonl
+robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
+scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
+BENCHES = {
+    "env": "robo_sims.bench",
+    "learner": "robo_policies.bench",
+    "render": "robo_sims.bench_render",
+    "resume": "robo_cli.bench_resume",
+}
+"""Name -> module with a function `measure(effort)` that yields measurements."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
+
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|resume|all")]
+    """Which bench, or all of them, each in a process of its own."""
+    seconds: float = 2.0
+    """[s] of one trial."""
+    repeats: int = 5
+    """Trials of each contestant."""
+    threads: int = 2
+    """Threads that each contestant may use."""
+    json: bool = False
+    """Print one JSON object per line."""
+
+    def __post_init__(self) -> None:
+        if self.what not in (*BENCHES, "all"):
+            raise UnknownName("bench", self.what, (*BENCHES, "all"))
+        _ = self.effort  # checks itself
+
+    @property
+    def effort(self) -> Effort:
+        """The same settings, as benches take them."""
+        return Effort(self.seconds, self.repeats, self.threads)
+
+
+def run(arguments: Bench) -> int:
+    """Prints each row as soon as it is measured, and the peak memory last."""
+    if arguments.what == "all":
+        return max(_in_its_own_process(name, arguments) for name in BENCHES)
+    rows = _rows(arguments.what, arguments.effort)
+    if arguments.json:
+        for row in rows:
+            print(row.to_json(), flush=True)
+    else:
+        _show(rows)
+    return 0
+
+
+def _rows(name: str, effort: Effort) -> Iterator[Measurement]:
+    measure: Callable[[Effort], Iterator[Measurement]] = importlib.import_module(BENCHES[name]).measure
+    yield from measure(effort)
+    yield peak_memory(name)
+
+
+def _in_its_own_process(name: str, arguments: Bench) -> int:
+    """Runs one bench so that neither its memory nor its threads are felt by the next; returns its exit status."""
+    effort = arguments.effort
+    options = [f"--seconds={effort.seconds}", f"--repeats={effort.repeats}", f"--threads={effort.threads}"]
+    command = [sys.executable, "-m", "robo_cli.main", "bench", name, *options, *(["--json"] if arguments.json else [])]
+    return subprocess.run(command, check=False).returncode
+
+
+def _show(rows: Iterator[Measurement]) -> None:
+    console = Console()
+    table = Table("bench", "case", "ours", "unit", "peers", "ratio", "limit", box=SIMPLE_HEAD, pad_edge=False)
+    with console.status("measuring") as status:
+        for row in rows:
+            status.update(f"measured: {row.case}")
+            peers = ", ".join(f"{name} {value:.4g}" for name, value in row.peers.items())
+            ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+            limit = "" if row.limit is None else f"{row.limit:.4g}"
+            table.add_row(row.bench, row.case, f"{row.ours:.4g}", row.unit, peers, ratio, limit)
+    console.print(table, soft_wrap=not console.is_terminal)

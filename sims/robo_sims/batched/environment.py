@@ -1,0 +1,284 @@
+"""A vector environment of Gymnasium over a batch of simulations: episodes, autoreset, seeds, names of `infos`.
+
+What `gymnasium.vector.SyncVectorEnv` would return for the single environments, this returns too; the tests compare the two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import StateDict
+from robo_rl.vector import autoreset_mode_of
+from robo_sims.batched.infos import only, tell
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+Mask = npt.NDArray[np.bool_]
+
+
+class BatchStep(NamedTuple):
+    """What one control step brought about in every simulation; rows of episodes that begin count for nothing."""
+
+    vectors: Array
+    """(N, D) float32, fresh: all arrays of the observation side by side, in the order of the spec."""
+    rewards: Array
+    """(N,) float64"""
+    terminated: Mask
+    """(N,)"""
+    diverged: Mask | None = None
+    """(N,), or None where no simulation diverged."""
+    success: Mask | None = None
+    """(N,), or None where the task has no notion of success."""
+    reward_terms: Mapping[str, Array] = MappingProxyType({})
+    """name -> (N,) float64"""
+
+
+class Batch(Protocol):
+    """Simulations of one task. Observations and rewards are the single environment's, to the bit."""
+
+    spec: EnvironmentSpec
+    num_envs: int
+    reset_info: Mapping[str, bool]
+    """What the info of a reset says."""
+    judges_divergence: bool
+    """Whether the info of a diverged step tells success and reward terms, as some single environments do."""
+
+    @property
+    def datas(self) -> Sequence[mujoco.MjData]:
+        """The MuJoCo state of each environment."""
+        ...
+
+    def begin(self, seeds: Mapping[int, int | None]) -> Array:
+        """Begins episodes in some environments (a seed determines one entirely) and returns their vectors (len(seeds), D)."""
+        ...
+
+    def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
+        """Applies physical actions (N, A) for one control period; begins episodes instead in the environments in `seeds`."""
+        ...
+
+    def state_dict(self) -> StateDict:
+        """Returns what later steps depend on."""
+        ...
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        ...
+
+    def close(self) -> None:
+        """Ends threads and frees the simulator."""
+        ...
+
+
+class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
+    """`num_envs` environments of one task in one object."""
+
+    def __init__(self, batch: Batch, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP) -> None:
+        self._batch = batch
+        self._mode = autoreset_mode_of(autoreset_mode)
+        self.num_envs = batch.num_envs
+        self.environment_spec = spec = batch.spec
+        self.single_observation_space, self.single_action_space = spec.observation.space, spec.action.space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.metadata = {"autoreset_mode": self._mode, "render_modes": []}
+        ends = np.cumsum([array.size for array in spec.observation.arrays]).tolist()
+        self._parts = [
+            (array.name, slice(end - array.size, end), None if len(array.shape) == 1 else (self.num_envs, *array.shape))
+            for array, end in zip(spec.observation.arrays, ends, strict=True)
+        ]
+        self._limit = spec.max_steps or np.iinfo(np.int64).max
+        self._steps = np.zeros(self.num_envs, np.int64)
+        self._over = np.ones(self.num_envs, np.bool_)  # the episode has ended, or none has begun
+        self._is_begun = False
+        self._any_over = True
+        self._last = np.zeros((self.num_envs, ends[-1]), np.float32)  # vectors of the step before
+
+    @property
+    def batch(self) -> Batch:
+        """The simulations; for experiments and tests, never for a policy."""
+        return self._batch
+
+    @property
+    def datas(self) -> Sequence[mujoco.MjData]:
+        """The MuJoCo state of each environment; for experiments and tests, never for a policy."""
+        return self._batch.datas
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """Begins an episode in every environment, or in those of `options["reset_mask"]`.
+
+        seed: that of the first environment, the others count up from it; or one for each.
+        """
+        mask, seeds = _reset_mask(options, self.num_envs), _seeds(seed, self.num_envs)
+        self._last[mask] = self._batch.begin({index: seeds[index] for index in np.flatnonzero(mask).tolist()})
+        self._steps[mask], self._over[mask] = 0, False
+        self._is_begun, self._any_over = True, bool(self._over.any())
+        infos: dict[str, Any] = {}
+        tell(infos, self._batch.reset_info, mask)
+        return self._split(self._last), infos
+
+    def step(self, actions: Array) -> tuple[Arrays, Array, Mask, Mask, dict[str, Any]]:
+        """Applies actions (N, A) from [-1, 1] for one control period; raises InvalidAction before anything has moved."""
+        control = self.environment_spec.action.to_physical_batch(actions, self.num_envs)
+        beginning = self._beginning()
+        self._steps += 1
+        with np.errstate(all="ignore"):  # numbers of a diverged simulation must not trouble its neighbours
+            step = self._batch.step(control, beginning)
+            diverged = self._find_diverged(step)
+        truncated = self._steps >= self._limit
+        told = self._amend(step, truncated, diverged, beginning) if beginning or diverged is not None else None
+        truncated &= ~step.terminated
+        infos = self._infos(step, told)
+        if beginning:
+            tell(infos, self._batch.reset_info, self._mask(beginning))
+        self._last, self._over = step.vectors, step.terminated | truncated
+        self._any_over = bool(self._over.any())
+        if self._any_over:
+            infos = self._end(infos, step, truncated, diverged)
+        return self._split(self._last), step.rewards, step.terminated, truncated, infos
+
+    def state_dict(self) -> StateDict:
+        """Returns everything that later steps depend on, random generators included."""
+        return {
+            "batch": self._batch.state_dict(),
+            "steps": self._steps.copy(),
+            "over": self._over.copy(),
+            "last": self._last.copy(),
+            "is_begun": self._is_begun,
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned, of as many environments: the next step is the one that would have come."""
+        if len(state["steps"]) != self.num_envs:
+            raise InvalidSetting(
+                "The state is of another number of environments.", got=len(state["steps"]), allowed=self.num_envs
+            )
+        self._batch.load_state_dict(state["batch"])
+        self._steps, self._over, self._last = (np.array(state[name]) for name in ("steps", "over", "last"))
+        self._is_begun, self._any_over = bool(state["is_begun"]), bool(self._over.any())
+
+    def close_extras(self, **_: Any) -> None:
+        """Ends the threads."""
+        self._batch.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_batch"):
+            self.close()
+
+    def _beginning(self) -> dict[int, int | None]:
+        """Returns the environments whose episode begins in this step instead of being simulated."""
+        if self._is_begun and not self._any_over:
+            return {}
+        over = np.flatnonzero(self._over).tolist()
+        if not self._is_begun or self._mode is not AutoresetMode.NEXT_STEP:
+            how = 'reset(options={"reset_mask": ...})' if self._is_begun else "reset()"
+            raise gymnasium.error.ResetNeeded(
+                f"The episodes of environments {over} are over or have not begun: call {how} before step()."
+            )
+        self._steps[over] = -1  # 0 after this step
+        return dict.fromkeys(over)
+
+    def _find_diverged(self, step: BatchStep) -> Mask | None:
+        """Adds to what the simulations say where observation or reward is not finite; None where nothing is wrong."""
+        if _is_finite(step.vectors) and _is_finite(step.rewards):
+            return step.diverged
+        unsound = ~(np.isfinite(step.vectors).all(axis=1) & np.isfinite(step.rewards))
+        return unsound if step.diverged is None else unsound | step.diverged
+
+    def _amend(self, step: BatchStep, truncated: Mask, diverged: Mask | None, beginning: Collection[int]) -> Mask:
+        """Writes what holds for beginning and diverged environments; returns which tell success and reward terms."""
+        told = ~self._mask(beginning)
+        step.rewards[~told] = 0.0
+        step.terminated[~told] = False
+        if diverged is not None:
+            diverged &= told
+            step.rewards[diverged] = 0.0
+            step.terminated[diverged] = False
+            truncated[diverged] = True
+            step.vectors[diverged] = self._last[diverged]
+            if not self._batch.judges_divergence:
+                told &= ~diverged
+        return told
+
+    def _infos(self, step: BatchStep, told: Mask | None) -> dict[str, Any]:
+        """Returns success and reward terms, of all environments or of those that tell."""
+        everyone = np.ones(self.num_envs, np.bool_)
+        infos: dict[str, Any] = {}
+        if step.success is not None:
+            infos |= {"success": step.success, "_success": everyone}
+        if step.reward_terms:
+            terms: dict[str, Any] = {}
+            for name, values in step.reward_terms.items():
+                terms[name], terms[f"_{name}"] = values, everyone
+            infos |= {"reward_terms": terms, "_reward_terms": everyone}
+        return infos if told is None else only(infos, told)
+
+    def _end(self, infos: dict[str, Any], step: BatchStep, truncated: Mask, diverged: Mask | None) -> dict[str, Any]:
+        """Says why episodes ended; begins them anew at once in the mode SAME_STEP."""
+        tell(infos, {"stop_reason": "failure"}, step.terminated)
+        if step.success is not None:
+            tell(infos, {"stop_reason": "goal"}, step.terminated & step.success)
+        tell(infos, {"stop_reason": "time_limit"}, truncated)
+        if diverged is not None:
+            tell(infos, {"stop_reason": "sim_diverged"}, diverged)
+        return self._begin_at_once(infos) if self._mode is AutoresetMode.SAME_STEP else infos
+
+    def _begin_at_once(self, infos: dict[str, Any]) -> dict[str, Any]:
+        over = self._over.copy()
+        indices = np.flatnonzero(over).tolist()
+        ended, last = self._split(self._last), np.full(self.num_envs, None, object)
+        for index in indices:
+            last[index] = {name: value[index] for name, value in ended.items()}
+        now = only(infos, ~over) | {"final_obs": last, "_final_obs": over, "final_info": only(infos, over), "_final_info": over}
+        self._last[over] = self._batch.begin(dict.fromkeys(indices))
+        self._steps[over], self._over[over], self._any_over = 0, False, False
+        tell(now, self._batch.reset_info, over)
+        return now
+
+    def _split(self, vectors: Array) -> Arrays:
+        """Returns name -> (N, *shape): views into one fresh array, because the next step may need the present one."""
+        copy = vectors.copy()
+        return {name: copy[:, part] if shape is None else copy[:, part].reshape(shape) for name, part, shape in self._parts}
+
+    def _mask(self, indices: Collection[int]) -> Mask:
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[list(indices)] = True
+        return mask
+
+
+def _is_finite(array: Array) -> bool:
+    """Asks for the sum of squares first, a fraction of the time of looking at each element."""
+    flat = array.reshape(-1)
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
+
+
+def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    if seed is None or isinstance(seed, int | np.integer):
+        return [None if seed is None else int(seed) + index for index in range(count)]
+    if len(seed) != count:
+        raise InvalidSetting("There must be one seed for each environment.", got=len(seed), allowed=count)
+    return list(seed)
+
+
+def _reset_mask(options: dict[str, Any] | None, count: int) -> Mask:
+    mask = (options or {}).get("reset_mask")
+    if mask is None:
+        return np.ones(count, np.bool_)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
+        raise InvalidSetting(
+            'options["reset_mask"] must choose environments.', got=mask, allowed=f"array of {count} bool, at least one True"
+        )
+    return mask

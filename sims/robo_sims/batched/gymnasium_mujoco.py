@@ -1,0 +1,128 @@
+"""Gymnasium's MuJoCo tasks, version 5, observed and judged for all environments at once.
+
+Weights and limits are read off the source's own environment, and its own code draws the states that episodes begin in.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium.utils.seeding
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
+
+from robo_rl.types import StateDict
+from robo_sims.batched.environment import BatchedEnvironment, BatchStep
+from robo_sims.batched.gymnasium_tasks import TASKS
+from robo_sims.batched.simulations import Simulations
+from robo_sims.batched.workers import Call, Workers, choose_threads
+from robo_sims.gymnasium_mujoco import GymnasiumSimulation
+
+Array = npt.NDArray[Any]
+
+
+class GymnasiumBatch:
+    """Implements `robo_sims.batched.environment.Batch` for one of Gymnasium's tasks."""
+
+    reset_info: ClassVar[Mapping[str, bool]] = {}
+    judges_divergence = False
+
+    def __init__(self, task: str, num_envs: int, threads: int) -> None:
+        simulation = GymnasiumSimulation(task)
+        self.spec, self.num_envs = simulation.spec, num_envs
+        self.source = simulation.source
+        _without_settling(self.source)
+        self._workers = Workers(threads)
+        kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
+        datas = [mujoco.MjData(model) for _ in range(num_envs)]
+        advance = _advance_with_forces if kind.observes_forces else _advance
+        calls = [advance(skip, model, data) for data in datas]
+        self._simulations = Simulations(model, datas, self._workers, calls)
+        self._task = kind(self.source, self._simulations)
+        self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
+        self._before = self._task.place()
+
+    @property
+    def datas(self) -> Sequence[mujoco.MjData]:
+        """The state of each environment."""
+        return self._simulations.datas
+
+    def begin(self, seeds: Mapping[int, int | None]) -> Array:
+        """Begins episodes in some environments."""
+        self._draw(seeds)
+        self._simulations.settle(seeds)
+        indices = list(seeds)
+        self._before[indices] = self._task.place()[indices]
+        return self._task.observe()[indices]
+
+    def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
+        """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
+        action = control.astype(np.float32)
+        self._simulations.command(action)
+        if seeds:
+            self._draw(seeds)
+        self._simulations.step(seeds)
+        after = self._task.place()
+        rewards, terminated, terms = self._task.judge(self._before, after, action)
+        self._before = after
+        return BatchStep(self._task.observe(), rewards, terminated, self._simulations.diverged(), reward_terms=terms)
+
+    def state_dict(self) -> StateDict:
+        """Returns states, generators and the places before the next step."""
+        generators = [generator.bit_generator.state for generator in self._generators]
+        return {"simulations": self._simulations.state(), "generators": generators, "before": self._before.copy()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self._simulations.restore(state["simulations"])
+        self._before = np.array(state["before"])
+        for generator, saved in zip(self._generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._workers.close()
+        self.source.close()
+
+    def _draw(self, seeds: Mapping[int, int | None]) -> None:
+        """Lets the source draw the states that episodes begin in."""
+        source, model = self.source, self._simulations.model
+        for index, seed in seeds.items():
+            if seed is not None:
+                self._generators[index] = gymnasium.utils.seeding.np_random(seed)[0]
+            source.data, source.np_random = self._simulations.datas[index], self._generators[index]
+            mujoco.mj_resetData(model, source.data)
+            source.reset_model()
+
+
+def _advance(frame_skip: int, model: mujoco.MjModel, data: mujoco.MjData) -> Call:
+    return functools.partial(mujoco.mj_step, model, data, frame_skip)
+
+
+def _advance_with_forces(frame_skip: int, model: mujoco.MjModel, data: mujoco.MjData) -> Call:
+    def advance() -> None:
+        mujoco.mj_step(model, data, frame_skip)
+        mujoco.mj_rnePostConstraint(model, data)
+
+    return advance
+
+
+def _without_settling(source: Any) -> None:
+    """Makes the source write states only: the threads settle them, several at a time."""
+
+    def set_state(qpos: Array, qvel: Array) -> None:
+        source.data.qpos[:], source.data.qvel[:] = qpos, qvel
+
+    source.set_state = set_state
+
+
+def build(
+    task: str, num_envs: int, *, threads: int | None = None, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
+) -> BatchedEnvironment:
+    """Returns `num_envs` environments of a task in one."""
+    batch = GymnasiumBatch(task, num_envs, choose_threads(threads, num_envs))
+    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode)

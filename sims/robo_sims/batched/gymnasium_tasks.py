@@ -1,0 +1,303 @@
+"""What Gymnasium's MuJoCo tasks observe and pay, over all environments at once: the arithmetic of their sources, to the bit.
+
+N environments. Sums run over contiguous rows, in the order in which numpy adds the elements of one array; a control cost stays
+float32 where the source computes it from a float32 action.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.batched.simulations import Simulations
+
+Array = npt.NDArray[Any]
+Judgement = tuple[Array, Array, dict[str, Array]]
+"""rewards (N,), terminated (N,), reward terms name -> (N,)"""
+
+
+class Task:
+    """Observes and judges; constants come from `source`, the task's own environment."""
+
+    observes_forces: ClassVar[bool] = False
+    """Whether contact forces are read, which MuJoCo computes only when asked (mj_rnePostConstraint)."""
+    hidden: ClassVar[int] = 1
+    """Leading positions that are not observed."""
+    velocity_limit: ClassVar[float | None] = None
+    """Observed velocities are clipped to it, either way."""
+
+    def __init__(self, source: Any, simulations: Simulations) -> None:
+        self._source, self._simulations = source, simulations
+        self._qpos, self._qvel = simulations.qpos.values, simulations.qvel.values  # (N, nq), (N, nv) of the present state
+        self._forces = self._gather_forces()
+        self._period = float(source.dt)
+
+    def place(self) -> Array:
+        """Returns (N,) [m], a fresh array: what the reward for speed is the difference of."""
+        return self._qpos[:, 0].copy()
+
+    def observe(self) -> Array:
+        """Returns (N, D) float32, a fresh array."""
+        return self._side_by_side(self._qpos[:, self.hidden :], self._observed_velocity())
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns what a step that led from one place to another with an action (N, A) float32 is worth."""
+        raise NotImplementedError
+
+    def _gather_forces(self) -> Array:
+        return self._gather("cfrc_ext") if self.observes_forces else np.empty(0)
+
+    def _gather(self, name: str, start: int = 0) -> Array:
+        """Returns (N, size) that always holds the present value of a field of the simulations."""
+        return self._simulations.gather(lambda data: getattr(data, name)[start:]).values
+
+    def _body(self, name: str | int) -> Array:
+        """Returns (N, 3) [m], the present position of a body."""
+        index = self._simulations.model.body(name).id
+        return self._simulations.gather(lambda data: data.xpos[index]).values
+
+    def _observed_velocity(self) -> Array:
+        limit = self.velocity_limit
+        return self._qvel if limit is None else np.minimum(np.maximum(self._qvel, -limit), limit)
+
+    def _side_by_side(self, *parts: Array) -> Array:
+        whole: Array = np.empty((len(self._qpos), sum(part.shape[1] for part in parts)), np.float32)
+        return np.concatenate(parts, axis=1, out=whole, casting="same_kind")
+
+    def _velocity(self, before: Array, after: Array) -> Array:
+        return (after - before) / self._period
+
+    def _never(self) -> Array:
+        return np.zeros(len(self._qpos), np.bool_)
+
+
+class Runner(Task):
+    """Paid for speed, pays for control; HalfCheetah and Swimmer."""
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns forward minus ctrl."""
+        forward = self._source._forward_reward_weight * self._velocity(before, after)
+        cost = self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
+        return forward - cost, self._never(), {"forward": forward, "ctrl": -cost.astype(np.float64)}
+
+
+class Swimmer(Runner):
+    """Neither of the two positions in the plane is observed."""
+
+    hidden = 2
+
+
+class Walker(Task):
+    """Also paid while healthy, and over when no longer; Walker2d."""
+
+    velocity_limit = 10.0
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns forward plus survive minus ctrl."""
+        source, healthy = self._source, self._is_healthy()
+        forward = source._forward_reward_weight * self._velocity(before, after)
+        survive = healthy * source._healthy_reward
+        cost = source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
+        terms = {"forward": forward, "ctrl": -cost.astype(np.float64), "survive": survive}
+        return forward + survive - cost, ~healthy, terms
+
+    def _is_healthy(self) -> Array:
+        height, angle = self._qpos[:, 1], self._qpos[:, 2]
+        return _between(height, self._source._healthy_z_range) & _between(angle, self._source._healthy_angle_range)
+
+
+class Hopper(Walker):
+    """Healthy only while no part of the state grows large."""
+
+    def _is_healthy(self) -> Array:
+        limits = self._source._healthy_state_range
+        moderate = _between(self._qpos[:, 2:], limits).all(axis=1) & _between(self._qvel, limits).all(axis=1)
+        return super()._is_healthy() & moderate
+
+
+class Ant(Task):
+    """Pays for contact forces too, which it observes."""
+
+    observes_forces = True
+    hidden = 2
+
+    def __init__(self, source: Any, simulations: Simulations) -> None:
+        super().__init__(source, simulations)
+        self._torso = self._body(source._main_body)
+
+    def place(self) -> Array:
+        """Returns (N,) [m] of the torso, as the last substep found it."""
+        return self._torso[:, 0].copy()
+
+    def observe(self) -> Array:
+        """Returns positions, velocities, and clipped forces on all bodies but the world."""
+        return self._side_by_side(self._qpos[:, 2:], self._qvel, self._clipped()[:, 6:])
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns forward plus survive minus ctrl minus contact."""
+        source = self._source
+        lowest, highest = source._healthy_z_range
+        healthy = (self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest)
+        forward = self._velocity(before, after) * source._forward_reward_weight
+        survive = healthy * source._healthy_reward
+        control = source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
+        contact = source._contact_cost_weight * np.square(self._clipped()).sum(axis=1)
+        terms = {"forward": forward, "ctrl": -control.astype(np.float64), "contact": -contact, "survive": survive}
+        return forward + survive - (control + contact), ~healthy, terms
+
+    def _clipped(self) -> Array:
+        low, high = self._source._contact_force_range
+        return np.minimum(np.maximum(self._forces, low), high)
+
+
+class Humanoid(Task):
+    """Observes inertia, velocity and forces of every body."""
+
+    observes_forces = True
+    hidden = 2
+
+    def __init__(self, source: Any, simulations: Simulations) -> None:
+        super().__init__(source, simulations)
+        self._inertia, self._velocity_of_bodies = self._gather("cinert", 1), self._gather("cvel", 1)
+        self._torque = self._gather("qfrc_actuator", 6)
+        self._masses = simulations.model.body_mass
+        self._middles = self._gather("xipos").reshape(len(self._qpos), -1, 3)
+
+    def place(self) -> Array:
+        """Returns (N,) [m] of the centre of mass, as the last substep found it."""
+        return np.einsum("b,nb->n", self._masses, self._middles[:, :, 0]) / self._masses.sum()
+
+    def observe(self) -> Array:
+        """Returns positions, velocities, and what MuJoCo holds of all bodies but the world."""
+        parts = (self._inertia, self._velocity_of_bodies, self._torque, self._forces[:, 6:])
+        return self._side_by_side(self._qpos[:, 2:], self._qvel, *parts)
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns forward plus survive minus ctrl minus contact."""
+        source, healthy = self._source, _between(self._qpos[:, 2], self._source._healthy_z_range)
+        forward = source._forward_reward_weight * self._velocity(before, after)
+        survive = healthy * source._healthy_reward
+        control = source._ctrl_cost_weight * np.square(action, dtype=np.float64).sum(axis=1)
+        contact = self._impact(source._contact_cost_weight, source._contact_cost_range)
+        terms = {"survive": survive, "forward": forward, "ctrl": -control, "contact": -contact}
+        return forward + survive - (control + contact), ~healthy, terms
+
+    def _impact(self, weight: float, limits: tuple[float, float]) -> Array:
+        return np.minimum(np.maximum(weight * np.square(self._forces).sum(axis=1), limits[0]), limits[1])
+
+
+class HumanoidStandup(Humanoid):
+    """Paid for height."""
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns linup minus quadctrl minus impact plus one."""
+        source = self._source
+        up = self._qpos[:, 2] / source.model.opt.timestep
+        control = source._ctrl_cost_weight * np.square(action, dtype=np.float64).sum(axis=1)
+        impact = self._impact(source._impact_cost_weight, source._impact_cost_range)
+        return up - control - impact + 1, self._never(), {"linup": up, "quadctrl": -control, "impact": -impact}
+
+
+class InvertedPendulum(Task):
+    """One for every step that the pole is up."""
+
+    hidden = 0
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns survive."""
+        fallen = ~(np.abs(self._qpos[:, 1]) <= 0.2)
+        survive = (~fallen).astype(np.float64)
+        return survive, fallen, {"survive": survive.copy()}
+
+
+class InvertedDoublePendulum(Task):
+    """Paid while the tip is up, less for leaning and swinging."""
+
+    def __init__(self, source: Any, simulations: Simulations) -> None:
+        super().__init__(source, simulations)
+        self._tip = simulations.gather(lambda data: data.site_xpos[0]).values
+        self._constraint = simulations.gather(lambda data: data.qfrc_constraint[:1]).values
+
+    def observe(self) -> Array:
+        """Returns the cart, sine and cosine of both angles, velocities and the constraint force, both clipped."""
+        angles = self._qpos[:, 1:]
+        clipped = [np.minimum(np.maximum(part, -10), 10) for part in (self._qvel, self._constraint)]
+        return self._side_by_side(self._qpos[:, :1], np.sin(angles), np.cos(angles), *clipped)
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns survive minus two penalties, which the source names otherwise than reward terms."""
+        fallen = self._tip[:, 2] <= 1
+        survive = self._source._healthy_reward * (~fallen).astype(np.float64)
+        distance = 0.01 * _squared(self._tip[:, 0]) + _squared(self._tip[:, 2] - 2)
+        speed = 1e-3 * _squared(self._qvel[:, 1]) + 5e-3 * _squared(self._qvel[:, 2])
+        return survive - distance - speed, fallen, {"survive": survive}
+
+
+class Reacher(Task):
+    """Paid for nearness of the fingertip."""
+
+    def __init__(self, source: Any, simulations: Simulations) -> None:
+        super().__init__(source, simulations)
+        self._fingertip, self._target = self._body("fingertip"), self._body("target")
+
+    def observe(self) -> Array:
+        """Returns cosine and sine of both joints, target, joint velocities, and the way from the target."""
+        angles, way = self._qpos[:, :2], self._fingertip - self._target
+        return self._side_by_side(np.cos(angles), np.sin(angles), self._qpos[:, 2:], self._qvel[:, :2], way[:, :2])
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns dist plus ctrl, both negative."""
+        source = self._source
+        distance = -_length(self._fingertip - self._target) * source._reward_dist_weight
+        control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
+        return distance + control, self._never(), {"dist": distance, "ctrl": control.astype(np.float64)}
+
+
+class Pusher(Task):
+    """Paid for nearness of the object to the goal, and of the fingertip to the object."""
+
+    def __init__(self, source: Any, simulations: Simulations) -> None:
+        super().__init__(source, simulations)
+        self._tip, self._object, self._goal = (self._body(name) for name in ("tips_arm", "object", "goal"))
+
+    def observe(self) -> Array:
+        """Returns joints, their velocities, fingertip, object and goal."""
+        return self._side_by_side(self._qpos[:, :7], self._qvel[:, :7], self._tip, self._object, self._goal)
+
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        """Returns dist plus ctrl plus near, all negative."""
+        source = self._source
+        near = -_length(self._object - self._tip) * source._reward_near_weight
+        distance = -_length(self._object - self._goal) * source._reward_dist_weight
+        control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
+        terms = {"dist": distance, "ctrl": control.astype(np.float64), "near": near}
+        return distance + control + near, self._never(), terms
+
+
+def _between(values: Array, limits: tuple[float, float]) -> Array:
+    return (limits[0] < values) & (values < limits[1])
+
+
+def _length(vectors: Array) -> Array:
+    return np.sqrt(np.vecdot(vectors, vectors))  # the dot product that np.linalg.norm takes of one vector
+
+
+def _squared(values: Array) -> Array:
+    return np.array([value**2 for value in values.tolist()])  # as numbers: the power of an array may round otherwise
+
+
+TASKS: dict[str, type[Task]] = {
+    "HalfCheetah-v5": Runner,
+    "Hopper-v5": Hopper,
+    "Walker2d-v5": Walker,
+    "Ant-v5": Ant,
+    "Humanoid-v5": Humanoid,
+    "HumanoidStandup-v5": HumanoidStandup,
+    "Swimmer-v5": Swimmer,
+    "InvertedPendulum-v5": InvertedPendulum,
+    "InvertedDoublePendulum-v5": InvertedDoublePendulum,
+    "Reacher-v5": Reacher,
+    "Pusher-v5": Pusher,
+}

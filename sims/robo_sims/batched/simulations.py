@@ -1,0 +1,129 @@
+"""Several MuJoCo simulations that share one compiled model."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.batched.workers import Call, Workers
+from robo_sims.divergence import DivergenceMonitor
+
+Array = npt.NDArray[np.float64]
+Select = Callable[[mujoco.MjData], npt.NDArray[Any]]
+"""Returns a part of a simulation's state, as a view."""
+
+_STATE = mujoco.mjtState.mjSTATE_INTEGRATION
+"""All that the next step depends on, the solver's warm start included."""
+_BAD_STATE = slice(int(mujoco.mjtWarning.mjWARN_BADQPOS), int(mujoco.mjtWarning.mjWARN_BADQACC) + 1)
+
+
+class Gathered:
+    """The same part of every simulation in one array (N, size), copied by a single call."""
+
+    def __init__(self, datas: Sequence[mujoco.MjData], select: Select) -> None:
+        self._views = [select(data).reshape(-1) for data in datas]
+        self.values: npt.NDArray[Any] = np.empty((len(datas), self._views[0].size), self._views[0].dtype)
+        self._flat = self.values.reshape(-1)
+
+    def read(self) -> None:
+        """Fills `values` from the present state."""
+        np.concatenate(self._views, out=self._flat)
+
+
+class Simulations:
+    """One MjModel, one MjData for each environment, and threads that step them."""
+
+    def __init__(
+        self, model: mujoco.MjModel, datas: Sequence[mujoco.MjData], workers: Workers, advance: Sequence[Call]
+    ) -> None:
+        """`advance` holds the call that simulates one control period, for each of `datas`."""
+        self.model, self.datas = model, datas
+        self._monitors = [DivergenceMonitor(model, data) for data in self.datas]
+        self._parts: list[Gathered] = []
+        self._warnings = self.gather(lambda data: data.warning.number[_BAD_STATE])
+        self.qpos, self.qvel = self.gather(lambda data: data.qpos), self.gather(lambda data: data.qvel)
+        self._workers = workers
+        self._advance = list(advance)
+        self._settle: list[Call] = [functools.partial(mujoco.mj_forward, model, data) for data in self.datas]
+        self._control = np.zeros((len(datas), model.nu))
+        # Assigning to a memoryview costs a third of assigning to an array, and there is one for each environment and step.
+        self._control_rows = [
+            (memoryview(data.ctrl).cast("B"), memoryview(row).cast("B"))
+            for data, row in zip(self.datas, self._control, strict=True)
+        ]
+
+    def gather(self, select: Select) -> Gathered:
+        """Returns a part of every simulation, read again after every step."""
+        self._parts.append(Gathered(self.datas, select))
+        return self._parts[-1]
+
+    def command(self, control: npt.NDArray[Any], indices: Sequence[int] | None = None) -> None:
+        """Sets the controls (n, nu) of every simulation, or of some."""
+        rows = self._control_rows if indices is None else [self._control_rows[i] for i in indices]
+        self._control[slice(None) if indices is None else indices] = control
+        for held, row in rows:
+            held[:] = row
+
+    def step(self, settling: Collection[int] = ()) -> None:
+        """Simulates one control period; where an episode begins, only makes derived quantities agree with the state."""
+        calls = self._advance
+        if settling:
+            calls = [self._settle[i] if i in settling else call for i, call in enumerate(calls)]
+        self._workers.run(calls)
+        self.read(settling)
+
+    def advance(self, indices: Collection[int]) -> None:
+        """Simulates one control period in some environments."""
+        self._workers.run([self._advance[i] for i in indices])
+        self.read(())
+
+    def settle(self, indices: Collection[int]) -> None:
+        """Makes derived quantities agree with the states that episodes begin in."""
+        self._workers.run([self._settle[i] for i in indices])
+        self.read(indices)
+
+    def diverged(self) -> npt.NDArray[np.bool_] | None:
+        """Returns which simulations left the realm of finite numbers, or None where all are sound.
+
+        Three questions to the whole batch stand for DivergenceMonitor's to each simulation: where an acceleration is not
+        finite, MuJoCo warns of it in the same step.
+        """
+        squares = _sum_of_squares(self.qpos.values) + _sum_of_squares(self.qvel.values)
+        if math.isfinite(squares) and not np.count_nonzero(self._warnings.values):
+            return None
+        found = np.array([monitor.reason() is not None for monitor in self._monitors])
+        return found if found.any() else None
+
+    def state(self) -> Array:
+        """Returns (N, size): everything that later steps depend on."""
+        states = np.empty((len(self.datas), mujoco.mj_stateSize(self.model, _STATE)))
+        for data, state in zip(self.datas, states, strict=True):
+            mujoco.mj_getState(self.model, data, state, _STATE)
+        return states
+
+    def restore(self, states: Array) -> None:
+        """Takes up what `state` returned; derived quantities are those of mj_forward."""
+        for data, state in zip(self.datas, states, strict=True):
+            mujoco.mj_resetData(self.model, data)
+            mujoco.mj_setState(self.model, data, state, _STATE)
+            mujoco.mj_forward(self.model, data)
+            mujoco.mj_setState(self.model, data, state, _STATE)  # mj_forward renews the warm start
+        self.read(range(len(self.datas)))
+
+    def read(self, begun: Collection[int]) -> None:
+        """Reads the present state; where an episode has just begun, takes the simulation to be sound."""
+        for part in self._parts:
+            part.read()
+        for index in begun:
+            self._monitors[index].reset()
+
+
+def _sum_of_squares(array: Array) -> float:
+    flat = array.reshape(-1)
+    return float(flat.dot(flat))

@@ -1,0 +1,124 @@
+"""Every vector environment keeps every rule; the single environment is the measure."""
+
+import contextlib
+import threading
+
+import numpy as np
+import pytest
+
+from robo_rl import vector_conformance
+from robo_rl.discovery import make_vector_environment
+from robo_rl.errors import ConformanceFailure, InvalidAction
+from robo_rl.vector_conformance import VECTOR_CHECKS, Subject, check_vector_environment
+
+REPRESENTATIVES = (
+    Subject("gymnasium/HalfCheetah-v5"),
+    Subject("gymnasium/Humanoid-v5"),
+    Subject("robo/ArmReach-v0", {"max_steps": 5}),
+    Subject("robo/ArmPick-v0", {"control": "joint_position", "reward": "dense", "action_repeat": 2, "max_steps": 5}),
+    Subject("robo/ArmPegInsert-v0", {"reward": "dense", "max_steps": 5}),
+    Subject("dm_control/cheetah-run"),
+    Subject("dm_control/finger-turn_hard"),
+    Subject("minigrid/MiniGrid-DoorKey-5x5-v0"),
+)
+
+
+@pytest.mark.parametrize("check", VECTOR_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("subject", REPRESENTATIVES, ids=lambda subject: subject.name)
+def test_representative_keeps_the_rule(subject, check):
+    check(subject)
+
+
+# One broken variant for each rule: the suite must be able to fail.
+
+TASK = "gymnasium/InvertedPendulum-v5"
+
+
+def undeclared(vector, _):
+    vector.metadata = {}
+
+
+def slightly_wrong_reward(vector, step):
+    def broken(actions):
+        observation, rewards, *rest = step(actions)
+        return observation, np.nextafter(rewards, 2.0), *rest
+
+    vector.step = broken
+
+
+def same_seed_for_all(vector, _):
+    reset = vector.reset
+    vector.reset = lambda seed=None, options=None: reset(
+        seed=[seed] * vector.num_envs if isinstance(seed, int) else seed, options=options
+    )
+
+
+def anonymous_error(vector, step):
+    def broken(actions):
+        try:
+            return step(actions)
+        except InvalidAction:
+            raise InvalidAction("The actions are wrong.") from None
+
+    vector.step = broken
+
+
+def forgets_generators(vector, _):
+    load = vector.load_state_dict
+
+    def broken(state):
+        before = [generator.bit_generator.state for generator in vector.batch._generators]
+        load({**state, "batch": {**state["batch"], "generators": before}})
+
+    vector.load_state_dict = broken
+
+
+def hides_divergence(vector, _):
+    vector._find_diverged = lambda step: None
+
+
+def leaves_a_thread(vector, _):
+    threading.Thread(target=threading.Event().wait, args=(2.0,), daemon=True).start()
+
+
+BROKEN = [
+    (undeclared, "spaces are batches of the singles'", "the autoreset mode is not declared"),
+    (slightly_wrong_reward, "equals the singles in mode NextStep", "/1: "),
+    (same_seed_for_all, "equals the singles in mode NextStep", "differs after the reset"),
+    (anonymous_error, "wrong actions name their environments", "does not say 'environments [1]'"),
+    (forgets_generators, "a restored batch goes on alike", "after restoring"),
+    (hides_divergence, "divergence stays with its environment", "is not truncated"),
+    (leaves_a_thread, "nothing stays after closing", "threads are left"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "rule", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
+def test_a_broken_vector_environment_is_caught_by_its_rule(monkeypatch, spoil, rule, words):
+    def make(*arguments, **settings):
+        vector = make_vector_environment(*arguments, **settings)
+        spoil(vector, vector.step)
+        return vector
+
+    monkeypatch.setattr(vector_conformance, "make_vector_environment", make)
+    with pytest.raises(ConformanceFailure) as caught:
+        check_vector_environment(TASK)
+    assert caught.value.rule == rule
+    assert words in str(caught.value)
+
+
+def test_stepping_before_the_first_reset_and_after_the_end_is_refused():
+    import gymnasium
+
+    with contextlib.closing(make_vector_environment(TASK, 2, autoreset_mode="Disabled")) as vector:
+        actions = np.ones((2, 1), np.float32)
+        with pytest.raises(gymnasium.error.ResetNeeded, match=r"environments \[0, 1\] .* call reset\(\)"):
+            vector.step(actions)
+        vector.reset(seed=0)
+        over = np.zeros(2, bool)
+        while not over.any():
+            _, _, terminated, truncated, _ = vector.step(actions)
+            over = terminated | truncated
+        with pytest.raises(gymnasium.error.ResetNeeded, match="reset_mask"):
+            vector.step(actions)
+        vector.reset(options={"reset_mask": over})
+        vector.step(actions)

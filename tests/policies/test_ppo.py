@@ -1,0 +1,558 @@
+"""PPO: equations and GAE by hand, gradients beside autograd, Stable-Baselines3's numbers, exact saving, refused updates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO as SB3PPO
+from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+from torch import nn
+
+from robo_policies import ppo_speed
+from robo_policies.action_heads import Categorical, DiagonalGaussian
+from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
+from robo_policies.ppo import PPO, PPOConfig, Rows
+from robo_policies.tanh_towers import TanhTowers, orthogonal
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate
+from robo_rl.on_policy import VectorStep
+from robo_rl.rollout import rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
+FLOAT = np.float32
+
+
+@pytest.fixture
+def vectors():
+    """Returns observations of the spec in conftest for N environments."""
+
+    def make(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
+        return {
+            "joint_position": random.normal(size=(count, 2)).astype(FLOAT),
+            "camera_front": np.zeros((count, 2, 2, 3), np.uint8),
+            "object_mass": np.zeros((count, 1), FLOAT),
+            "goal": random.normal(size=(count, 1)).astype(FLOAT),
+        }
+
+    return make
+
+
+@pytest.fixture
+def silent():
+    """An observer that keeps nothing."""
+    return type("Silent", (), dict.fromkeys(("on_episode", "on_metrics", "on_step"), lambda *_, **__: None))()
+
+
+@pytest.fixture
+def collect(vectors):
+    """Fills a learner's rollout with random observations and rewards, and with ends of both kinds."""
+
+    def fill(learner: PPO, seed: int = 0) -> None:
+        random, count = np.random.default_rng(seed), learner.config.num_envs
+        if not learner.is_collecting:
+            learner.begin(vectors(random, count))
+        while not learner.is_ready:
+            learner.act()
+            terminated, truncated = random.random((2, count)) < 0.1
+            cut = int((truncated & ~terminated).sum())
+            finals = vectors(random, cut) if cut else {}
+            learner.observe(VectorStep(vectors(random, count), random.normal(size=count), terminated, truncated, finals))
+
+    return fill
+
+
+# equations
+
+
+def test_the_clipped_surrogate_by_hand(spec):
+    learner = replace(SMALL, clip_range=0.2).build(spec, 0)
+    ratio, advantages = np.array([1.1, 1.5, 1.5, 0.5, 0.5], FLOAT), np.array([2, 2, -2, 2, -2], FLOAT)
+    np.testing.assert_allclose(learner.surrogate(ratio, advantages), [2.2, 2.4, -3.0, 1.0, -1.6], rtol=1e-6)
+    # a gain beyond the clip is worth nothing more, a loss always counts
+    np.testing.assert_allclose(learner.surrogate_slope(ratio, advantages), [2.2, 0.0, -3.0, 1.0, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(learner.ratio(np.log(ratio), np.zeros(5, FLOAT)), ratio, rtol=1e-6)
+    np.testing.assert_allclose(learner.value_loss(np.array([3.0]), np.array([1.0])), [4.0])
+    np.testing.assert_allclose(learner.value_slope(np.array([3.0]), np.array([1.0])), [4.0])
+
+
+def test_advantages_by_hand_where_an_episode_terminates_and_one_is_cut(spec):
+    """One environment, four steps; the second step ends an episode, by the task or by the clock."""
+    learner = replace(SMALL, num_envs=1, steps_per_env=4, batch_size=4, discount=0.5, gae_lambda=0.5).build(spec, 0)
+    data, values = learner.trajectories, np.array([[1.0], [2.0], [7.0], [4.0], [5.0]], FLOAT)
+    data.rewards[:, 0] = [1, 1, 1, 1]
+    data.ended[:, 0] = [False, True, False, False]
+    last = 1 + 0.5 * 5 - 4
+    third = 1 + 0.5 * 4 - 7
+    for final_value in (0.0, 8.0):  # of the last observation: 0 where the task ended, its value where the clock did
+        data.final_values[:, 0] = [0, final_value, 0, 0]
+        second = 1 + 0.5 * final_value - 2
+        first = 1 + 0.5 * 2 - 1
+        expected = [first + 0.25 * second, second, third + 0.25 * last, last]
+        np.testing.assert_allclose(learner.advantages(values)[:, 0], expected, rtol=1e-6)
+
+
+def test_advantages_equal_the_sum_over_episodes(spec):
+    """The recursion against the double sum of the definition, eq. 16 of the paper on GAE."""
+    learner = replace(SMALL, num_envs=3, steps_per_env=32, batch_size=32).build(spec, 0)
+    random, data = np.random.default_rng(0), learner.trajectories
+    data.rewards[:] = random.normal(size=data.rewards.shape)
+    data.ended[:] = random.random(data.ended.shape) < 0.15
+    data.final_values[:] = data.ended * (random.random(data.ended.shape) < 0.5) * random.normal(size=data.ended.shape)
+    values = random.normal(size=(33, 3)).astype(FLOAT)
+    expected = np.zeros((32, 3))
+    for environment in range(3):
+        for start in range(32):
+            for step in range(start, 32):
+                ended = data.ended[step, environment]
+                following = data.final_values[step, environment] if ended else values[step + 1, environment]
+                residual = data.rewards[step, environment] + 0.99 * following - values[step, environment]
+                expected[start, environment] += (0.99 * 0.95) ** (step - start) * residual
+                if ended:
+                    break
+    np.testing.assert_allclose(learner.advantages(values), expected, rtol=1e-4, atol=1e-5)
+
+
+# gradients
+
+
+def in_torch(networks: TanhTowers):
+    """Returns the same networks in double precision with autograd, as a function of one flat tensor."""
+    flat = torch.tensor(networks.parameters, dtype=torch.float64, requires_grad=True)
+    *weights, actor, critic, extra = networks._parts(flat)
+
+    def forward(inputs: torch.Tensor):
+        hidden = inputs.expand(2, *inputs.shape)
+        for weight in weights:
+            units = torch.tanh(hidden @ weight)
+            hidden = torch.cat((units, torch.ones_like(units[..., :1])), -1)
+        return hidden[0] @ actor, (hidden[1] @ critic)[:, 0]
+
+    return flat, extra, forward
+
+
+@pytest.mark.parametrize("hidden", [(), (5,), (8, 6), (4, 5, 6)])
+@pytest.mark.parametrize("kind", [DiagonalGaussian, Categorical])
+def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden):
+    """The whole of eq. 9, entropy included, for networks of any depth and both kinds of action."""
+    head, random, rows = kind(3), np.random.default_rng(0), 16
+    networks = TanhTowers(4, hidden, head.outputs, random, extra=head.parameters)
+    networks.parameters += 0.3 * random.standard_normal(len(networks.parameters), FLOAT)
+    inputs = np.ones((rows, 5), FLOAT)
+    inputs[:, :4] = random.normal(size=(rows, 4))
+    discrete = kind is Categorical
+    actions = random.integers(3, size=rows) if discrete else random.normal(size=(rows, 3)).astype(FLOAT)
+    advantages, returns = random.normal(size=(2, rows)).astype(FLOAT)
+    old = head.log_density(networks.act(inputs), networks.extra, actions) + 0.3 * random.standard_normal(rows, FLOAT)
+
+    flat, extra, forward = in_torch(networks)
+    outputs, values = forward(torch.tensor(inputs, dtype=torch.float64))
+    law = torch.distributions.Categorical(logits=outputs) if discrete else torch.distributions.Normal(outputs, extra.exp())
+    densities, entropies = law.log_prob(torch.tensor(actions)), law.entropy()
+    if not discrete:
+        densities, entropies = densities.sum(-1), entropies.sum(-1)
+    ratio = (densities - torch.tensor(old)).exp()
+    gains = torch.minimum(ratio * torch.tensor(advantages), ratio.clamp(0.8, 1.2) * torch.tensor(advantages))
+    loss = -gains.mean() + 0.5 * ((values - torch.tensor(returns)) ** 2).mean() - 0.03 * entropies.mean()
+    loss.backward()
+
+    learner = PPO.__new__(PPO)
+    learner.config = PPOConfig(entropy_coefficient=0.03)
+    learner.head, learner.networks, learner.updates = head, networks, 0
+    learner._optimizer = type("Still", (), {"step": lambda self, update: None})()
+    seen = learner.descend(Rows(inputs, actions, old, advantages, returns))
+    np.testing.assert_allclose(seen.ratio, ratio.detach(), rtol=1e-4)
+    assert 0 < np.mean(np.abs(seen.ratio - 1) > 0.2) < 1, "some rows are clipped and some are not"
+    np.testing.assert_allclose(networks.gradient, flat.grad, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(head.entropy(networks.act(inputs), networks.extra), entropies.detach(), rtol=1e-4)
+    np.testing.assert_allclose(networks.value(inputs), values.detach(), rtol=1e-4, atol=1e-5)
+
+
+# Stable-Baselines3
+
+
+class Still(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,))
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, FLOAT), {}
+
+
+def copy_networks(ours: TanhTowers, theirs: SB3PPO) -> None:
+    *weights, actor, critic, extra = ours._parts(ours.parameters)
+    towers = [theirs.policy.mlp_extractor.policy_net, theirs.policy.mlp_extractor.value_net]
+    pairs = []
+    for tower, layers in enumerate(towers):
+        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        pairs += [(layer, weight[tower]) for layer, weight in zip(linear, weights, strict=True)]
+    pairs += [(theirs.policy.action_net, actor), (theirs.policy.value_net, critic)]
+    with torch.no_grad():
+        for layer, weight in pairs:
+            layer.weight.copy_(torch.tensor(weight[:-1].T))
+            layer.bias.copy_(torch.tensor(weight[-1]))
+        theirs.policy.log_std.copy_(torch.tensor(extra))
+
+
+def copy_rollout(ours: PPO, theirs: SB3PPO) -> None:
+    """Gives Stable-Baselines3 the same transitions; where the clock cut an episode it adds the value to the reward."""
+    data, buffer = ours.trajectories, theirs.rollout_buffer
+    buffer.reset()
+    for step in range(data.length):
+        observations = torch.tensor(data.inputs[step, :, :-1])
+        starts = data.ended[step - 1] if step else np.zeros(len(observations), bool)
+        with torch.no_grad():
+            values, densities, _ = theirs.policy.evaluate_actions(observations, torch.tensor(data.actions[step]))
+        rewards = data.rewards[step] + ours.config.discount * data.final_values[step]
+        buffer.add(observations.numpy(), data.actions[step], rewards, starts, values, densities)
+    with torch.no_grad():
+        last = theirs.policy.predict_values(torch.tensor(data.inputs[-1, :, :-1]))
+    buffer.compute_returns_and_advantage(last_values=last, dones=data.ended[-1])
+
+
+def test_an_update_equals_that_of_stable_baselines(spec, collect, monkeypatch):
+    """Same networks, rollout and order of minibatches: the same losses and parameters, in two updates one after the other."""
+    config = PPOConfig(num_envs=4, steps_per_env=64, batch_size=32, epochs=4, hidden=(16, 16), entropy_coefficient=0.01)
+    ours = config.build(spec, 0)
+    theirs = SB3PPO(
+        "MlpPolicy",
+        Still(),
+        n_steps=64,
+        batch_size=32,
+        n_epochs=4,
+        ent_coef=0.01,
+        policy_kwargs={"net_arch": [16, 16]},
+        device="cpu",
+    )
+    theirs.n_envs = theirs.rollout_buffer.n_envs = 4
+    theirs.set_logger(Logger(folder=None, output_formats=[]))
+    copy_networks(ours.networks, theirs)
+    for seed in range(2):
+        collect(ours, seed)
+        copy_rollout(ours, theirs)
+        orders = np.random.default_rng()
+        orders.bit_generator.state = ours._shuffling.bit_generator.state
+        monkeypatch.setattr(np.random, "permutation", orders.permutation)
+        metrics = ours.update()
+        theirs.train()
+        logged = theirs.logger.name_to_value
+        for tag in ("policy_gradient_loss", "value_loss", "approx_kl", "clip_fraction", "explained_variance", "std"):
+            assert metrics[f"train/{tag}"] == pytest.approx(logged[f"train/{tag}"], rel=2e-3, abs=1e-5), tag
+    expected = TanhTowers(3, (16, 16), 2, np.random.default_rng(1), extra=2)
+    before = np.array(ours.networks.parameters)
+    read_networks(theirs, expected)
+    np.testing.assert_allclose(before, expected.parameters, atol=2e-5)
+
+
+def read_networks(theirs: SB3PPO, into: TanhTowers) -> None:
+    *weights, actor, critic, extra = into._parts(into.parameters)
+    towers = [theirs.policy.mlp_extractor.policy_net, theirs.policy.mlp_extractor.value_net]
+    for tower, layers in enumerate(towers):
+        for layer, weight in zip([part for part in layers if isinstance(part, nn.Linear)], weights, strict=True):
+            weight[tower, :-1], weight[tower, -1] = layer.weight.detach().T, layer.bias.detach()
+    for layer, weight in ((theirs.policy.action_net, actor), (theirs.policy.value_net, critic)):
+        weight[:-1], weight[-1] = layer.weight.detach().T, layer.bias.detach()
+    extra[:] = theirs.policy.log_std.detach()
+
+
+# known values, and what happens without each part
+
+
+class Clock(gymnasium.Env):
+    """Every step is worth 1; after five steps the task ends, or only the clock does. The step is observed, as on a dial."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Clock", ObservationSpec((ArraySpec("step", (5,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
+    )
+    observation_space = environment_spec.observation.space
+    action_space = environment_spec.action.space
+    ends = True
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.count += 1
+        is_last = self.count == 5
+        return self._observation(), 1.0, is_last and self.ends, is_last and not self.ends, {}
+
+    def _observation(self):
+        return {"step": np.eye(5, dtype=FLOAT)[self.count % 5]}
+
+
+class EndlessClock(Clock):
+    ends = False
+
+
+class ForgetsTheLimit(PPO):
+    def _final_values(self, observations):
+        return np.float32(0.0)
+
+
+PLAIN = {"normalize_observations": False, "normalize_rewards": False}
+
+
+@pytest.mark.parametrize(("environment", "kind"), [(Clock, PPO), (EndlessClock, PPO), (EndlessClock, ForgetsTheLimit)])
+def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, kind, silent):
+    config = PPOConfig(num_envs=4, steps_per_env=16, batch_size=64, lr=5e-3, discount=0.8, hidden=(32,), **PLAIN)
+    training = config.training(environment, steps=64 * 60, seed=0)
+    training.learner = kind(environment.environment_spec, config, 0)
+    training.run(silent)
+    values = training.learner.networks.value(np.hstack((np.eye(5, dtype=FLOAT), np.ones((5, 1), FLOAT))))
+    ending = [(1 - 0.8**left) / 0.2 for left in (5, 4, 3, 2, 1)]
+    endless = [1 / 0.2] * 5
+    is_right = environment is Clock or kind is PPO
+    expected = ending if environment is Clock else endless
+    assert np.allclose(values, expected, atol=0.25) == is_right, values
+
+
+class Point(gymnasium.Env):
+    """A point on a line is rewarded for being near a goal that is elsewhere in each episode of 20 steps."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Point",
+        ObservationSpec((ArraySpec("position", (1,)), ArraySpec("goal", (1,), role="goal"))),
+        ActionSpec(("velocity",), (-0.2,), (0.2,), ("m",)),
+        max_steps=20,
+    )
+    observation_space = environment_spec.observation.space
+    action_space = environment_spec.action.space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.position, self.goal, self.count = 0.0, self.np_random.uniform(-1, 1), 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.position += 0.2 * float(action[0])
+        self.count += 1
+        return self._observation(), -abs(self.goal - self.position), False, self.count == 20, {}
+
+    def _observation(self):
+        return {"position": np.float32([self.position]), "goal": np.float32([self.goal])}
+
+
+class PointOfChoices(Point):
+    environment_spec = replace(Point.environment_spec, action=ActionSpec(("left", "stay", "right"), mode="discrete"))
+    action_space = environment_spec.action.space
+
+    def step(self, action):
+        return super().step([int(action) - 1.0])
+
+
+class WalksAway(PPO):
+    def advantages(self, values):
+        return -super().advantages(values)
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind", "learns"),
+    [(Point, PPO, True), (PointOfChoices, PPO, True), (Point, WalksAway, False), (PointOfChoices, WalksAway, False)],
+)
+def test_a_point_learns_to_go_to_its_goal(environment, kind, learns, silent):
+    """Standing still returns -10 in the mean, going straight about -1; four thousand steps must get most of the way."""
+    config = PPOConfig(num_envs=8, steps_per_env=32, batch_size=64, lr=3e-3, hidden=(32, 32))
+    training = config.training(environment, steps=4096, seed=0)
+    training.learner = kind(environment.environment_spec, config, 0)
+    training.run(silent)
+    returns = [rollout(environment(), training.policy, seed=seed, deterministic=True).undiscounted_return for seed in range(20)]
+    assert (np.mean(returns) > -3.5) == learns, returns
+
+
+class Unclipped(PPO):
+    def _clipped(self, ratio):
+        return ratio
+
+
+def test_clipping_keeps_the_new_policy_near_the_old_one(spec, collect):
+    """Thirty passes over one rollout of noise: without the clip the policy runs away."""
+    config = replace(SMALL, epochs=30, lr=1e-2)
+    divergence = {}
+    for kind in (PPO, Unclipped):
+        learner = kind(spec, config, 0)
+        collect(learner)
+        divergence[kind] = learner.update()["train/approx_kl"]
+    assert divergence[PPO] < 0.3 * divergence[Unclipped], divergence
+
+
+# normalisation
+
+
+def test_running_moments_are_those_of_all_values():
+    batches = np.random.default_rng(0).normal(3.0, 2.0, (50, 4, 2))
+    moments = RunningMoments((2,))
+    for batch in batches:
+        moments.merge(batch)
+    np.testing.assert_allclose(moments.mean, batches.mean((0, 1)), rtol=1e-4)  # the first guess has a small weight
+    np.testing.assert_allclose(moments.variance, batches.var((0, 1)), rtol=1e-3)
+
+
+def test_normalisation_equals_that_of_stable_baselines():
+    random = np.random.default_rng(0)
+    script = [(random.normal(2, 3, (3, 2)).astype(FLOAT), random.normal(size=3), random.random(3) < 0.3) for _ in range(40)]
+    theirs = VecNormalize(Scripted(script), gamma=0.9)
+    observations, rewards = RunningObservations(2), RunningReturns(0.9)
+    rewards.restart(3)
+    first = theirs.reset()
+    observations.fit(script[0][0])
+    np.testing.assert_allclose(observations(script[0][0]), first, rtol=1e-5)
+    for observed, gained, ended in script:
+        expected, scaled, _, _ = theirs.step(np.zeros((3, 1)))
+        observations.fit(observed)
+        np.testing.assert_allclose(observations(observed), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(rewards(gained, ended), scaled, rtol=1e-5)
+
+
+class Scripted(VecEnv):
+    """Plays prepared steps to Stable-Baselines3's normalisation."""
+
+    def __init__(self, script):
+        super().__init__(3, gymnasium.spaces.Box(-np.inf, np.inf, (2,)), gymnasium.spaces.Box(-1, 1, (1,)))
+        self.script, self.step_count = script, 0
+
+    def reset(self):
+        return self.script[0][0]
+
+    def step_async(self, actions): ...
+
+    def step_wait(self):
+        observations, rewards, ended = self.script[self.step_count]
+        self.step_count += 1
+        return observations, rewards.copy(), ended, [{} for _ in range(3)]
+
+    def close(self): ...
+    def get_attr(self, name, indices=None):
+        return [None] * 3
+
+    def set_attr(self, *_, **__): ...
+    def env_method(self, *_, **__): ...
+    def env_is_wrapped(self, *_, **__):
+        return [False] * 3
+
+
+# saving, refusing
+
+
+def test_saved_and_loaded_gives_the_same_next_update(spec, collect, leaves, tmp_path):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    learner.update()
+    for _ in range(3):  # and a few steps of the next rollout
+        learner.act()
+        learner.observe(VectorStep(OBSERVED, np.ones(4), np.zeros(4, bool), np.zeros(4, bool), {}))
+    save_checkpoint(tmp_path, Checkpoint(1, {"learner": learner.state_dict()}))
+    copy = SMALL.build(spec, 99)
+    copy.load_state_dict(load_checkpoint(tmp_path).parts["learner"])
+    for each in (learner, copy):
+        collect(each, seed=5)
+        each.update()
+        each.policy.act({name: value[0] for name, value in OBSERVED.items()})
+    assert leaves(copy.state_dict()) == leaves(learner.state_dict())
+
+
+OBSERVED = {
+    "joint_position": np.ones((4, 2), FLOAT),
+    "camera_front": np.zeros((4, 2, 2, 3), np.uint8),
+    "object_mass": np.zeros((4, 1), FLOAT),
+    "goal": np.ones((4, 1), FLOAT),
+}
+
+
+def test_the_saved_state_is_a_copy(spec, collect, leaves):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    state = learner.state_dict()
+    before = leaves(state)
+    learner.update()
+    collect(learner)
+    assert leaves(state) == before
+
+
+def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, collect, leaves):
+    before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    learners = [SMALL.build(spec, seed) for seed in (0, 0, 1)]
+    for learner in learners:
+        collect(learner)
+        learner.update()
+    first, second, third = (leaves(learner.state_dict()) for learner in learners)
+    assert first == second and first != third
+    assert np.array_equal(before[0], np.random.get_state()[1]) and torch.equal(before[1], torch.get_rng_state())  # noqa: NPY002
+
+
+@pytest.mark.parametrize("part", ["rewards", "observations", "final observations"])
+def test_what_is_not_finite_is_refused_and_changes_nothing(part, spec, collect, leaves):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    learner.update()
+    learner.act()
+    before = leaves(learner.state_dict())
+    bad = OBSERVED | {"goal": np.full((4, 1), np.nan, FLOAT)}
+    finals = {name: value[:1] for name, value in (bad if part == "final observations" else OBSERVED).items()}
+    rewards = np.array([0.0, np.inf, 0.0, np.nan]) if part == "rewards" else np.zeros(4)
+    truncated = np.array([True, False, False, False])
+    step = VectorStep(bad if part == "observations" else OBSERVED, rewards, np.zeros(4, bool), truncated, finals)
+    rows = {"rewards": "2 of 4", "observations": "4 of 4", "final observations": "1 of 1"}[part]
+    with pytest.raises(
+        NonFiniteUpdate, match=rf"Update 2 was refused: rollout {part} are not finite; all parameters are kept(.|\n)*{rows}"
+    ):
+        learner.observe(step)
+    assert leaves(learner.state_dict()) == before
+
+
+def test_a_gradient_that_is_not_finite_keeps_the_parameters(spec, collect):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    learner.trajectories.rewards[:] = np.float32(3e38)  # finite, but their squares are not
+    before = learner.networks.parameters.copy()
+    with pytest.raises(NonFiniteUpdate, match=r"Update 0 was refused: the gradient is not finite(.|\n)*gradient norm"):
+        learner.update()
+    assert np.array_equal(learner.networks.parameters, before)
+
+
+# settings and metrics
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lr": 0.0}, "'lr' is out of range(.|\n)*above 0"),
+        ({"batch_size": 60}, r"a divisor of num_envs \* steps_per_env = 2048"),
+        ({"batch_size": 1}, "2 or more"),
+        ({"discount": 1.5}, "0 to 1"),
+        ({"hidden": (8, 0)}, "1 or more units in each layer"),
+    ],
+)
+def test_settings_out_of_range_are_named(settings, words):
+    with pytest.raises(InvalidSetting, match=words):
+        PPOConfig(**settings)
+
+
+def test_metrics_have_the_tags_of_stable_baselines(spec, collect):
+    learner = SMALL.build(spec, 0)
+    collect(learner)
+    metrics = learner.update()
+    names = "approx_kl clip_fraction clip_range entropy_loss explained_variance learning_rate loss n_updates"
+    names += " policy_gradient_loss std value_loss"
+    assert metrics.keys() == {f"train/{name}" for name in names.split()}
+    assert all(isinstance(value, float) and np.isfinite(value) for value in metrics.values())
+    assert metrics["train/std"] == pytest.approx(np.exp(learner.networks.extra).mean())
+
+
+@pytest.mark.parametrize("shape", [(64, 17), (17, 64), (5, 5)])
+def test_first_weights_are_orthogonal(shape):
+    weights = orthogonal(*shape, 2.0, np.random.default_rng(0))
+    product = weights @ weights.T if shape[0] <= shape[1] else weights.T @ weights
+    np.testing.assert_allclose(product, 4.0 * np.eye(min(shape)), atol=1e-5)
+
+
+def test_speed_is_measured_beside_stable_baselines():
+    """That it works, for a moment; the figures mean nothing."""
+    result = ppo_speed.measure(1, peers=[(DummyVecEnv, 2)], config=replace(SMALL, batch_size=16))
+    assert result.unit == "steps/s" and result.peers.keys() == {"sb3 DummyVecEnv 2"}
+    assert result.ours > 0 and result.ratio == pytest.approx(result.ours / result.peers["sb3 DummyVecEnv 2"])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
+import math
 from collections.abc import Mapping
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
 
 from robo_policies.learning import (
     ActorPolicy,
@@ -19,6 +18,8 @@ from robo_policies.learning import (
     load_state,
 )
 from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
+from robo_policies.perceptrons import Floats, Perceptrons
+from robo_rl.protocols import Stateful
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Metrics, StateDict
 
@@ -44,22 +45,26 @@ class ActorCritic:
         self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, settings.hidden, initial)
         inputs = self.encoder.size + spec.action.size
         self.critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial)
-        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+        self.target_critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial)
+        self.target_critic.load_state_dict(self.critic.state_dict())
         self.temperature = Temperature(settings.initial_temperature, settings.target_entropy_per_action * spec.action.size)
         self.policy = ActorPolicy(spec, self.encoder, self.actor, acting)
+        self._trained: dict[str, Perceptrons | Temperature] = {
+            "critic": self.critic.network,
+            "actor": self.actor.network,
+            "temperature": self.temperature,
+        }
         self._optimizers = {
-            "critic": CheckedAdam("critic loss", self.critic.parameters(), settings.lr),
-            "actor": CheckedAdam("actor loss", self.actor.parameters(), settings.lr),
-            "temperature": CheckedAdam("temperature loss", self.temperature.parameters(), settings.lr),
+            name: CheckedAdam(f"{name} loss", [part.vector], settings.lr) for name, part in self._trained.items()
         }
         self._metrics = MetricsWindow()
         self.updates = 0
 
-    def minimize(self, name: str, loss: Tensor) -> None:
-        """Takes one step of the optimiser of that network; raises NonFiniteUpdate, keeping the parameters as they are."""
-        self._optimizers[name].minimize(loss, self.updates)
+    def descend(self, name: str, loss: float) -> None:
+        """Steps down the gradient that `backward` left in a network; raises NonFiniteUpdate, keeping the parameters."""
+        self._optimizers[name].step(float(loss), [self._trained[name].gradient], self.updates)
 
-    def finish_update(self, scalars: Mapping[str, Tensor]) -> Metrics:
+    def finish_update(self, scalars: Mapping[str, float]) -> Metrics:
         """Counts the update and returns metrics where they are due, tags train/<name>."""
         self.updates += 1
         return self._metrics.add({f"train/{name}": value for name, value in scalars.items()})
@@ -67,7 +72,8 @@ class ActorCritic:
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""
         return {
-            **{name: clone_state(module) for name, module in self._modules().items()},
+            "encoder": clone_state(self.encoder),
+            **{name: part.state_dict() for name, part in self._parts().items()},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
             "generator": self.generator.get_state().clone(),
             "policy": self.policy.state_dict(),
@@ -77,8 +83,9 @@ class ActorCritic:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
-        for name, module in self._modules().items():
-            load_state(module, state[name])
+        load_state(self.encoder, state["encoder"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
         for name, optimizer in self._optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         load_generator(self.generator, state["generator"])
@@ -86,9 +93,8 @@ class ActorCritic:
         self._metrics.load_state_dict(state["metrics"])
         self.updates = int(state["updates"])
 
-    def _modules(self) -> dict[str, nn.Module]:
+    def _parts(self) -> dict[str, Stateful]:
         return {
-            "encoder": self.encoder,
             "actor": self.actor,
             "critic": self.critic,
             "target_critic": self.target_critic,
@@ -96,23 +102,36 @@ class ActorCritic:
         }
 
 
-class Temperature(nn.Module):
+class Temperature:
     """The weight alpha of the entropy, tuned so that the policy's entropy approaches a target."""
 
     def __init__(self, initial: float, target_entropy: float) -> None:
-        super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor(initial).log())
+        self.vector, self.gradient = torch.tensor([initial]).log(), torch.zeros(1)
+        """log alpha, and the derivative that `backward` writes."""
         self.target_entropy = target_entropy
 
     @property
-    def value(self) -> Tensor:
+    def value(self) -> float:
         """Alpha > 0."""
-        return self.log_alpha.exp()
+        return math.exp(self.vector.item())
 
-    def loss(self, log_densities: Tensor) -> Tensor:
-        """J(alpha), eq. 18, for the policy's own actions.
+    def loss(self, log_densities: Floats) -> tuple[float, float]:
+        """J(alpha), eq. 18, for the policy's own actions, and its derivative by log alpha.
 
         Differs from eq. 18: log alpha stands in place of alpha, as in the authors' code and in Stable-Baselines3,
         because the step size then does not vanish with alpha.
         """
-        return -(self.log_alpha * (log_densities.detach() + self.target_entropy)).mean()
+        excess = float(log_densities.mean()) + self.target_entropy
+        return -self.vector.item() * excess, -excess
+
+    def backward(self, by_log_alpha: float) -> None:
+        """Writes `gradient`."""
+        self.gradient.fill_(by_log_alpha)
+
+    def state_dict(self) -> StateDict:
+        """Returns log alpha."""
+        return {"log_alpha": self.vector.clone()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self.vector.copy_(torch.as_tensor(state["log_alpha"]))

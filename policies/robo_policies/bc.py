@@ -124,7 +124,7 @@ class BC:
         loss = (data.weights * self.actor.loss(data.observations, data.actions)).mean()
         self._optimizer.minimize(loss, self.updates)
         self.updates += 1
-        return self._metrics.add({"train/bc_loss": loss})
+        return self._metrics.add({"train/bc_loss": float(loss.detach())})
 
     def state_dict(self) -> StateDict:
         """Returns network, optimiser, generator and counters."""

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from robo_policies.perceptrons import Floats, Perceptrons
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Array
+from robo_rl.types import Array, StateDict
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
 SMALLEST_STD = 1e-2  # a measurement that hardly moves in the first data must not explode when it moves later
@@ -106,104 +107,98 @@ def mlp(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-class TanhGaussianActor(nn.Module):
+class TanhGaussianActor:
     """a = tanh(u), u ~ Normal(mean(s), std(s)): a stochastic policy on (-1, 1)^A."""
 
     def __init__(self, inputs: int, actions: int, hidden: Sequence[int], generator: torch.Generator) -> None:
-        super().__init__()
-        self.layers = mlp((inputs, *hidden, 2 * actions), generator)
+        self.network = Perceptrons(1, (inputs, *hidden, 2 * actions), False, generator)
+        self._kept: tuple[Floats, Floats, npt.NDArray[np.bool_]] | None = None
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+    def distribution(self, observations: Floats) -> tuple[Floats, Floats]:
         """Returns mean and log standard deviation of u, (B, A) each."""
-        mean, log_std = self.layers(observations).chunk(2, dim=-1)
-        return mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        mean, log_std = np.split(self.network.forward(observations)[0], 2, axis=-1)
+        return mean, log_std.clip(LOG_STD_MIN, LOG_STD_MAX)
 
-    def sample(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Returns actions (B, A), differentiable in the parameters, and their log densities (B,)."""
-        mean, log_std = self(observations)
-        noise = torch.randn(mean.shape, generator=generator)
-        unbounded = mean + log_std.exp() * noise
-        return torch.tanh(unbounded), tanh_gaussian_log_density(unbounded, noise, log_std)
+    def sample(self, observations: Floats, generator: torch.Generator, *, keep: bool = False) -> tuple[Floats, Floats]:
+        """Returns actions (B, A) and their log densities (B,); with `keep`, `backward` can follow."""
+        mean, raw = np.split(self.network.forward(observations, keep=keep)[0], 2, axis=-1)
+        log_std = raw.clip(LOG_STD_MIN, LOG_STD_MAX)
+        noise = torch.randn(mean.shape, generator=generator).numpy()
+        deviation = np.exp(log_std) * noise
+        unbounded = mean + deviation
+        actions = np.tanh(unbounded)
+        if keep:
+            self._kept = actions, deviation, raw == log_std
+        return actions, tanh_gaussian_log_density(unbounded, noise, log_std)
+
+    def backward(self, by_actions: Floats, by_log_densities: Floats) -> None:
+        """Writes `network.gradient` of something, given its derivatives by the kept actions (B, A) and log densities (B,)."""
+        assert self._kept is not None
+        actions, deviation, is_inside = self._kept
+        by_log_densities = by_log_densities[:, None]
+        # u = mean + std noise: da/du = 1 - a^2 and d log pi/du = 2 a; besides, log pi falls by log std
+        by_mean = by_actions * (1 - actions**2) + by_log_densities * (2 * actions)
+        by_log_std = (by_mean * deviation - by_log_densities) * is_inside
+        self.network.backward(np.concatenate((by_mean, by_log_std), axis=1)[None])
 
     def mode(self, observations: Tensor) -> Tensor:
         """Returns tanh of the mean, (B, A)."""
-        return torch.tanh(self.layers(observations).chunk(2, dim=-1)[0])
+        return torch.from_numpy(np.tanh(self.distribution(observations.numpy())[0]))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Returns actions (B, A) without their densities."""
-        mean, log_std = self(observations)
-        return torch.tanh(mean + log_std.exp() * torch.randn(mean.shape, generator=generator))
+        mean, log_std = self.distribution(observations.numpy())
+        noise = torch.randn(mean.shape, generator=generator).numpy()
+        return torch.from_numpy(np.tanh(mean + np.exp(log_std) * noise))
+
+    def state_dict(self) -> StateDict:
+        """Returns the parameters by name."""
+        return self.network.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self.network.load_state_dict(state)
 
 
-def tanh_gaussian_log_density(unbounded: Tensor, noise: Tensor, log_std: Tensor) -> Tensor:
+def tanh_gaussian_log_density(unbounded: Floats, noise: Floats, log_std: Floats) -> Floats:
     """Returns log pi(tanh u) summed over the last axis, for u = mean + exp(log_std) noise.
 
-    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2 u)) is exact and stays finite where tanh(u) rounds to 1.
+    log(1 - tanh(u)^2) = 2 (log 2 - |u| - log(1 + exp(-2 |u|))) is exact and stays finite where tanh(u) rounds to 1.
     """
+    size = np.abs(unbounded)
     gaussian = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
-    squash = 2.0 * (math.log(2.0) - unbounded - functional.softplus(-2.0 * unbounded))
-    return (gaussian - squash).sum(-1)
+    squash = 2.0 * (math.log(2.0) - size - np.log1p(np.exp(-2.0 * size)))
+    density: Floats = (gaussian - squash).sum(-1)
+    return density
 
 
-class QEnsemble(nn.Module):
-    """N critics Q_i(s, a), evaluated together: parameters have the layout [N, in, out]."""
+class QEnsemble:
+    """N critics Q_i(s, a), evaluated together."""
 
     def __init__(self, inputs: int, hidden: Sequence[int], critics: int, layer_norm: bool, generator: torch.Generator) -> None:
-        super().__init__()
-        sizes = (inputs, *hidden, 1)
-        bounds = [1.0 / math.sqrt(size) for size in sizes[:-1]]
-        self.weights = nn.ParameterList(
-            nn.Parameter(torch.empty(critics, a, b).uniform_(-bound, bound, generator=generator))
-            for (a, b), bound in zip(pairwise(sizes), bounds, strict=True)
-        )
-        self.biases = nn.ParameterList(
-            nn.Parameter(torch.empty(critics, 1, b).uniform_(-bound, bound, generator=generator))
-            for b, bound in zip(sizes[1:], bounds, strict=True)
-        )
-        normalized = hidden if layer_norm else ()
-        self.scales = nn.ParameterList(nn.Parameter(torch.ones(critics, 1, b)) for b in normalized)
-        self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(critics, 1, b)) for b in normalized)
+        self.network = Perceptrons(critics, (inputs, *hidden, 1), layer_norm, generator)
 
-    def forward(self, observations: Tensor, actions: Tensor, members: Tensor | None = None) -> Tensor:
-        """Returns Q values (N, B), or (M, B) of the M critics whose indices `members` lists.
+    def values(self, observations: Floats, actions: Floats, *, keep: bool = False) -> Floats:
+        """Returns Q values (N, B); with `keep`, `backward` and `action_gradient` can follow."""
+        return self.network.forward(observations, actions, keep=keep)[:, :, 0]
 
-        One thread evaluates critic after critic, because then the activations of one stay in the cache (up to a quarter
-        faster); more threads share out batched products. The values agree to rounding.
-        """
-        pairs = torch.cat((observations, actions), dim=-1)
-        one_by_one = torch.get_num_threads() == 1
-        return self.one_by_one(pairs, members) if one_by_one else self.batched(pairs, members)
+    def values_of(self, members: Sequence[int], observations: Floats, actions: Floats) -> Floats:
+        """Returns Q values (M, B) of some critics."""
+        return self.network.forward_some(members, observations, actions)[:, :, 0]
 
-    def batched(self, pairs: Tensor, members: Tensor | None = None) -> Tensor:
-        """Returns (N, B) for pairs (B, D + A) by products over all critics at once."""
-        layers = [[parameter if members is None else parameter[members] for parameter in layer] for layer in self._layers()]
-        hidden = pairs.expand(len(layers[0][0]), *pairs.shape)
-        for weight, bias, *scale_and_shift in layers:
-            hidden = torch.baddbmm(bias, hidden, weight)
-            if scale_and_shift:
-                hidden = torch.addcmul(scale_and_shift[1], functional.layer_norm(hidden, hidden.shape[-1:]), scale_and_shift[0])
-            if weight is not layers[-1][0]:
-                hidden = functional.relu(hidden)
-        return hidden.squeeze(-1)
+    def backward(self, by_values: Floats) -> None:
+        """Writes `network.gradient` of something, given its derivative (N, B) by the kept values."""
+        self.network.backward(by_values[:, :, None])
 
-    def one_by_one(self, pairs: Tensor, members: Tensor | None = None) -> Tensor:
-        """Returns the same as `batched`, one critic after the other."""
-        layers = [[parameter.unbind(0) for parameter in layer] for layer in self._layers()]
-        values = []
-        for member in range(len(layers[0][0])) if members is None else members.tolist():
-            hidden = pairs
-            for weights, biases, *scales_and_shifts in layers:
-                hidden = torch.addmm(biases[member], hidden, weights[member])
-                if scales_and_shifts:
-                    scale, shift = (parameter[member].squeeze(0) for parameter in scales_and_shifts)
-                    hidden = functional.layer_norm(hidden, hidden.shape[-1:], scale, shift)
-                if weights is not layers[-1][0]:
-                    hidden = functional.relu(hidden)
-            values.append(hidden)
-        return torch.cat(values, dim=-1).T
+    def action_gradient(self, by_values: Floats, actions: int) -> Floats:
+        """Returns the derivative (B, A) of something by the actions, given that (N, B) by the kept values."""
+        inputs = self.network.layers[0].weight.shape[1]
+        return self.network.input_gradient(by_values[:, :, None], slice(inputs - actions, inputs))
 
-    def _layers(self) -> list[list[Tensor]]:
-        """Returns weight and bias of each layer, and scale and shift where it is normalised."""
-        normalized = [*zip(self.scales, self.shifts, strict=True)]
-        plain = zip(self.weights, self.biases, strict=True)
-        return [[*layer, *(normalized[index] if index < len(normalized) else ())] for index, layer in enumerate(plain)]
+    def state_dict(self) -> StateDict:
+        """Returns the parameters by name."""
+        return self.network.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self.network.load_state_dict(state)

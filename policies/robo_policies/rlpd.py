@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
-from torch import Tensor
 
 from robo_policies.actor_critic import ActorCritic
 from robo_policies.learning import (
     ActorPolicy,
-    TensorBatch,
+    EncodedBatch,
     require_continuous,
     require_ranges,
     track,
 )
+from robo_policies.perceptrons import Floats
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -98,6 +99,7 @@ class RLPD:
         """The policy being trained."""
         return self.parts.policy
 
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
     def update(self, batch: Batch) -> Metrics:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
         if len(batch) % self.config.updates_per_step:
@@ -107,44 +109,55 @@ class RLPD:
                 allowed=f"a multiple of updates_per_step = {self.config.updates_per_step}",
                 fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
             )
-        data = TensorBatch.of(batch, self.encoder, self.parts.updates)
-        alpha = self.temperature.value.detach()
+        data = EncodedBatch.of(batch, self.encoder, self.parts.updates)
+        alpha = self.temperature.value
         for part in data.slices(self.config.updates_per_step):
-            values, targets = self.critic(part.observations, part.actions), self.critic_target(part, alpha)
-            critic_loss = self.critic_loss(values, targets, part.weights)
-            self.parts.minimize("critic", critic_loss)
-            track(self.target_critic, self.critic, self.config.tau)
-        actions, log_densities = self.actor.sample(part.observations, self.parts.generator)
-        actor_loss = self.actor_loss(part.observations, actions, log_densities, alpha)
-        temperature_loss = self.temperature.loss(log_densities)
-        self.parts.minimize("actor", actor_loss)
-        self.parts.minimize("temperature", temperature_loss)
-        losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
-        scalars = losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
-        return self.parts.finish_update(scalars)
+            targets = self.critic_target(part, alpha)
+            values = self.critic.values(part.observations, part.actions, keep=True)
+            critic_loss, by_values = self.critic_loss(values, targets, part.weights)
+            self.critic.backward(by_values)
+            self.parts.descend("critic", critic_loss)
+            track(self.target_critic.network, self.critic.network, self.config.tau)
 
-    @torch.no_grad()
-    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
+        actions, log_densities = self.actor.sample(part.observations, self.parts.generator, keep=True)
+        actor_loss, by_actions, by_log_densities = self.actor_loss(part.observations, actions, log_densities, alpha)
+        self.actor.backward(by_actions, by_log_densities)
+        self.parts.descend("actor", actor_loss)
+
+        temperature_loss, by_log_alpha = self.temperature.loss(log_densities)
+        self.temperature.backward(by_log_alpha)
+        self.parts.descend("temperature", temperature_loss)
+        losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
+        return self.parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()})
+
+    def critic_target(self, data: EncodedBatch, alpha: float) -> Floats:
         """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
         next_actions, next_log_densities = self.actor.sample(data.next_observations, self.parts.generator)
-        next_q: Tensor = self.target_critic(data.next_observations, next_actions, self._subset()).amin(0)
+        next_q = self.target_critic.values_of(self._subset(), data.next_observations, next_actions).min(0)
         if self.config.backup_entropy:
             next_q = next_q - alpha * next_log_densities
-        return data.rewards + data.discounts * data.masks * next_q
+        targets: Floats = data.rewards + data.discounts * data.masks * next_q
+        return targets
 
-    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """Mean squared Bellman residual over critics and batch; `values` is (N, B)."""
-        return (weights * (values - targets) ** 2).mean()
+    def critic_loss(self, values: Floats, targets: Floats, weights: Floats) -> tuple[float, Floats]:
+        """Mean squared Bellman residual over critics and batch, and its derivative by `values` (N, B)."""
+        residuals = values - targets
+        return float((weights * residuals**2).mean()), 2 * weights * residuals / np.float32(values.size)
 
-    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
-        """Alpha log pi(a|s) - mean_i Q_i(s, a): the mean over all critics, not their minimum."""
-        q: Tensor = self.critic(observations, actions).mean(0)
-        return (alpha * log_densities - q).mean()
+    def actor_loss(
+        self, observations: Floats, actions: Floats, log_densities: Floats, alpha: float
+    ) -> tuple[float, Floats, Floats]:
+        """Alpha log pi(a|s) - mean_i Q_i(s, a), the mean over all critics, and its derivatives by a and log pi."""
+        q = self.critic.values(observations, actions, keep=True)
+        by_actions = self.critic.action_gradient(np.full_like(q, -1 / q.size), actions.shape[1])
+        by_log_densities = np.full_like(log_densities, alpha / len(log_densities))
+        return float((alpha * log_densities - q.mean(0)).mean()), by_actions, by_log_densities
 
-    def _subset(self) -> Tensor | None:
+    def _subset(self) -> list[int]:
         if self.config.target_critics == self.config.critics:
-            return None
-        return torch.randperm(self.config.critics, generator=self.parts.generator)[: self.config.target_critics]
+            return [*range(self.config.critics)]
+        subset: list[int] = torch.randperm(self.config.critics, generator=self.parts.generator).tolist()
+        return subset[: self.config.target_critics]
 
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""

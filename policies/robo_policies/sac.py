@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from robo_policies.actor_critic import ActorCritic
 from robo_policies.learning import (
     ActorPolicy,
-    TensorBatch,
+    EncodedBatch,
     require_continuous,
     require_ranges,
     track,
 )
+from robo_policies.perceptrons import Floats
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -87,40 +87,53 @@ class SAC:
         """The policy being trained."""
         return self.parts.policy
 
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step of each network (algorithm 1, lines 10 to 13)."""
-        data = TensorBatch.of(batch, self.encoder, self.parts.updates)
+        data = EncodedBatch.of(batch, self.encoder, self.parts.updates)
         # Differs from algorithm 1: the actions of the present policy are drawn once and serve both the temperature and
         # the actor, as in Stable-Baselines3, because the actor does not change in between.
-        actions, log_densities = self.actor.sample(data.observations, self.parts.generator)
-        alpha = self.temperature.value.detach()
-        losses = {"ent_coef_loss": self.temperature.loss(log_densities)}
-        self.parts.minimize("temperature", losses["ent_coef_loss"])
-        values, targets = self.critic(data.observations, data.actions), self.critic_target(data, alpha)
-        losses["critic_loss"] = self.critic_loss(values, targets, data.weights)
-        self.parts.minimize("critic", losses["critic_loss"])
-        losses["actor_loss"] = self.actor_loss(data.observations, actions, log_densities, alpha)
-        self.parts.minimize("actor", losses["actor_loss"])
-        track(self.target_critic, self.critic, self.config.tau)
-        scalars = losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
-        return self.parts.finish_update(scalars)
+        actions, log_densities = self.actor.sample(data.observations, self.parts.generator, keep=True)
+        alpha = self.temperature.value
+        temperature_loss, by_log_alpha = self.temperature.loss(log_densities)
+        self.temperature.backward(by_log_alpha)
+        self.parts.descend("temperature", temperature_loss)
 
-    @torch.no_grad()
-    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
+        targets = self.critic_target(data, alpha)
+        values = self.critic.values(data.observations, data.actions, keep=True)
+        critic_loss, by_values = self.critic_loss(values, targets, data.weights)
+        self.critic.backward(by_values)
+        self.parts.descend("critic", critic_loss)
+
+        actor_loss, by_actions, by_log_densities = self.actor_loss(data.observations, actions, log_densities, alpha)
+        self.actor.backward(by_actions, by_log_densities)
+        self.parts.descend("actor", actor_loss)
+        track(self.target_critic.network, self.critic.network, self.config.tau)
+        losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
+        return self.parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()})
+
+    def critic_target(self, data: EncodedBatch, alpha: float) -> Floats:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
         next_actions, next_log_densities = self.actor.sample(data.next_observations, self.parts.generator)
-        next_q: Tensor = self.target_critic(data.next_observations, next_actions).amin(0)
+        next_q = self.target_critic.values(data.next_observations, next_actions).min(0)
         soft_value = next_q - alpha * next_log_densities
-        return data.rewards + data.discounts * data.masks * soft_value
+        targets: Floats = data.rewards + data.discounts * data.masks * soft_value
+        return targets
 
-    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-        """J_Q, eq. 5: half the squared soft Bellman residual, summed over the critics; `values` is (N, B)."""
-        return 0.5 * (weights * (values - targets) ** 2).mean(1).sum()
+    def critic_loss(self, values: Floats, targets: Floats, weights: Floats) -> tuple[float, Floats]:
+        """J_Q, eq. 5: half the squared soft Bellman residual, summed over the critics; its derivative by `values` (N, B)."""
+        residuals = values - targets
+        return float(0.5 * (weights * residuals**2).mean(1).sum()), weights * residuals / len(targets)
 
-    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
-        """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions."""
-        q: Tensor = self.critic(observations, actions).amin(0)
-        return (alpha * log_densities - q).mean()
+    def actor_loss(
+        self, observations: Floats, actions: Floats, log_densities: Floats, alpha: float
+    ) -> tuple[float, Floats, Floats]:
+        """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions, and its derivatives by a and log pi."""
+        q = self.critic.values(observations, actions, keep=True)
+        is_smallest = q.argmin(0) == np.arange(len(q))[:, None]
+        by_actions = self.critic.action_gradient(is_smallest * np.float32(-1 / len(actions)), actions.shape[1])
+        by_log_densities = np.full_like(log_densities, alpha / len(log_densities))
+        return float((alpha * log_densities - q.min(0)).mean()), by_actions, by_log_densities
 
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""

@@ -63,7 +63,7 @@ class ForgetsTheGenerator(SAC):
 
 class SharesItsState(SAC):
     def state_dict(self):
-        return super().state_dict() | {"actor": dict(self.actor.state_dict())}
+        return super().state_dict() | {"actor": self.actor.network._arrays}
 
 
 class DrawsGlobally(SAC):

@@ -25,91 +25,70 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (1.5, -1.0), (-0.3, 0.7)])
 def test_density_of_tanh_gaussian_integrates_to_one(mean, log_std):
-    actions = torch.linspace(-1 + 1e-6, 1 - 1e-6, 400_001, dtype=torch.float64)
-    unbounded = torch.atanh(actions).unsqueeze(-1)
+    actions = np.linspace(-1 + 1e-6, 1 - 1e-6, 400_001)
+    unbounded = np.arctanh(actions)[:, None]
     noise = (unbounded - mean) / np.exp(log_std)
-    density = tanh_gaussian_log_density(unbounded, noise, torch.full_like(noise, log_std)).exp()
-    assert torch.trapezoid(density, actions).item() == pytest.approx(1.0, abs=2e-3)
+    density = np.exp(tanh_gaussian_log_density(unbounded, noise, np.full_like(noise, log_std)))
+    assert np.trapezoid(density, actions) == pytest.approx(1.0, abs=2e-3)
 
 
 def test_density_equals_the_textbook_formula_and_stays_finite_far_out():
-    noise = torch.tensor([[0.3, -1.2]])
-    unbounded, log_std = torch.tensor([[0.4, -0.9]]), torch.tensor([[-0.5, 0.2]])
-    density = torch.exp(-0.5 * noise**2) / (log_std.exp() * np.sqrt(2 * np.pi)) / (1 - torch.tanh(unbounded) ** 2)
-    expected = density.log().sum(-1)
-    torch.testing.assert_close(tanh_gaussian_log_density(unbounded, noise, log_std), expected)
-    far = tanh_gaussian_log_density(torch.tensor([[60.0, -60.0]]), noise, log_std)
-    assert torch.isfinite(far).all()  # the textbook formula gives infinity: tanh(60) rounds to 1
+    noise = np.array([[0.3, -1.2]])
+    unbounded, log_std = np.array([[0.4, -0.9]]), np.array([[-0.5, 0.2]])
+    density = np.exp(-0.5 * noise**2) / (np.exp(log_std) * np.sqrt(2 * np.pi)) / (1 - np.tanh(unbounded) ** 2)
+    expected = np.log(density).sum(-1)
+    np.testing.assert_allclose(tanh_gaussian_log_density(unbounded, noise, log_std), expected)
+    far = tanh_gaussian_log_density(np.array([[60.0, -60.0]]), noise, log_std)
+    assert np.isfinite(far).all()  # the textbook formula gives infinity: tanh(60) rounds to 1
 
 
 def test_sampled_density_belongs_to_the_sampled_action():
     actor = TanhGaussianActor(3, 2, (8,), seeded())
-    observations = torch.randn(5, 3, generator=seeded(1))
+    observations = torch.randn(5, 3, generator=seeded(1)).numpy()
     actions, log_densities = actor.sample(observations, seeded(2))
-    mean, log_std = actor(observations)
-    unbounded = torch.atanh(actions)
-    expected = tanh_gaussian_log_density(unbounded, (unbounded - mean) / log_std.exp(), log_std)
-    torch.testing.assert_close(log_densities, expected, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(actor.draw(observations, seeded(2)), actions)
+    mean, log_std = actor.distribution(observations)
+    unbounded = np.arctanh(actions)
+    expected = tanh_gaussian_log_density(unbounded, (unbounded - mean) / np.exp(log_std), log_std)
+    np.testing.assert_allclose(log_densities, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(actor.draw(torch.from_numpy(observations), seeded(2)), actions, rtol=1e-6)
 
 
-@pytest.mark.parametrize("layer_norm", [True, False])
-@pytest.mark.parametrize("members", [None, torch.tensor([3, 1])])
-def test_both_ways_to_evaluate_an_ensemble_agree(layer_norm, members):
-    ensemble = QEnsemble(5, (32, 16), 4, layer_norm, seeded())
-    for parameter in ensemble.parameters():  # scales and shifts too: at their first values they could be mixed up unseen
-        torch.nn.init.uniform_(parameter, -0.5, 0.5, generator=seeded(1))
-    pairs = torch.randn(20, 5, generator=seeded(2))
-    results = []
-    for evaluate in (ensemble.batched, ensemble.one_by_one):
-        values = evaluate(pairs, members)
-        results.append((values, *torch.autograd.grad((values**3).sum(), list(ensemble.parameters()))))
-    assert results[0][0].shape == (4 if members is None else 2, 20)
-    for one, other in zip(*results, strict=True):
-        assert (one - other).abs().max() < 1e-5 * max(1.0, one.abs().max())
+def test_derivatives_of_sampled_actions_and_densities_equal_those_of_autograd():
+    actor = TanhGaussianActor(3, 2, (8,), seeded())
+    actor.network.layers[-1].bias[0, 0, 3] = 5.0  # beyond the largest log deviation, where no gradient flows
+    observations = torch.randn(5, 3, generator=seeded(1))
+    actor.sample(observations.numpy(), seeded(2), keep=True)
+    actor.sample(observations.numpy(), seeded(3))  # what is not kept must not disturb
+    by_actions, by_log_densities = torch.randn(5, 2, generator=seeded(4)), torch.randn(5, generator=seeded(5))
+    actor.backward(by_actions.numpy(), by_log_densities.numpy())
 
-
-@pytest.mark.parametrize("layer_norm", [True, False])
-def test_an_ensemble_equals_separate_torch_networks(layer_norm):
-    ensemble = QEnsemble(5, (8, 8), 3, layer_norm, seeded())
-    observations, actions = torch.randn(6, 3, generator=seeded(1)), torch.randn(6, 2, generator=seeded(2))
-    for member in range(3):
-        network = torch_network(layer_norm)
-        layers = [layer for layer in network if not isinstance(layer, torch.nn.ReLU)]
-        linear = [layer for layer in layers if isinstance(layer, torch.nn.Linear)]
-        for layer, weight, bias in zip(linear, ensemble.weights, ensemble.biases, strict=True):
-            layer.load_state_dict({"weight": weight[member].T, "bias": bias[member, 0]})
-        expected = network(torch.cat((observations, actions), -1)).squeeze(-1)
-        torch.testing.assert_close(ensemble(observations, actions)[member], expected)
-
-
-def torch_network(layer_norm: bool) -> torch.nn.Sequential:
-    layers: list[torch.nn.Module] = []
-    with torch.random.fork_rng():
-        for inputs in (5, 8):
-            layers += [torch.nn.Linear(inputs, 8), *([torch.nn.LayerNorm(8)] if layer_norm else []), torch.nn.ReLU()]
-        return torch.nn.Sequential(*layers, torch.nn.Linear(8, 1))
+    parameters = [
+        array.clone().requires_grad_() for layer in actor.network.layers for array in (layer.weight[0], layer.bias[0])
+    ]
+    hidden = torch.relu(observations @ parameters[0] + parameters[1])
+    mean, log_std = (hidden @ parameters[2] + parameters[3]).chunk(2, -1)
+    normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
+    unbounded = mean + normal.stddev * torch.randn(5, 2, generator=seeded(2))
+    actions = torch.tanh(unbounded)
+    squash = 2.0 * (np.log(2.0) - unbounded - torch.nn.functional.softplus(-2.0 * unbounded))
+    log_densities = (normal.log_prob(unbounded) - squash).sum(-1)
+    total = (by_actions * actions).sum() + (by_log_densities * log_densities).sum()
+    expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, parameters)])
+    torch.testing.assert_close(actor.network.gradient, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_layer_norm_bounds_q_for_actions_far_outside_the_data():
     """|Q| <= |w| sqrt(H) + |b| whatever the action: a normalised layer of H units has length sqrt(H) at most."""
-    observations, direction = torch.zeros(1, 3), torch.tensor([[0.6, -0.8]])
+    observations, direction = np.zeros((1, 3), np.float32), np.float32([[0.6, -0.8]])
     near, far = 1e2, 1e5
     bounded, unbounded = (QEnsemble(5, (32, 32), 2, layer_norm, seeded()) for layer_norm in (True, False))
-    limit = bounded.weights[-1].norm(dim=(1, 2)) * 32**0.5 + bounded.biases[-1].abs().flatten()
-    assert (bounded(observations, far * direction).abs().flatten() <= limit).all()
-    growth = unbounded(observations, far * direction) / unbounded(observations, near * direction)
+    last = bounded.network.layers[-1]
+    limit = (last.weight.norm(dim=(1, 2)) * 32**0.5 + last.bias.abs().flatten()).numpy()
+    assert (np.abs(bounded.values(observations, np.float32(far) * direction)[:, 0]) <= limit).all()
+    values = {length: unbounded.values(observations, np.float32(length) * direction) for length in (near, far)}
+    growth = values[far] / values[near]
     assert (growth > 100).all()
-    assert (unbounded(observations, far * direction).abs().flatten() > limit).all()
-
-
-def test_layers_start_as_torch_starts_them():
-    ensemble = QEnsemble(100, (50,), 10, False, seeded())
-    with torch.random.fork_rng():
-        reference = torch.nn.Linear(100, 5000)
-    for ours, theirs in ((ensemble.weights[0], reference.weight), (ensemble.biases[0], reference.bias)):
-        assert ours.abs().max() <= 0.1
-        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
+    assert (np.abs(values[far][:, 0]) > limit).all()
 
 
 def test_encoder_takes_what_a_policy_may_see_in_the_order_of_the_spec(spec, make_batch):
@@ -167,11 +146,10 @@ def test_policy_acts_with_the_present_weights(spec, make_batch):
     policy.act(second, deterministic=True)
     np.testing.assert_array_equal(chosen, kept)  # an action is not overwritten by the next
     assert chosen.dtype == np.float32
-    np.testing.assert_allclose(chosen, actor.mode(encoder.stack(batch.observations))[0].detach(), rtol=1e-6)
-    with torch.no_grad():
-        actor.layers[-1].bias.add_(1.0)
+    np.testing.assert_allclose(chosen, actor.mode(encoder.stack(batch.observations))[0], rtol=1e-6)
+    actor.network.layers[-1].bias.add_(1.0)
     assert (policy.act(first, deterministic=True) > chosen).all()
-    expected = actor.draw(encoder.stack(batch.observations)[:1], seeded(5))[0].detach()
+    expected = actor.draw(encoder.stack(batch.observations)[:1], seeded(5))[0]
     np.testing.assert_allclose(policy.act(first), expected, rtol=1e-6)
 
 

@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from robo_policies import learning
-from robo_policies.learning import TensorBatch
+from robo_policies.learning import EncodedBatch
 from robo_policies.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
@@ -29,25 +29,23 @@ def dense(x, weight, bias):
 
 def q_by_hand(ensemble, observations, actions):
     """Returns (N, B) with numpy alone."""
-    weights = [weight.detach().numpy() for weight in ensemble.weights]
-    biases = [bias.detach().numpy() for bias in ensemble.biases]
+    layers = [(layer.weight.numpy(), layer.bias.numpy()) for layer in ensemble.network.layers]
     rows = []
-    for member in range(len(weights[0])):
+    for member in range(len(layers[0][0])):
         hidden = np.concatenate((observations, actions), axis=1)
-        for layer in range(len(weights)):
-            hidden = dense(hidden, weights[layer][member], biases[layer][member])
-            hidden = np.maximum(hidden, 0) if layer < len(weights) - 1 else hidden
+        for index, (weight, bias) in enumerate(layers):
+            hidden = dense(hidden, weight[member], bias[member])
+            hidden = np.maximum(hidden, 0) if index < len(layers) - 1 else hidden
         rows.append(hidden[:, 0])
     return np.stack(rows)
 
 
 def actor_by_hand(actor, observations, noise):
     """Returns actions and log densities with numpy alone."""
-    layers = [layer for layer in actor.layers if isinstance(layer, torch.nn.Linear)]
     hidden = observations
-    for index, layer in enumerate(layers):
-        hidden = dense(hidden, layer.weight.detach().numpy().T, layer.bias.detach().numpy())
-        hidden = np.maximum(hidden, 0) if index < len(layers) - 1 else hidden
+    for index, layer in enumerate(actor.network.layers):
+        hidden = dense(hidden, layer.weight.numpy()[0], layer.bias.numpy()[0])
+        hidden = np.maximum(hidden, 0) if index < len(actor.network.layers) - 1 else hidden
     mean, log_std = np.split(hidden, 2, axis=1)
     actions = np.tanh(mean + np.exp(log_std) * noise)
     densities = np.exp(-0.5 * noise**2) / (np.exp(log_std) * np.sqrt(2 * np.pi)) / (1 - actions**2)
@@ -68,53 +66,132 @@ def seen(batch: Batch):
     )
 
 
+def torch_network(network, member):
+    """Returns one member as a torch module with the same parameters."""
+    modules = []
+    with torch.random.fork_rng():
+        for layer in network.layers:
+            weight = layer.weight[member]
+            modules.append(torch.nn.Linear(*weight.shape))
+            modules[-1].load_state_dict({"weight": weight.T, "bias": layer.bias[member, 0]})
+            if layer.scale is not None:
+                modules.append(torch.nn.LayerNorm(weight.shape[1]))
+                modules[-1].load_state_dict({"weight": layer.scale[member, 0], "bias": layer.shift[member, 0]})
+            modules.append(torch.nn.ReLU())
+    return torch.nn.Sequential(*modules[:-1])
+
+
 def test_losses_of_two_samples_by_hand(spec, make_batch):
     batch = make_batch(spec, 2, weights=np.array([1.0, 0.5], np.float32))
     learner = SMALL.build(spec, 0)
-    for parameter in learner.target_critic.parameters():  # so that online and target critics differ
-        parameter.mul_(1.3)
+    learner.target_critic.network.vector.mul_(1.3)  # so that online and target critics differ
     observations, following = seen(batch)
     (noise,) = noises(learner, 1, (2, 2))
     alpha = 0.3
-    data, alpha_tensor = TensorBatch.of(batch, learner.encoder, 0), torch.tensor(alpha)
+    data = EncodedBatch.of(batch, learner.encoder, 0)
 
     next_actions, next_log_densities = actor_by_hand(learner.actor, following, noise)
     soft_values = q_by_hand(learner.target_critic, following, next_actions).min(0) - alpha * next_log_densities
     targets = batch.rewards + batch.discounts * batch.masks * soft_values
-    np.testing.assert_allclose(learner.critic_target(data, alpha_tensor), targets, rtol=1e-4)
+    np.testing.assert_allclose(learner.critic_target(data, alpha), targets, rtol=1e-4)
 
     values = q_by_hand(learner.critic, observations, batch.actions)
     critic_loss = sum(0.5 * np.mean([1.0, 0.5] * (q - targets) ** 2) for q in values)
-    result = learner.critic_loss(torch.tensor(values), torch.tensor(targets), data.weights)
-    assert result.item() == pytest.approx(critic_loss, rel=1e-4)
+    assert learner.critic_loss(values, targets, data.weights)[0] == pytest.approx(critic_loss, rel=1e-4)
 
     (noise,) = noises(learner, 1, (2, 2))
     actions, log_densities = actor_by_hand(learner.actor, observations, noise)
     drawn, drawn_log_densities = learner.actor.sample(data.observations, learner.parts.generator)
-    np.testing.assert_allclose(drawn.detach(), actions, rtol=1e-4)
-    np.testing.assert_allclose(drawn_log_densities.detach(), log_densities, rtol=1e-4)
+    np.testing.assert_allclose(drawn, actions, rtol=1e-4)
+    np.testing.assert_allclose(drawn_log_densities, log_densities, rtol=1e-4)
     actor_loss = np.mean(alpha * log_densities - q_by_hand(learner.critic, observations, actions).min(0))
-    result = learner.actor_loss(data.observations, drawn, drawn_log_densities, alpha_tensor)
-    assert result.item() == pytest.approx(actor_loss, rel=1e-4)
+    result, _, _ = learner.actor_loss(data.observations, drawn, drawn_log_densities, alpha)
+    assert result == pytest.approx(actor_loss, rel=1e-4)
 
     target_entropy = -2.0
     temperature_loss = -np.mean(np.log(alpha) * (log_densities + target_entropy))
-    assert learner.temperature.loss(drawn_log_densities).item() == pytest.approx(temperature_loss, rel=1e-4)
+    assert learner.temperature.loss(drawn_log_densities)[0] == pytest.approx(temperature_loss, rel=1e-4)
+
+
+class Plain:
+    """The same learner with plain torch modules, autograd and torch.optim, the equations written once more."""
+
+    def __init__(self, learner):
+        self.config, self.target_entropy = learner.config, learner.temperature.target_entropy
+        self.actor = torch_network(learner.actor.network, 0)
+        self.critics, self.targets = (
+            torch.nn.ModuleList(torch_network(part.network, member) for member in range(part.network.members))
+            for part in (learner.critic, learner.target_critic)
+        )
+        self.log_alpha = torch.nn.Parameter(learner.temperature.vector.clone())
+        groups = (self.actor.parameters(), self.critics.parameters(), [self.log_alpha])
+        self.actor_adam, self.critic_adam, self.alpha_adam = (torch.optim.Adam(group, self.config.lr) for group in groups)
+
+    def sample(self, observations, noise):
+        mean, log_std = self.actor(observations).chunk(2, -1)
+        normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
+        unbounded = normal.mean + normal.stddev * noise
+        actions = torch.tanh(unbounded)
+        return actions, (normal.log_prob(unbounded) - torch.log1p(-(actions**2))).sum(-1)
+
+    def q(self, networks, observations, actions):
+        return torch.stack([network(torch.cat((observations, actions), -1))[:, 0] for network in networks])
+
+    def update(self, batch, noise, next_noise):
+        observations, following = (torch.as_tensor(part) for part in seen(batch))
+        rewards, masks, discounts, taken, weights = (
+            torch.as_tensor(part) for part in (batch.rewards, batch.masks, batch.discounts, batch.actions, batch.weights)
+        )
+        actions, log_densities = self.sample(observations, noise)
+        alpha = self.log_alpha.exp().detach()
+        step(self.alpha_adam, -(self.log_alpha * (log_densities.detach() + self.target_entropy)).mean())
+        with torch.no_grad():
+            next_actions, next_log_densities = self.sample(following, next_noise)
+            soft_values = self.q(self.targets, following, next_actions).amin(0) - alpha * next_log_densities
+            targets = rewards + discounts * masks * soft_values
+        residuals = self.q(self.critics, observations, taken) - targets
+        step(self.critic_adam, 0.5 * (weights * residuals**2).mean(1).sum())
+        step(self.actor_adam, (alpha * log_densities - self.q(self.critics, observations, actions).amin(0)).mean())
+        with torch.no_grad():
+            for target, online in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
+                target.lerp_(online, self.config.tau)
+
+
+def step(optimizer, loss):
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_updates_equal_those_of_plain_torch_modules(layer_norm, spec, make_batch):
+    learner = SACConfig(hidden=(32, 24), layer_norm=layer_norm, critics=3, tau=0.05).build(spec, 0)
+    plain = Plain(learner)
+    for seed in range(10):
+        batch = make_batch(spec, 48, seed, weights=np.linspace(0.5, 1.5, 48, dtype=np.float32))
+        noise, next_noise = (torch.as_tensor(part) for part in noises(learner, 2, (48, 2)))
+        plain.update(batch, noise, next_noise)
+        learner.update(batch)
+    pairs = [(learner.actor, [plain.actor]), (learner.critic, plain.critics), (learner.target_critic, plain.targets)]
+    for ours, networks in pairs:
+        for member, theirs in enumerate(networks):
+            for one, other in zip(torch_network(ours.network, member).parameters(), theirs.parameters(), strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5)
+    torch.testing.assert_close(learner.temperature.vector, plain.log_alpha.detach(), rtol=1e-4, atol=1e-6)
 
 
 def test_target_critics_follow_by_tau(spec, make_batch):
     learner = replace(SMALL, tau=0.25).build(spec, 0)
-    before = [parameter.clone() for parameter in learner.target_critic.parameters()]
+    before = learner.target_critic.network.vector.clone()
     learner.update(make_batch(spec, 4))
-    for old, new, online in zip(before, learner.target_critic.parameters(), learner.critic.parameters(), strict=True):
-        torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
+    torch.testing.assert_close(learner.target_critic.network.vector, 0.75 * before + 0.25 * learner.critic.network.vector)
 
 
 def test_temperature_falls_while_entropy_is_above_its_target_and_rises_below(spec, make_batch):
     for target, falls in ((-50.0, True), (50.0, False)):
         learner = replace(SMALL, target_entropy_per_action=target).build(spec, 0)
         learner.update(make_batch(spec, 4))
-        assert (learner.temperature.value < 0.3).item() == falls
+        assert (learner.temperature.value < 0.3) == falls
 
 
 THREE_STATES = EnvironmentSpec(
@@ -156,8 +233,7 @@ def test_three_states_reach_their_known_values(ends, three_states):
     learner, batch = config.build(THREE_STATES, 0), three_states(ends)
     for _ in range(400):
         learner.update(batch)
-    with torch.no_grad():
-        values = learner.critic(torch.eye(3), torch.tensor([[-0.5], [0.0], [0.5]]))
+    values = learner.critic.values(np.eye(3, dtype=np.float32), np.array([[-0.5], [0.0], [0.5]], np.float32))
     np.testing.assert_allclose(values, [true_values(ends)] * 2, atol=0.05)
 
 
@@ -197,20 +273,21 @@ def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch)
                 assert metrics[tag] == pytest.approx(logged[tag], rel=1e-3, abs=1e-4), tag
     observations, _ = seen(batch)
     expected, _ = theirs.predict(observations, deterministic=True)
-    np.testing.assert_allclose(ours.actor.mode(torch.as_tensor(observations)).detach(), expected, atol=1e-3)
+    np.testing.assert_allclose(ours.actor.mode(torch.as_tensor(observations)), expected, atol=1e-3)
 
 
 def copy_weights(ours, theirs):
     """Stable-Baselines3 has one layer for the mean and one for the deviation where ours has both in one."""
-    linear = [layer for layer in ours.actor.layers if isinstance(layer, torch.nn.Linear)]
+    actor = torch_network(ours.actor.network, 0)
+    linear = [layer for layer in actor if isinstance(layer, torch.nn.Linear)]
     pairs = [*zip([layer for layer in theirs.actor.latent_pi if isinstance(layer, torch.nn.Linear)], linear[:-1], strict=True)]
     pairs += [(theirs.actor.mu, (linear[-1].weight[:2], linear[-1].bias[:2]))]
     pairs += [(theirs.actor.log_std, (linear[-1].weight[2:], linear[-1].bias[2:]))]
     for index, network in enumerate(theirs.critic.q_networks):
-        layers = [layer for layer in network if isinstance(layer, torch.nn.Linear)]
         pairs += [
-            (layer, (weight[index].T, bias[index, 0]))
-            for layer, weight, bias in zip(layers, ours.critic.weights, ours.critic.biases, strict=True)
+            (layer, source)
+            for layer, source in zip(network, torch_network(ours.critic.network, index), strict=True)
+            if isinstance(layer, torch.nn.Linear)
         ]
     for layer, source in pairs:
         weight, bias = source if isinstance(source, tuple) else (source.weight, source.bias)
@@ -291,7 +368,7 @@ def test_a_loss_that_overflows_keeps_the_parameters(spec, make_batch, leaves):
 def test_large_finite_numbers_are_accepted(spec, make_batch):
     """Their sum overflows, which the quick test of a batch must not take for infinity."""
     encoder = SMALL.build(spec, 0).encoder
-    TensorBatch.of(make_batch(spec, 4, rewards=np.full(4, 3e38, np.float32)), encoder, 0)
+    EncodedBatch.of(make_batch(spec, 4, rewards=np.full(4, 3e38, np.float32)), encoder, 0)
 
 
 def test_discrete_actions_are_refused_with_the_learners_that_fit(discrete_spec):

@@ -20,7 +20,7 @@ class FlatAdam:
         self._mean, self._square = np.zeros_like(parameters), np.zeros_like(parameters)
         self._steps = np.zeros((), np.float32)
         shared = (parameters, gradient, self._mean, self._square, self._steps)
-        *self._arrays, self._step_list = ([torch.from_numpy(array)] for array in shared)
+        self._tensors = [[torch.from_numpy(array)] for array in shared]
 
     def step(self, update: int) -> None:
         """Takes one step along the gradient, shortened to `max_norm`; raises NonFiniteUpdate, keeping the parameters."""
@@ -35,10 +35,14 @@ class FlatAdam:
         if norm > self._max_norm:
             self._gradient *= np.float32(self._max_norm / (norm + 1e-6))  # the small number is PyTorch's
         self._steps += 1.0
+        parameters, gradient, mean, square, steps = self._tensors
         torch._fused_adam_(
-            *self._arrays,
+            parameters,
+            gradient,
+            mean,
+            square,
             [],
-            self._step_list,
+            steps,
             lr=self._lr,
             beta1=0.9,
             beta2=0.999,

@@ -63,7 +63,7 @@ class ObservationNormalizer(Stateful, Protocol):
         """Learns from observations of training."""
         ...
 
-    def __call__(self, observations: Floats) -> Floats:
+    def __call__(self, observations: Floats, /) -> Floats:
         """Returns scaled observations, float32."""
         ...
 
@@ -71,7 +71,7 @@ class ObservationNormalizer(Stateful, Protocol):
 class RewardNormalizer(Stateful, Protocol):
     """Scales rewards (N,)."""
 
-    def __call__(self, rewards: Array, ended: Array) -> Floats:
+    def __call__(self, rewards: Array, ended: Array, /) -> Floats:
         """Learns from rewards and returns them scaled; `ended` marks those that closed an episode."""
         ...
 

@@ -3,8 +3,8 @@
     python -m robo_policies.ppo_speed --threads 1
 
 Rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards. Simulation,
-acting and learning are all counted. The contestants take turns, one rollout and its update each, in an order that turns
-round every time, so that other load on the machine hits all alike. Stable-Baselines3 runs in each vector setting given.
+acting and learning are all counted. The contestants take turns, whole rollouts with their updates each.
+Stable-Baselines3 runs in each vector setting given. `robo-rl bench learner` shows the same row.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import gymnasium
-import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO as SB3PPO
@@ -25,6 +23,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
 from robo_policies.ppo import PPOConfig
+from robo_rl.benchmark import Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining
 from robo_rl.protocols import Training
@@ -41,46 +40,33 @@ PEERS: tuple[tuple[type[VecEnv], int], ...] = (
 )
 """Vector settings of Stable-Baselines3, with the number of environments."""
 
-Contestant = Callable[[], object]
-"""Collects one rollout and learns from it."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Medians of one case, as `robo-rl bench` prints them."""
-
-    case: str
-    unit: str
-    ours: float
-    peers: Mapping[str, float]
-
-    @property
-    def ratio(self) -> float:
-        """Ours over the best peer."""
-        return self.ours / max(self.peers.values())
-
 
 def measure(
-    rounds: int = 5,
-    *,
-    threads: int = 1,
+    effort: Effort,
     peers: Sequence[tuple[type[VecEnv], int]] = PEERS,
     config: PPOConfig = PPOConfig(),  # noqa: B008 - frozen
-) -> Measurement:
-    """Returns medians over `rounds` rollouts of each contestant, after one that does not count; sets PyTorch's threads."""
-    torch.set_num_threads(threads)
+) -> Iterator[Measurement]:
+    """Yields one row: environment steps per second of whole rollouts and their updates; sets PyTorch's threads."""
+    torch.set_num_threads(effort.threads)
     with ExitStack() as cleanup:
-        contestants: dict[str, Contestant] = {"ours": _ours(config, threads, cleanup)}
+        contestants = {"ours": _paced(_ours(config, effort.threads, cleanup), config.rollout_size)}
         for kind, count in peers:
-            contestants[f"sb3 {kind.__name__} {count}"] = _stable_baselines(config, kind, count, cleanup)
-        seconds: dict[str, list[float]] = {name: [] for name in contestants}
-        for turn in range(rounds + 1):
-            for name in list(contestants)[:: 1 if turn % 2 else -1]:
-                started = time.perf_counter()
-                contestants[name]()
-                seconds[name].append(time.perf_counter() - started)
-    speeds = {name: config.rollout_size / float(np.median(values[1:])) for name, values in seconds.items()}
-    return Measurement(f"ppo {TASK}, {threads} thread(s)", "steps/s", speeds.pop("ours"), speeds)
+            name = f"sb3 {kind.__name__} {count}"
+            contestants[name] = _paced(_stable_baselines(config, kind, count, cleanup), config.rollout_size)
+        yield measurement("learner", f"ppo {TASK}, {effort.threads} thread(s)", "steps/s", contestants, effort)
+
+
+def _paced(advance: Callable[[], object], steps: int) -> Trial:
+    """Returns a trial that advances for so many seconds, once at least, and returns steps per second."""
+
+    def trial(seconds: float) -> float:
+        started, taken = time.perf_counter(), 0
+        while not taken or time.perf_counter() - started < seconds:
+            advance()
+            taken += steps
+        return taken / (time.perf_counter() - started)
+
+    return trial
 
 
 class _Cheetahs:
@@ -107,7 +93,7 @@ class _Nobody:
     def on_step(self, step: int, training: Training) -> None: ...
 
 
-def _ours(config: PPOConfig, threads: int, cleanup: ExitStack) -> Contestant:
+def _ours(config: PPOConfig, threads: int, cleanup: ExitStack) -> Callable[[], object]:
     training: OnPolicyTraining = config.training(_Cheetahs(threads), steps=0, seed=0)
     cleanup.callback(training.environments.close)
 
@@ -118,7 +104,7 @@ def _ours(config: PPOConfig, threads: int, cleanup: ExitStack) -> Contestant:
     return advance
 
 
-def _stable_baselines(config: PPOConfig, kind: type[VecEnv], count: int, cleanup: ExitStack) -> Contestant:
+def _stable_baselines(config: PPOConfig, kind: type[VecEnv], count: int, cleanup: ExitStack) -> Callable[[], object]:
     make: Callable[..., VecEnv] = kind
     environments = VecNormalize(make([_plain_cheetah] * count))
     cleanup.callback(environments.close)
@@ -139,12 +125,13 @@ def main() -> None:
     """Prints one line per contestant."""
     parser = argparse.ArgumentParser(description="Steps per second of PPO on HalfCheetah.")
     parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch, and of our simulation")
-    parser.add_argument("--rounds", type=int, default=5, help="rollouts of each contestant")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of one trial; a rollout and its update at least")
+    parser.add_argument("--repeats", type=int, default=5, help="trials of each contestant")
     arguments = parser.parse_args()
-    result = measure(arguments.rounds, threads=arguments.threads)
-    sys.stdout.write(f"{result.case}: median over {arguments.rounds} rollouts\n")
-    for name, speed in {"ours": result.ours, **result.peers}.items():
-        sys.stdout.write(f"{name:24} {speed:8.0f} {result.unit}   ours is {result.ours / speed:.2f} x\n")
+    (row,) = measure(Effort(arguments.seconds, arguments.repeats, arguments.threads))
+    sys.stdout.write(f"{row.case}: median of {arguments.repeats} trials\n")
+    for name, speed in {"ours": row.ours, **row.peers}.items():
+        sys.stdout.write(f"{name:24} {speed:8.0f} {row.unit}   ours is {row.ours / speed:.2f} x\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from robo_policies.action_heads import Categorical, DiagonalGaussian
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
 from robo_policies.ppo import PPO, PPOConfig, Rows
 from robo_policies.tanh_towers import TanhTowers, orthogonal
+from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.on_policy import VectorStep
@@ -553,6 +554,6 @@ def test_first_weights_are_orthogonal(shape):
 
 def test_speed_is_measured_beside_stable_baselines():
     """That it works, for a moment; the figures mean nothing."""
-    result = ppo_speed.measure(1, peers=[(DummyVecEnv, 2)], config=replace(SMALL, batch_size=16))
-    assert result.unit == "steps/s" and result.peers.keys() == {"sb3 DummyVecEnv 2"}
-    assert result.ours > 0 and result.ratio == pytest.approx(result.ours / result.peers["sb3 DummyVecEnv 2"])
+    (row,) = ppo_speed.measure(Effort(seconds=0.01, repeats=1, threads=1), [(DummyVecEnv, 2)], SMALL)
+    assert (row.bench, row.unit) == ("learner", "steps/s") and row.peers.keys() == {"sb3 DummyVecEnv 2"}
+    assert row.ours > 0 and row.ratio == pytest.approx(row.ours / row.peers["sb3 DummyVecEnv 2"])

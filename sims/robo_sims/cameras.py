@@ -50,7 +50,7 @@ class Detail:
     """whether materials with reflectance mirror the scene"""
 
 
-SENSOR = Detail(samples=0, slices=16)
+SENSOR = Detail(samples=0, slices=12)
 """For small pictures that a policy looks at."""
 PLAIN = Detail(samples=0, slices=28)
 """For pictures of people's size, drawn in great numbers; the roundness is MuJoCo's own default."""

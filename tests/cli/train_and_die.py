@@ -44,12 +44,12 @@ def die_while_writing(step: int, call: int) -> None:
         save(self, at, training)
 
     def watched(operation: Any) -> Any:
-        def perform(*arguments: Any) -> None:
+        def perform(*arguments: Any) -> Any:
             nonlocal counted
             counted += saving
             if saving and counted == call:
                 die()
-            operation(*arguments)
+            return operation(*arguments)
 
         return perform
 

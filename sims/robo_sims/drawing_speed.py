@@ -1,0 +1,177 @@
+"""Measures how fast pictures are drawn: `python -m robo_sims.drawing_speed [seconds] [repeats]`.
+
+The contestants of a case draw the same states from the same camera. They take turns within one process, in an order that
+alternates, and the median of the repeats counts: a busy machine then hits all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import mujoco
+import numpy as np
+
+from robo_rl.discovery import make_environment
+from robo_sims.cameras import PLAIN, PRETTY, Cameras
+
+SIZE, LARGE, BATCH = 84, 320, 16
+Contestants = dict[str, Callable[[], int]]
+"""name -> function that does some work and returns how many units of it; "ours" is one of them"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    case: str
+    unit: str
+    ours: float
+    """median over the repeats"""
+    peers: dict[str, float]
+    """name -> median over the repeats"""
+    ratios: dict[str, float]
+    """name -> median over the repeats of ours by the peer's, each of the same repeat"""
+
+
+def measure(*, seconds: float = 0.5, repeats: int = 5) -> list[Row]:
+    """Returns one row for each case; `seconds` is what each contestant draws for in a repeat, one unit at least."""
+    rows = []
+    for case, (unit, contestants) in CASES.items():
+        with contestants() as taking_part:
+            rows.append(_compare(case, unit, taking_part, seconds, repeats))
+    return rows
+
+
+@contextmanager
+def _one_picture(size: int, **details: Any) -> Iterator[Contestants]:
+    """A cheetah, drawn by Gymnasium as it comes, by Gymnasium without shadows and reflections, and by us."""
+    with contextlib.ExitStack() as stack:
+        default, light = (_gymnasium(size, stack) for _ in range(2))
+        light.model.light_castshadow[:] = light.model.mat_reflectance[:] = 0
+        cameras = stack.enter_context(contextlib.closing(Cameras(height=size, width=size, **details)))
+        yield {
+            "ours": lambda: len(cameras.draw((default.data,), "track")),
+            "gymnasium": lambda: _render(default),
+            "gymnasium without shadows and reflections": lambda: _render(light),
+        }
+
+
+@contextmanager
+def _batch() -> Iterator[Contestants]:
+    """Many states of one model, drawn with one context or with one for each."""
+    with contextlib.ExitStack() as stack:
+        model = _gymnasium(SIZE, stack).model
+        datas = [mujoco.MjData(model) for _ in range(BATCH)]
+        for number, data in enumerate(datas):
+            data.qpos[2] = 0.1 * number
+            mujoco.mj_forward(model, data)
+        cameras = stack.enter_context(contextlib.closing(Cameras(height=SIZE, width=SIZE)))
+        renderers = [stack.enter_context(_light_renderer(model)) for _ in datas]
+        out = np.empty((BATCH, SIZE, SIZE, 3), np.uint8)
+
+        def draw_each() -> int:
+            for renderer, data, picture in zip(renderers, datas, out, strict=True):
+                renderer.update_scene(data, "track")
+                renderer.render(out=picture)
+            return BATCH
+
+        yield {"ours": lambda: len(cameras.draw(datas, "track", out)), "a mujoco.Renderer for each": draw_each}
+
+
+@contextmanager
+def _arm() -> Iterator[Contestants]:
+    """Control steps of the arm that observes a picture, beside those of one that does not."""
+    with contextlib.ExitStack() as stack:
+        contestants: Contestants = {}
+        for name, cameras in (("ours", ("front",)), ("without a camera", ())):
+            environment = stack.enter_context(contextlib.closing(make_environment("robo/ArmPick-v0", cameras=cameras)))
+            environment.reset(seed=0)
+            contestants[name] = _stepper(environment)
+        yield contestants
+
+
+CASES: dict[str, tuple[str, Callable[[], AbstractContextManager[Contestants]]]] = {
+    f"HalfCheetah-v5 {SIZE}x{SIZE}": ("pictures/s", lambda: _one_picture(SIZE)),
+    f"HalfCheetah-v5 {LARGE}x{LARGE}, plain": ("pictures/s", lambda: _one_picture(LARGE, detail=PLAIN)),
+    f"HalfCheetah-v5 {LARGE}x{LARGE}, pretty": ("pictures/s", lambda: _one_picture(LARGE, detail=PRETTY)),
+    f"HalfCheetah-v5 {SIZE}x{SIZE}, batch of {BATCH}": ("pictures/s", _batch),
+    f"ArmPick-v0 with its front camera {SIZE}x{SIZE}": ("control steps/s", _arm),
+}
+
+
+def _compare(case: str, unit: str, contestants: Contestants, seconds: float, repeats: int) -> Row:
+    for work in contestants.values():
+        work()  # opens OpenGL
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for repeat in range(repeats):
+        for name in list(contestants)[:: 1 if repeat % 2 == 0 else -1]:
+            rates[name].append(_rate(contestants[name], seconds))
+    middle = {name: statistics.median(values) for name, values in rates.items()}
+    ratios = {
+        name: statistics.median(mine / its for mine, its in zip(rates["ours"], values, strict=True))
+        for name, values in rates.items()
+        if name != "ours"
+    }
+    return Row(case, unit, middle.pop("ours"), middle, ratios)
+
+
+def _rate(work: Callable[[], int], seconds: float) -> float:
+    done, started, now = 0, time.perf_counter(), 0.0
+    while done == 0 or now - started < seconds:
+        done += work()
+        now = time.perf_counter()
+    return done / (now - started)
+
+
+def _gymnasium(size: int, stack: contextlib.ExitStack) -> Any:
+    made = gymnasium.make("HalfCheetah-v5", render_mode="rgb_array", width=size, height=size, camera_name="track")
+    environment: Any = stack.enter_context(contextlib.closing(made)).unwrapped
+    environment.reset(seed=0)
+    return environment
+
+
+def _render(environment: Any) -> int:
+    for viewer in environment.mujoco_renderer._viewers.values():
+        viewer.make_context_current()  # it counts on being the only one that draws
+    environment.render()
+    return 1
+
+
+@contextmanager
+def _light_renderer(model: mujoco.MjModel) -> Iterator[mujoco.Renderer]:
+    model.vis.quality.offsamples = 0
+    with mujoco.Renderer(model, SIZE, SIZE) as renderer:
+        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+            renderer.scene.flags[flag] = 0
+        yield renderer
+
+
+def _stepper(environment: gymnasium.Env[Any, Any]) -> Callable[[], int]:
+    still = np.zeros(environment.action_space.shape or (), np.float32)
+
+    def step() -> int:
+        if environment.step(still)[3]:
+            environment.reset(seed=0)
+        return 1
+
+    return step
+
+
+def main(seconds: float, repeats: int) -> None:
+    """Prints one line per case."""
+    for row in measure(seconds=seconds, repeats=repeats):
+        peers = "  ".join(f"{name} {rate:.0f} (x{row.ratios[name]:.2f})" for name, rate in row.peers.items())
+        sys.stdout.write(f"{row.case:46} {row.unit}: ours {row.ours:.0f}  {peers}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(*(float(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 2 else (0.5, 5))

@@ -6,7 +6,6 @@ episode, and a rollout under way is left out.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.training import MOST_DIVERGED, Stopwatch, episode_seed
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training import MOST_DIVERGED, episode_seed
 from robo_rl.types import DIVERGED, Array, Metrics, StateDict
 from robo_rl.vector import SequentialEnvironments
 
@@ -105,14 +105,10 @@ class OnPolicyTraining:
         """The policy being trained."""
         return self.learner.policy
 
-    @property
-    def seconds(self) -> Metrics:
-        """Cumulative seconds by activity."""
-        return self.stopwatch.metrics
-
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last, and to the end of the rollout that contains it."""
         time = self.stopwatch.time
+        self.stopwatch.start()
         if not self._is_under_way and self.step < self.steps:
             time("simulate", self._begin)
         while self.step < self.steps or self.learner.is_collecting:
@@ -121,8 +117,9 @@ class OnPolicyTraining:
             self.step += self.environments.num_envs
             time("infer", partial(self._observe, outcome, observer))
             if self.learner.is_ready:
-                observer.on_metrics(self.step, time("update", self.learner.update))
-            observer.on_step(self.step, self)
+                metrics = time("update", self.learner.update)
+                time("log", partial(observer.on_metrics, self.step, metrics))
+            time("log", partial(observer.on_step, self.step, self))
 
     def _begin(self) -> None:
         count = self.environments.num_envs
@@ -146,7 +143,7 @@ class OnPolicyTraining:
     def state_dict(self) -> StateDict:
         """Returns learner, unfinished rollout, counters, and the environments where they can be saved."""
         environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
-        training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": dict(self.stopwatch.seconds)}
+        training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": self.stopwatch.state_dict()}
         return {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -155,7 +152,7 @@ class OnPolicyTraining:
         self.learner.load_state_dict(state["learner"])
         self._episodes.load_state_dict(training["episodes"])
         self.step = int(training["step"])
-        self.stopwatch.seconds = Counter(training["seconds"])
+        self.stopwatch.load_state_dict(training["seconds"])
         self.resumed, self._is_under_way = "warm", False
         if environments is not None and isinstance(self.environments, Stateful):
             self.environments.load_state_dict(environments)

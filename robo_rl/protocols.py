@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import gymnasium
 
 from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import ActionSource, Array, Batch, Episode, Metrics, RewardLabels, StateDict
 
 
@@ -92,8 +93,8 @@ class Training(Stateful, Protocol):
         ...
 
     @property
-    def seconds(self) -> Metrics:
-        """Cumulative seconds by activity, tags time/<activity>_s."""
+    def stopwatch(self) -> Stopwatch:
+        """Shares out the time since training began; an observer charges its own to "log", "evaluation", "checkpoint"."""
         ...
 
     def run(self, observer: TrainingObserver) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -61,7 +62,6 @@ class RunRecord:
         self._successes: deque[bool] = deque(maxlen=RECENT)
         self._newest: Metrics = {}
         self._unlogged: Metrics = {}
-        self._seconds: Metrics = {}
         self._stop_requested = False
         self._started = self._shown = self._logged_at = time.monotonic()
         self._logged_step = self._step = step
@@ -73,7 +73,6 @@ class RunRecord:
         self._started -= state["elapsed"]
         self._newest = dict(state["newest"])
         self._unlogged = dict(state["unlogged"])
-        self._seconds = dict(state["seconds"])
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
         self._successes.extend(state["successes"])
@@ -81,7 +80,7 @@ class RunRecord:
     def state_dict(self) -> StateDict:
         """Returns seconds so far, the newest metrics and the recent episodes."""
         recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
-        metrics = {"newest": self._newest, "unlogged": self._unlogged, "seconds": self._seconds}
+        metrics = {"newest": self._newest, "unlogged": self._unlogged}
         return {"elapsed": self.elapsed, **metrics, **recent}
 
     @property
@@ -116,7 +115,7 @@ class RunRecord:
         before, self._step = self._step, step
         evaluates = _due(before, step, cadence.evaluate)
         if evaluates:
-            self.on_metrics(step, self._evaluation(step, training))
+            self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
         if evaluates or _due(before, step, cadence.log):
             self._log(step, training)
         if _due(before, step, cadence.checkpoint):
@@ -131,6 +130,9 @@ class RunRecord:
 
     def finish(self, step: int, training: Training) -> None:
         """Writes the last line and the last checkpoint, unless they were due at this step anyway."""
+        training.stopwatch.time("log", partial(self._finish, step, training))
+
+    def _finish(self, step: int, training: Training) -> None:
         if self._logged_step != step:
             self._log(step, training)
         if self._saved_step != step:
@@ -140,7 +142,9 @@ class RunRecord:
 
     def save(self, step: int, training: Training) -> None:
         """Saves a checkpoint; a full disk is a warning twice and an error the third time."""
-        started = time.perf_counter()
+        training.stopwatch.time("checkpoint", partial(self._save, step, training))
+
+    def _save(self, step: int, training: Training) -> None:
         try:
             self._run.save(Checkpoint(step, training.state_dict() | {"record": self.state_dict()}))
             self._failed_saves, self._saved_step = 0, step
@@ -153,20 +157,13 @@ class RunRecord:
                     got=error,
                     fix="free disk space, then resume",
                 ) from error
-        self._add_seconds("checkpoint", started)
 
     def _evaluation(self, step: int, training: Training) -> Metrics:
-        started = time.perf_counter()
         evaluation = self._evaluate(training.policy)
         folder = self._run.path / "evaluations"
         folder.mkdir(exist_ok=True)
         write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))
-        self._add_seconds("evaluation", started)
         return evaluation.metrics
-
-    def _add_seconds(self, activity: str, started: float) -> None:
-        tag = f"time/{activity}_s"
-        self._seconds[tag] = self._seconds.get(tag, 0.0) + time.perf_counter() - started
 
     def _recent_metrics(self) -> Metrics:
         recent: dict[str, Collection[float]] = {
@@ -179,7 +176,7 @@ class RunRecord:
     def _log(self, step: int, training: Training) -> None:
         now = time.monotonic()
         speed = {"time/fps": (step - self._logged_step) / max(now - self._logged_at, 1e-9)}
-        line = self._unlogged | self._recent_metrics() | training.seconds | self._seconds | speed
+        line = self._unlogged | self._recent_metrics() | training.stopwatch.metrics | speed
         self._logged_step, self._logged_at, self._unlogged = step, now, {}
         self._newest |= line
         self._run.log(step, line, elapsed=self.elapsed)

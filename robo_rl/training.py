@@ -6,9 +6,8 @@ its actions, and every generator is part of the state.
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -20,6 +19,7 @@ from robo_rl.protocols import Learner, Policy, Supervisor, TrainingObserver
 from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
 
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
@@ -29,25 +29,6 @@ def episode_seed(seed: int, index: int) -> int:
     """Returns the reset seed of training episode `index`, in [2^30, 2^31): apart from every evaluation seed."""
     word = int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
     return (word & (2**30 - 1)) | 2**30
-
-
-class Stopwatch:
-    """Cumulative seconds by activity, so that a report can say what was slow."""
-
-    def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
-
-    def time(self, activity: str, function: Callable[[], Any]) -> Any:
-        """Returns the result of `function`, adding its duration to `activity`."""
-        started = time.perf_counter()
-        result = function()
-        self.seconds[activity] += time.perf_counter() - started  # type: ignore[assignment]
-        return result
-
-    @property
-    def metrics(self) -> Metrics:
-        """Tags time/<activity>_s."""
-        return {f"time/{activity}_s": float(seconds) for activity, seconds in self.seconds.items()}
 
 
 class OnlineTraining:
@@ -93,22 +74,21 @@ class OnlineTraining:
         """The policy being trained."""
         return self.learner.policy
 
-    @property
-    def seconds(self) -> Metrics:
-        """Cumulative seconds by activity."""
-        return self.stopwatch.metrics
-
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
         while self.step < self.steps:
-            transition = self.stopwatch.time("env", self._act)
+            transition = time("simulate", self._act)
             self.step += 1
             self._remember(transition)
             if self.step >= self.sampling.learning_starts:
-                observer.on_metrics(self.step, self.stopwatch.time("update", self._learn))
+                metrics = time("update", self._learn)
+                if metrics:
+                    time("log", partial(observer.on_metrics, self.step, metrics))
             if self._rollout is not None and self._rollout.done:
                 self._finish(self._rollout, observer)
-            observer.on_step(self.step, self)
+            time("log", partial(observer.on_step, self.step, self))
 
     def _act(self) -> Transition:
         if self._rollout is None:
@@ -160,7 +140,7 @@ class OnlineTraining:
                 "diverged": self.diverged,
                 "random": self.random.state_dict(),
                 "rollout": None if self._rollout is None else self._rollout.state_dict(),
-                "seconds": dict(self.stopwatch.seconds),
+                "seconds": self.stopwatch.state_dict(),
             },
         }
 
@@ -173,7 +153,7 @@ class OnlineTraining:
         training = state["training"]
         self.step, self.episodes, self.diverged = training["step"], training["episodes"], training["diverged"]
         self.random.load_state_dict(training["random"])
-        self.stopwatch.seconds = Counter(training["seconds"])
+        self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "exact"
         self._rollout = None
         if training["rollout"] is not None:
@@ -214,17 +194,16 @@ class OfflineTraining:
         """The policy being trained."""
         return self.learner.policy
 
-    @property
-    def seconds(self) -> Metrics:
-        """Cumulative seconds by activity."""
-        return self.stopwatch.metrics
-
     def run(self, observer: TrainingObserver) -> None:
         """Takes the remaining updates."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
         while self.step < self.steps:
             self.step += 1
-            observer.on_metrics(self.step, self.stopwatch.time("update", self._learn))
-            observer.on_step(self.step, self)
+            metrics = time("update", self._learn)
+            if metrics:
+                time("log", partial(observer.on_metrics, self.step, metrics))
+            time("log", partial(observer.on_step, self.step, self))
 
     def _learn(self) -> Metrics:
         sampling = self.sampling
@@ -232,7 +211,7 @@ class OfflineTraining:
 
     def state_dict(self) -> StateDict:
         """Returns learner, data and counters."""
-        training = {"step": self.step, "seconds": dict(self.stopwatch.seconds)}
+        training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
         return {"learner": self.learner.state_dict(), "replay": self.replay.state_dict(), "training": training}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -240,7 +219,7 @@ class OfflineTraining:
         self.learner.load_state_dict(state["learner"])
         self.replay.load_state_dict(state["replay"])
         self.step = state["training"]["step"]
-        self.stopwatch.seconds = Counter(state["training"]["seconds"])
+        self.stopwatch.load_state_dict(state["training"]["seconds"])
         self.resumed = "exact"
 
 
@@ -260,7 +239,7 @@ class _Explorer:
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         training = self._training
         policy = training.random if training.step < training.sampling.learning_starts else training.policy
-        return policy.act(observation, deterministic=deterministic)
+        return training.stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
 
 
 def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> ReplayBuffer:

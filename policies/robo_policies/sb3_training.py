@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from numbers import Real
 from typing import Any
 
@@ -14,7 +12,8 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from robo_policies.sb3_environment import SB3Policy
 from robo_policies.sb3_state import GlobalRandom, load_model_state, model_state
 from robo_rl.protocols import TrainingObserver
-from robo_rl.types import Metrics, StateDict
+from robo_rl.stopwatch import OTHER, Stopwatch
+from robo_rl.types import StateDict
 
 
 class SB3Training:
@@ -29,8 +28,8 @@ class SB3Training:
         """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
         self.resumed: str | None = None
         """"warm" after `load_state_dict`."""
-        self.stopwatch = Counter[str]()
-        """Seconds by activity: "env" (acting included) and "update"; the observer's own time is left out."""
+        self.stopwatch = Stopwatch()
+        """SB3 tells "collect" (simulation, acting and storing), "update" and the time of its observer apart."""
         self._model = model
         self._policy = policy
         self._steps = steps
@@ -48,11 +47,6 @@ class SB3Training:
         """The SB3 model, for everything that SB3 can do and the workbench does not name."""
         return self._model
 
-    @property
-    def seconds(self) -> Metrics:
-        """Cumulative seconds by activity, tags time/<activity>_s."""
-        return {f"time/{activity}_s": float(seconds) for activity, seconds in self.stopwatch.items()}
-
     def run(self, observer: TrainingObserver) -> None:
         """Trains to the last step; like SB3, to the end of the rollout that contains it."""
         remaining = self._steps - self.step
@@ -61,16 +55,18 @@ class SB3Training:
         self._model.set_logger(Logger(None, [_MetricsWriter(observer)]))
         self._random.restore()
         self._is_running = True
+        self.stopwatch.start()
         try:
             self._model.learn(remaining, callback=_Reporter(observer, self), reset_num_timesteps=self.step == 0)
         finally:
+            self.stopwatch.switch(OTHER)
             self._is_running = False
             self._random = GlobalRandom.current()
 
     def state_dict(self) -> StateDict:
         """Returns the state without SB3's zip file, whose half is pickled Python."""
         current = GlobalRandom.current() if self._is_running else self._random
-        training = {"step": self.step, "random": current.state_dict(), "seconds": dict(self.stopwatch)}
+        training = {"step": self.step, "random": current.state_dict(), "seconds": self.stopwatch.state_dict()}
         return {"model": model_state(self._model), "training": training}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -79,7 +75,7 @@ class SB3Training:
         load_model_state(model, state["model"])
         self._random = GlobalRandom.from_state_dict(training["random"])
         self.step = model.num_timesteps = int(training["step"])
-        self.stopwatch = Counter(training["seconds"])
+        self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "warm"
         model._last_obs = None  # makes `learn` reset the environments
         assert model.env is not None
@@ -113,10 +109,10 @@ class _Reporter(BaseCallback):
         self._observer = observer
         self._training = training
         self._pending: int | None = None
-        self._mark = time.perf_counter()
+        self._switch = training.stopwatch.switch
 
     def _on_step(self) -> bool:
-        self._clock("env")
+        self._switch("log")
         self._report()
         self._pending = self.num_timesteps
         for done, info in zip(self.locals["dones"], self.locals["infos"], strict=True):
@@ -128,26 +124,23 @@ class _Reporter(BaseCallback):
                     success=info.get("success"),
                     stop_reason=info.get("stop_reason", ""),
                 )
+        self._switch("collect")
         return True
 
     def _on_rollout_start(self) -> None:
-        self._clock("update")
+        self._switch("log")
         self._report()
+        self._switch("collect")
 
     def _on_rollout_end(self) -> None:
-        self._clock("env")
+        self._switch("update")
 
     def _on_training_end(self) -> None:
-        self._clock("update")
+        self._switch("log")
         self._report()
-
-    def _clock(self, activity: str) -> None:
-        self._training.stopwatch[activity] += time.perf_counter() - self._mark  # type: ignore[assignment]
-        self._mark = time.perf_counter()
 
     def _report(self) -> None:
         if self._pending is not None:
             first, self._training.step, self._pending = self._training.step + 1, self._pending, None
             for step in range(first, self._training.step + 1):  # several environments complete several steps at once
                 self._observer.on_step(step, self._training)
-            self._mark = time.perf_counter()

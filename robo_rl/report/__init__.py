@@ -16,7 +16,7 @@ from robo_rl.evaluation import Evaluation
 from robo_rl.report.charts import Series, line_chart, share_bar, thinned
 from robo_rl.report.films import embed_films
 from robo_rl.report.headline import duration, headline
-from robo_rl.report.reading import ACTIVITIES, OTHER, RecordedRun, read_runs
+from robo_rl.report.reading import ACTIVITIES, RecordedRun, read_runs
 from robo_rl.rollout import SUCCESS_CONVENTION
 from robo_rl.runs import write_text
 
@@ -92,7 +92,7 @@ def _legend(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> lis
 def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Returns a bar per run and the legend that they share: (activity, seconds, share of all time, colour)."""
     timed = [run for run in runs if run.time_split and run.seconds > 0]
-    colors = {name: color for color, name in enumerate([*ACTIVITIES.values(), OTHER])}
+    colors = {name: color for color, name in enumerate(dict.fromkeys(ACTIVITIES.values()))}
     total = sum((Counter(run.time_split) for run in timed), Counter())
     seconds = sum(total.values())
     return {

@@ -76,7 +76,7 @@ def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: 
         width = value / total * 100.0
         parts.append(
             Markup('<rect class="fill c{}" x="{:.2f}" y="0" width="{:.2f}" height="6"><title>{}: {:.0%}</title></rect>').format(
-                colors[name] % COLORS, left, max(width - 0.4, 0.1), name, value / total
+                colors[name], left, max(width - 0.4, 0.1), name, value / total
             )
         )
         left += width

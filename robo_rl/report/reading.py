@@ -18,14 +18,18 @@ from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
 
 ACTIVITIES = {
-    "time/env_s": "environment steps",
+    "time/env_s": "simulation and actions",  # of runs before 0.2
+    "time/collect_s": "simulation and actions",  # Stable-Baselines3 does not tell them apart
     "time/simulate_s": "simulation",
     "time/infer_s": "choosing actions",
     "time/update_s": "learner updates",
+    "time/render_s": "rendering",
+    "time/log_s": "logging",
     "time/evaluation_s": "evaluations",
     "time/checkpoint_s": "checkpoints",
+    "time/other_s": "everything else",
 }
-OTHER = "everything else"
+OTHER = ACTIVITIES["time/other_s"]
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,10 @@ class RecordedRun:
 
     @cached_property
     def time_split(self) -> dict[str, float]:
-        """Seconds by activity; what no part of the run timed is OTHER."""
+        """Seconds by activity; their sum is that of the run, and what no part of it timed is OTHER."""
         split = {text: float(self.newest[tag]) for tag, text in ACTIVITIES.items() if tag in self.newest}
         rest = self.seconds - sum(split.values())
-        return split | ({OTHER: rest} if split and rest > 0 else {})
+        return split | ({OTHER: split.get(OTHER, 0.0) + rest} if split and rest > 0 else {})
 
     @property
     def curve(self) -> list[tuple[int, Evaluation]]:

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName
 from robo_rl.spec import ArraySpec
+from robo_rl.stopwatch import timed
 from robo_sims.rendering import BACKENDS, INSTALL
 
 Pictures = npt.NDArray[np.uint8]
@@ -86,13 +87,16 @@ class Cameras:
         height, width, _ = self._settings
         if out is None:
             out = np.empty((len(datas), height, width, 3), np.uint8)
-        for data, picture in zip(datas, out, strict=True):
-            self._stage_for(data.model).draw(data, camera, picture)
+        timed("render", lambda: self._draw(datas, camera, out))
         return out
 
     def close(self) -> None:
         """Frees the OpenGL context unless others draw with it; a later picture opens a fresh one."""
         self._stage = None
+
+    def _draw(self, datas: Sequence[mujoco.MjData], camera: Camera, out: Pictures) -> None:
+        for data, picture in zip(datas, out, strict=True):
+            self._stage_for(data.model).draw(data, camera, picture)
 
     def _stage_for(self, model: mujoco.MjModel) -> _Stage:
         if self._stage is None or self._stage.looks != _looks(model):

@@ -153,7 +153,7 @@ def test_the_observer_sees_each_step_and_each_episode() -> None:
         assert episode["episode_return"] == (6.0 if short else 15.0)
         assert episode["success"] is short
         assert episode["stop_reason"] == ("goal" if short else "time_limit")
-    assert set(training.seconds) == {"time/simulate_s", "time/infer_s", "time/update_s"}
+    assert set(training.stopwatch.state_dict()) == {"simulate", "infer", "update", "log", "other"}
 
 
 def test_too_many_diverged_simulations_stop_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,8 +59,10 @@ def make_run(root, *, seed=0, name="arm-pick-rlpd", spec=SPEC, rate=0.94, films=
                 "train/critic_loss": float(np.exp(-step / 4000) + generator.random() * 0.05),
                 "train/ent_coef": float(np.exp(-step / 6000)),
                 "time/fps": 58.0,
-                "time/env_s": step * 0.003,
+                "time/simulate_s": step * 0.0022,
+                "time/infer_s": step * 0.0006,
                 "time/update_s": step * 0.0145,
+                "time/log_s": step * 0.0002,
                 "time/evaluation_s": step * 0.0012,
                 "time/checkpoint_s": step * 0.0003,
             }

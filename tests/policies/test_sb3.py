@@ -233,7 +233,7 @@ def test_observer_sees_every_step_episodes_and_sb3s_own_tags(config, discrete):
     assert {reason for *_, reason in recorder.episodes} <= {"goal", "time_limit"}
     assert all(success == (reason == "goal") for *_, success, reason in recorder.episodes)
     assert {"rollout/ep_rew_mean", "rollout/success_rate", "time/fps", "train/learning_rate"} <= set(recorder.metrics)
-    assert set(training.seconds) == {"time/env_s", "time/update_s"}
+    assert set(training.stopwatch.state_dict()) == {"collect", "update", "log", "other"}
     action = training.policy.act(Reach(discrete=discrete).reset(seed=0)[0])
     assert training.policy.environment_spec.action.validate(action).dtype == (np.int64 if discrete else np.float32)
 

@@ -1,4 +1,4 @@
-"""Measures what a replay memory of pictures takes: `python -m robo_policies.replay_peak [rows]`.
+"""Measures what a replay memory of pictures takes, for `robo-rl bench memory`.
 
 Each memory is filled, and ours are saved, in a process of its own with transitions of one 84x84 camera; the growth of that
 process's peak resident memory counts. Of a mapped memory only what belongs to no file counts: the system takes mapped pages
@@ -8,10 +8,8 @@ back when it needs them.
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,20 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.buffers import DictReplayBuffer
 
+from robo_rl.benchmark import Effort, Measurement, times_better
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.memory import InMemory, Mapped, Storage
 from robo_rl.replay import ReplayBuffer
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Transition
 
+SIZE = 84
+"""[pixel] height and width of a picture."""
+ROWS_PER_SECOND, MOST_ROWS = 5_000, 10_000
+"""Of the memory, for the effort asked for; its size does not change between repeats, so there is one of each."""
 PIXELS = EnvironmentSpec(
     "pixels",
-    ObservationSpec((ArraySpec("camera_front", (84, 84, 3), "uint8", 0, 255, role="image"),)),
+    ObservationSpec((ArraySpec("camera_front", (SIZE, SIZE, 3), "uint8", 0, 255, role="image"),)),
     ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
 )
 MEGABYTE = 1e6  # bytes
@@ -35,25 +38,15 @@ EPISODE = 100
 """Steps of an episode: one row in a hundred is its last observation."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    case: str
-    unit: str
-    ours: float
-    peers: dict[str, float]
-
-
-def measure(rows: int = 10_000) -> list[Row]:
-    """Returns the peak of memories of that many rows, filled and saved, beside their stated size and Stable-Baselines3's."""
+def measure(effort: Effort) -> Iterator[Measurement]:
+    """Yields the peak of a memory that is filled and saved, beside its stated size and that of Stable-Baselines3's, not saved."""
+    rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
     stated = ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
-    peers = {"stated beforehand": stated, "stable-baselines3, not saved": _growth(_fill_stable_baselines, rows, "VmHWM")}
-    case = f"replay of {rows} pictures 84x84"
-    return [
-        Row(f"{case} in RAM", "MB at the peak", _growth(_fill_ours, rows, "VmHWM"), peers),
-        Row(f"{case} mapped", "MB at the end", _growth(_fill_mapped, rows, "RssAnon"), peers),
-    ]
+    case = f"replay of {rows} pictures {SIZE}x{SIZE}"
+    ours, theirs = (_growth(fill, rows, "VmHWM") for fill in (_fill_ours, _fill_stable_baselines))
+    yield Measurement("memory", f"{case} in RAM", "MB", ours, {"sb3": theirs}, stated, times_better("MB", [ours], [theirs]))
+    page = 4096 / MEGABYTE  # a mapped memory may take less than one of its own
+    yield Measurement("memory", f"{case} mapped: RAM of its own", "MB", max(page, _growth(_fill_mapped, rows, "RssAnon")))
 
 
 def _growth(fill: Callable[[int], None], rows: int, field: str) -> float:
@@ -109,20 +102,9 @@ _KEPT: list[object] = []
 
 
 def _picture(number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return np.full((84, 84, 3), number % 256, np.uint8)
+    return np.full((SIZE, SIZE, 3), number % 256, np.uint8)
 
 
 def _megabytes(field: str) -> float:
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     return int(lines[field].split()[0]) * 1024 / MEGABYTE
-
-
-def main(rows: int) -> None:
-    """Prints one line per case."""
-    for row in measure(rows):
-        peers = "  ".join(f"{name} {value:.0f}" for name, value in row.peers.items())
-        sys.stdout.write(f"{row.case:42} {row.unit}: ours {row.ours:.0f}  {peers}\n")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)

@@ -22,19 +22,20 @@ robo-rl bench all --json > bench.jsonl
 robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
 scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
 BENCHES = {
-    "env": "robo_sims.bench",
-    "learner": "robo_policies.bench",
-    "render": "robo_sims.bench_render",
-    "resume": "robo_cli.bench_resume",
+    "env": ("robo_sims.batched.measure",),
+    "learner": ("robo_policies.speed", "robo_policies.ppo_speed"),
+    "render": ("robo_sims.drawing_speed",),
+    "memory": ("robo_policies.replay_peak",),
+    "resume": ("robo_cli.bench_resume",),
 }
-"""Name -> module with a function `measure(effort)` that yields measurements."""
+"""Name -> modules, each with a function `measure(effort)` that yields measurements."""
 
 
 @dataclass(frozen=True)
 class Bench:
     """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
 
-    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|resume|all")]
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|all")]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0
     """[s] of one trial."""
@@ -70,8 +71,9 @@ def run(arguments: Bench) -> int:
 
 
 def _rows(name: str, effort: Effort) -> Iterator[Measurement]:
-    measure: Callable[[Effort], Iterator[Measurement]] = importlib.import_module(BENCHES[name]).measure
-    yield from measure(effort)
+    for module in BENCHES[name]:
+        measure: Callable[[Effort], Iterator[Measurement]] = importlib.import_module(module).measure
+        yield from measure(effort)
     yield peak_memory(name)
 
 

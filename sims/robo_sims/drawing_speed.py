@@ -1,53 +1,37 @@
-"""Measures how fast pictures are drawn: `python -m robo_sims.drawing_speed [seconds] [repeats]`.
+"""Measures how fast pictures are drawn, for `robo-rl bench render`.
 
-The contestants of a case draw the same states from the same camera. They take turns within one process, in an order that
-alternates, and the median of the repeats counts: a busy machine then hits all of them.
+The contestants of a case draw the same states from the same camera.
 """
 
 from __future__ import annotations
 
 import contextlib
-import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
 import mujoco
 import numpy as np
 
+from robo_rl.benchmark import Effort, Measurement, measurement
 from robo_rl.discovery import make_environment
 from robo_sims.cameras import PLAIN, PRETTY, Cameras
 
 SIZE, LARGE, BATCH = 84, 320, 16
+BLIND = "without a camera"
 Contestants = dict[str, Callable[[], int]]
 """name -> function that does some work and returns how many units of it; "ours" is one of them"""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
-
-    case: str
-    unit: str
-    ours: float
-    """median over the repeats"""
-    peers: dict[str, float]
-    """name -> median over the repeats"""
-    ratios: dict[str, float]
-    """name -> median over the repeats of ours by the peer's, each of the same repeat"""
-
-
-def measure(*, seconds: float = 0.5, repeats: int = 5) -> list[Row]:
-    """Returns one row for each case; `seconds` is what each contestant draws for in a repeat, one unit at least."""
-    rows = []
+def measure(effort: Effort) -> Iterator[Measurement]:
+    """Yields one row for each case."""
     for case, (unit, contestants) in CASES.items():
         with contestants() as taking_part:
-            rows.append(_compare(case, unit, taking_part, seconds, repeats))
-    return rows
+            trials = {name: partial(_rate, work) for name, work in taking_part.items()}
+            yield measurement("render", case, unit, trials, effort, limit=BLIND if BLIND in trials else None)
 
 
 @contextmanager
@@ -91,7 +75,7 @@ def _arm() -> Iterator[Contestants]:
     """Control steps of the arm that observes a picture, beside those of one that does not."""
     with contextlib.ExitStack() as stack:
         contestants: Contestants = {}
-        for name, cameras in (("ours", ("front",)), ("without a camera", ())):
+        for name, cameras in (("ours", ("front",)), (BLIND, ())):
             environment = stack.enter_context(contextlib.closing(make_environment("robo/ArmPick-v0", cameras=cameras)))
             environment.reset(seed=0)
             contestants[name] = _stepper(environment)
@@ -105,22 +89,6 @@ CASES: dict[str, tuple[str, Callable[[], AbstractContextManager[Contestants]]]] 
     f"HalfCheetah-v5 {SIZE}x{SIZE}, batch of {BATCH}": ("pictures/s", _batch),
     f"ArmPick-v0 with its front camera {SIZE}x{SIZE}": ("control steps/s", _arm),
 }
-
-
-def _compare(case: str, unit: str, contestants: Contestants, seconds: float, repeats: int) -> Row:
-    for work in contestants.values():
-        work()  # opens OpenGL
-    rates: dict[str, list[float]] = {name: [] for name in contestants}
-    for repeat in range(repeats):
-        for name in list(contestants)[:: 1 if repeat % 2 == 0 else -1]:
-            rates[name].append(_rate(contestants[name], seconds))
-    middle = {name: statistics.median(values) for name, values in rates.items()}
-    ratios = {
-        name: statistics.median(mine / its for mine, its in zip(rates["ours"], values, strict=True))
-        for name, values in rates.items()
-        if name != "ours"
-    }
-    return Row(case, unit, middle.pop("ours"), middle, ratios)
 
 
 def _rate(work: Callable[[], int], seconds: float) -> float:
@@ -163,15 +131,3 @@ def _stepper(environment: gymnasium.Env[Any, Any]) -> Callable[[], int]:
         return 1
 
     return step
-
-
-def main(seconds: float, repeats: int) -> None:
-    """Prints one line per case."""
-    for row in measure(seconds=seconds, repeats=repeats):
-        peers = "  ".join(f"{name} {rate:.0f} (x{row.ratios[name]:.2f})" for name, rate in row.peers.items())
-        sys.stdout.write(f"{row.case:46} {row.unit}: ours {row.ours:.0f}  {peers}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main(*(float(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 2 else (0.5, 5))

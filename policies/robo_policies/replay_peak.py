@@ -39,7 +39,7 @@ EPISODE = 100
 
 
 def measure(effort: Effort) -> Iterator[Measurement]:
-    """Yields the peak of a memory that is filled and saved, beside its stated size and that of Stable-Baselines3's, not saved."""
+    """Yields the peak of a memory that is filled and saved, beside its stated size and Stable-Baselines3's peak, not saved."""
     rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
     stated = ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
     case = f"replay of {rows} pictures {SIZE}x{SIZE}"

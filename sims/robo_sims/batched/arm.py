@@ -58,6 +58,7 @@ class ArmBatch:
                 self._potential.setdefault(name, values.copy())[list(seeds)] = values[list(seeds)]
         return np.stack(rows)
 
+    @np.errstate(all="ignore")
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
         """Simulates until the next action is due; an environment rests once it has succeeded or diverged."""
         if seeds:

@@ -42,6 +42,7 @@ class DMControlBatch:
             self._vectors[index] = self._members[index].begin(seed)
         return self._vectors[list(seeds)]
 
+    @np.errstate(all="ignore")
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
         """Applies control values for one control period."""
         self.begin(seeds)

@@ -5,7 +5,6 @@ What `gymnasium.vector.SyncVectorEnv` would return for the single environments, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -65,7 +64,10 @@ class Batch(Protocol):
         ...
 
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Applies physical actions (N, A) for one control period; begins episodes instead in the environments in `seeds`."""
+        """Applies physical actions (N, A) for one control period; begins episodes instead in the environments in `seeds`.
+
+        The numbers of a diverged simulation must not trouble its neighbours: no floating-point error may be raised.
+        """
         ...
 
     def state_dict(self) -> StateDict:
@@ -136,9 +138,8 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         control = self.environment_spec.action.to_physical_batch(actions, self.num_envs)
         beginning = self._beginning()
         self._steps += 1
-        with np.errstate(all="ignore"):  # numbers of a diverged simulation must not trouble its neighbours
-            step = self._batch.step(control, beginning)
-            diverged = self._find_diverged(step)
+        step = self._batch.step(control, beginning)
+        diverged = self._find_diverged(step)
         truncated = self._steps >= self._limit
         told = self._amend(step, truncated, diverged, beginning) if beginning or diverged is not None else None
         truncated &= ~step.terminated
@@ -261,9 +262,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
 
 
 def _is_finite(array: Array) -> bool:
-    """Asks for the sum of squares first, a fraction of the time of looking at each element."""
-    flat = array.reshape(-1)
-    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(flat).all())
+    return np.count_nonzero(np.isfinite(array)) == array.size  # thrice as fast as all()
 
 
 def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

@@ -66,10 +66,11 @@ class GymnasiumBatch:
         if seeds:
             self._draw(seeds)
         self._simulations.step(seeds)
-        after = self._task.place()
-        rewards, terminated, terms = self._task.judge(self._before, after, action)
-        self._before = after
-        return BatchStep(self._task.observe(), rewards, terminated, self._simulations.diverged(), reward_terms=terms)
+        diverged = self._simulations.diverged()
+        if diverged is None:
+            return self._judge(action, None)
+        with np.errstate(all="ignore"):
+            return self._judge(action, diverged)
 
     def state_dict(self) -> StateDict:
         """Returns states, generators and the places before the next step."""
@@ -87,6 +88,12 @@ class GymnasiumBatch:
         """Ends the threads."""
         self._workers.close()
         self.source.close()
+
+    def _judge(self, action: Array, diverged: Array | None) -> BatchStep:
+        after = self._task.place()
+        rewards, terminated, terms = self._task.judge(self._before, after, action)
+        self._before = after
+        return BatchStep(self._task.observe(), rewards, terminated, diverged, reward_terms=terms)
 
     def _draw(self, seeds: Mapping[int, int | None]) -> None:
         """Lets the source draw the states that episodes begin in."""

@@ -135,7 +135,7 @@ class DMControlSimulation:
         return self._overview.picture(self.mujoco[1], 0)
 
     def close(self) -> None:
-        """Frees physics and renderer."""
+        """Frees physics and renderers; the source's own, which some tasks open, would complain at exit."""
         self._overview.close()
         if self._domain == "manipulation":
             self._environment.close()

@@ -169,6 +169,15 @@ def test_saved_and_loaded_gives_the_same_next_sample(count, tmp_path):
         assert_equal(replay.sample(8, 3), copy.sample(8, 3))
 
 
+def test_loading_forgets_what_a_used_memory_held():
+    used, state = filled(30), filled(3).state_dict()
+    used.load_state_dict(state)
+    assert len(used) == 3
+    for replay in (used, expected := filled(3)):
+        replay.add(transition(100))
+    assert rows_of(used.sample(100, 3)) == rows_of(expected.sample(100, 3))
+
+
 def test_the_saved_rows_are_views_that_cannot_be_written():
     replay = filled(3)
     rows = replay.state_dict()["rows"]

@@ -18,7 +18,6 @@ from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec, specificat
 from robo_rl.stopwatch import Stopwatch, timed
 from robo_rl.training import OnlineTraining
 
-
 SPEC = EnvironmentSpec("timed", ObservationSpec((ArraySpec("state", (1,)),)), None)
 
 

@@ -107,7 +107,7 @@ class CheckedAdam:
         self._parameters: list[Tensor] = list(parameters)
         self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._steps = [torch.zeros(()) for _ in self._parameters]
+        self._step = torch.zeros(())
 
     def minimize(self, loss: Tensor, update: int) -> None:
         """Takes one step; only these parameters get gradients, so other networks in the graph stay as they are."""
@@ -120,14 +120,14 @@ class CheckedAdam:
         square = sum(float(torch.dot(flat, flat)) for flat in (gradient.reshape(-1) for gradient in gradients))
         if not math.isfinite(loss + square):
             self._refuse(loss, square**0.5, update)
-        torch._foreach_add_(self._steps, 1.0)
+        self._step += 1.0
         torch._fused_adam_(
             self._parameters,
             gradients,
             self._means,
             self._squares,
             [],
-            self._steps,
+            [self._step] * len(self._parameters),
             lr=self._lr,
             beta1=0.9,  # this and the next two: the paper's values, and PyTorch's
             beta2=0.999,
@@ -147,17 +147,16 @@ class CheckedAdam:
         )
 
     def state_dict(self) -> StateDict:
-        """Returns both moments and the step count of each parameter, by its position."""
-        moments = zip(self._means, self._squares, self._steps, strict=True)
-        return {str(i): {"mean": m.clone(), "square": s.clone(), "step": n.clone()} for i, (m, s, n) in enumerate(moments)}
+        """Returns both moments of each parameter, by its position, and the number of steps."""
+        moments = enumerate(zip(self._means, self._squares, strict=True))
+        return {"step": self._step.clone()} | {str(i): {"mean": m.clone(), "square": s.clone()} for i, (m, s) in moments}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
-        for index, (mean, square, step) in enumerate(zip(self._means, self._squares, self._steps, strict=True)):
-            saved = state[str(index)]
-            mean.copy_(torch.as_tensor(saved["mean"]))
-            square.copy_(torch.as_tensor(saved["square"]))
-            step.copy_(torch.as_tensor(saved["step"]))
+        self._step.copy_(torch.as_tensor(state["step"]))
+        for index, (mean, square) in enumerate(zip(self._means, self._squares, strict=True)):
+            mean.copy_(torch.as_tensor(state[str(index)]["mean"]))
+            square.copy_(torch.as_tensor(state[str(index)]["square"]))
 
 
 def track(target: Perceptrons, online: Perceptrons, tau: float) -> None:

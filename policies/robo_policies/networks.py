@@ -114,15 +114,16 @@ class TanhGaussianActor:
         self.network = Perceptrons(1, (inputs, *hidden, 2 * actions), False, generator)
         self._kept: tuple[Floats, Floats, npt.NDArray[np.bool_]] | None = None
 
-    def distribution(self, observations: Floats) -> tuple[Floats, Floats]:
-        """Returns mean and log standard deviation of u, (B, A) each."""
-        mean, log_std = np.split(self.network.forward(observations)[0], 2, axis=-1)
-        return mean, log_std.clip(LOG_STD_MIN, LOG_STD_MAX)
+    def distribution(self, observations: Floats, *, keep: bool = False) -> tuple[Floats, Floats]:
+        """Returns mean and log standard deviation of u, (B, A) each, the latter not yet limited."""
+        outputs = self.network.forward(observations, keep=keep)[0]
+        actions = outputs.shape[1] // 2
+        return outputs[:, :actions], outputs[:, actions:]
 
     def sample(self, observations: Floats, generator: torch.Generator, *, keep: bool = False) -> tuple[Floats, Floats]:
         """Returns actions (B, A) and their log densities (B,); with `keep`, `backward` can follow."""
-        mean, raw = np.split(self.network.forward(observations, keep=keep)[0], 2, axis=-1)
-        log_std = raw.clip(LOG_STD_MIN, LOG_STD_MAX)
+        mean, raw = self.distribution(observations, keep=keep)
+        log_std = _limited(raw)
         noise = torch.randn(mean.shape, generator=generator).numpy()
         deviation = np.exp(log_std) * noise
         unbounded = mean + deviation
@@ -147,9 +148,9 @@ class TanhGaussianActor:
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Returns actions (B, A) without their densities."""
-        mean, log_std = self.distribution(observations.numpy())
+        mean, raw = self.distribution(observations.numpy())
         noise = torch.randn(mean.shape, generator=generator).numpy()
-        return torch.from_numpy(np.tanh(mean + np.exp(log_std) * noise))
+        return torch.from_numpy(np.tanh(mean + np.exp(_limited(raw)) * noise))
 
     def state_dict(self) -> StateDict:
         """Returns the parameters by name."""
@@ -158,6 +159,12 @@ class TanhGaussianActor:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
         self.network.load_state_dict(state)
+
+
+def _limited(log_std: Floats) -> Floats:
+    # two plain functions: numpy's clip takes three times as long on so small an array
+    limited: Floats = np.minimum(np.maximum(log_std, LOG_STD_MIN), LOG_STD_MAX)
+    return limited
 
 
 def tanh_gaussian_log_density(unbounded: Floats, noise: Floats, log_std: Floats) -> Floats:

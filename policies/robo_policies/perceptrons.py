@@ -28,6 +28,10 @@ from robo_rl.types import StateDict
 Floats = npt.NDArray[np.float32]
 
 EPSILON = 1e-5  # of LayerNorm, PyTorch's default
+# the overloads by name: finding them takes longer than computing them
+_through_relu = torch.ops.aten.threshold_backward.grad_input
+_through_layer_norm = torch.ops.aten.native_layer_norm_backward.default
+
 BLOCK = 2  # members of a block, or as many as there are threads: the activations of more do not fit into a core's cache
 
 
@@ -47,6 +51,11 @@ class Layer:
         """Returns the same layer of some of the members."""
         normalized = () if self.scale is None or self.shift is None else (self.scale[members], self.shift[members])
         return Layer(self.weight[members], self.bias[members], *normalized)
+
+    def single(self) -> Layer:
+        """Returns the layer of the only member, as matrices (in, out) and (1, out)."""
+        normalized = () if self.scale is None or self.shift is None else (self.scale[0], self.shift[0])
+        return Layer(self.weight[0], self.bias[0], *normalized)
 
 
 class Perceptrons:
@@ -102,7 +111,7 @@ class Perceptrons:
         total = np.zeros((by_outputs.shape[1], columns.stop - columns.start), np.float32)
         for members, one in zip(reversed(self._blocks), reversed(self._kept), strict=True):
             by_sums = one.backward(by_outputs[members], trained=False)
-            total += torch.bmm(by_sums, self.layers[0].weight[members, columns].mT).sum(0).numpy()
+            total += one.by_inputs(by_sums, columns).sum(0)
         return total
 
     def state_dict(self) -> StateDict:
@@ -141,37 +150,55 @@ class Memory:
 
 
 class Pass:
-    """The evaluation of a block of members at a number of rows, and its derivative."""
+    """The evaluation of a block of members at a number of rows, and its derivative.
+
+    A single member is computed with plain matrices, because products of batches of one take longer to begin.
+    """
 
     def __init__(self, layers: list[Layer], gradients: list[Layer], rows: int, kept: Memory, shared: Memory) -> None:
         members, width, _ = layers[0].weight.shape
         inputs = shared("inputs", rows, width)
         self.inputs: Floats = inputs.numpy()
+        if members == 1:
+            layers, gradients, batch = [x.single() for x in layers], [x.single() for x in gradients], ()
+        else:
+            inputs, batch = inputs.expand(members, rows, width), (members,)
         self._hidden: list[HiddenPass] = []
-        hidden = inputs.expand(members, rows, width)
         for index, (layer, gradient) in enumerate(zip(layers[:-1], gradients[:-1], strict=True)):
-            shape = (members, rows, layer.weight.shape[-1])
+            shape = (*batch, rows, layer.weight.shape[-1])
             sums = kept(f"sums {index}", *shape)
             after = sums if layer.scale is None else kept(f"activations {index}", *shape)
-            self._hidden.append(HiddenPass(layer, gradient, hidden, sums, after, shared(f"derivative {index}", *shape)))
-            hidden = after
-        self._last = OutputPass(layers[-1], gradients[-1], hidden)
-        self.outputs = self._last.outputs
+            self._hidden.append(HiddenPass(layer, gradient, inputs, sums, after, shared(f"derivative {index}", *shape)))
+            inputs = after
+        outputs = torch.zeros(*batch, rows, layers[-1].weight.shape[-1])
+        self._last = OutputPass(layers[-1], gradients[-1], inputs, outputs)
+        self.outputs: Floats = outputs.numpy().reshape(members, rows, -1)
+        self._first = layers[0].weight
+        self._product = torch.mm if members == 1 else torch.bmm
 
     def forward(self) -> Floats:
         """Returns the outputs (n, B, out) for what is in `inputs`."""
         for layer in self._hidden:
             layer.forward()
-        return self._last.forward()
+        self._last.forward()
+        return self.outputs
 
     def backward(self, by_outputs: Floats, *, trained: bool) -> Tensor:
-        """Returns the derivative by the first layer's sums (n, B, units); writes that by the parameters if they are trained."""
+        """Returns the derivative by the first layer's sums, from that (n, B, out) by the outputs.
+
+        Writes that by the parameters, where they are trained.
+        """
         self._last.backward(by_outputs, self._hidden[-1].derivative, trained)
         for index in reversed(range(len(self._hidden))):
             by_sums = self._hidden[index].backward(trained)
             if index:
-                torch.bmm(by_sums, self._hidden[index].weight_transposed, out=self._hidden[index - 1].derivative)
+                self._product(by_sums, self._hidden[index].weight_transposed, out=self._hidden[index - 1].derivative)
         return by_sums
+
+    def by_inputs(self, by_sums: Tensor, columns: slice) -> Floats:
+        """Returns the derivative (n, B, columns) by some columns of the inputs."""
+        array: Floats = self._product(by_sums, self._first[..., columns, :].mT).numpy()
+        return array.reshape(*self.outputs.shape[:2], -1)
 
 
 class HiddenPass:
@@ -179,17 +206,19 @@ class HiddenPass:
 
     def __init__(self, layer: Layer, gradient: Layer, before: Tensor, sums: Tensor, after: Tensor, derivative: Tensor) -> None:
         self.derivative = derivative
-        """(n, B, units) by what the layer passes on; filled by the layer after it."""
+        """By what the layer passes on; filled by the layer after it."""
         self.weight_transposed = layer.weight.mT
         self._layer, self._gradient = layer, gradient
         self._before, self._before_transposed = before, before.mT
         self._sums, self._after = sums, after
         self._normalization: tuple[Tensor, Tensor, Tensor] | None = None
+        self._product = torch.mm if sums.ndim == 2 else torch.bmm
 
     def forward(self) -> None:
         """Computes ReLU(inputs weight + bias), normalised before the ReLU if asked for."""
         layer = self._layer
-        torch.baddbmm(layer.bias, self._before, layer.weight, out=self._sums)
+        self._product(self._before, layer.weight, out=self._sums)
+        self._sums += layer.bias  # faster than addmm and baddbmm, which first fill the result with the bias
         if layer.scale is not None and layer.shift is not None:
             self._normalization = torch.native_layer_norm(self._sums, self._sums.shape[-1:], None, None, EPSILON)
             torch.addcmul(layer.shift, self._normalization[0], layer.scale, out=self._after)
@@ -197,21 +226,20 @@ class HiddenPass:
 
     def backward(self, trained: bool) -> Tensor:
         """Returns the derivative by the sums; writes that by the parameters if they are trained."""
-        gradient = self._gradient
-        by_sums = torch.ops.aten.threshold_backward(self.derivative, self._after, 0.0, grad_input=self.derivative)
+        by_sums = _through_relu(self.derivative, self._after, 0.0, grad_input=self.derivative)
         if self._normalization is not None:
             by_sums = self._through_normalization(*self._normalization, trained)
         if trained:
-            torch.bmm(self._before_transposed, by_sums, out=gradient.weight)
-            torch.sum(by_sums, 1, keepdim=True, out=gradient.bias)
+            self._product(self._before_transposed, by_sums, out=self._gradient.weight)
+            torch.sum(by_sums, -2, keepdim=True, out=self._gradient.bias)
         return by_sums
 
     def _through_normalization(self, normalized: Tensor, mean: Tensor, inverse: Tensor, trained: bool) -> Tensor:
         if trained:
-            torch.sum(self.derivative, 1, keepdim=True, out=self._gradient.shift)
-            torch.sum(self.derivative * normalized, 1, keepdim=True, out=self._gradient.scale)
+            torch.sum(self.derivative, -2, keepdim=True, out=self._gradient.shift)
+            torch.sum(self.derivative * normalized, -2, keepdim=True, out=self._gradient.scale)
         by_normalized = self.derivative.mul_(self._layer.scale)
-        by_sums: Tensor = torch.ops.aten.native_layer_norm_backward(
+        by_sums: Tensor = _through_layer_norm(
             by_normalized, self._sums, self._sums.shape[-1:], mean, inverse, None, None, [True, False, False]
         )[0]
         return by_sums
@@ -220,41 +248,46 @@ class HiddenPass:
 class OutputPass:
     """The last layer in a pass. A single output is a product with a vector, for which bmm takes three times as long as mv."""
 
-    def __init__(self, layer: Layer, gradient: Layer, before: Tensor) -> None:
-        self._layer, self._gradient, self._before = layer, gradient, before
+    def __init__(self, layer: Layer, gradient: Layer, before: Tensor, outputs: Tensor) -> None:
+        self._layer, self._gradient, self._before, self._outputs = layer, gradient, before, outputs
         self._weight_transposed = layer.weight.mT
-        self._outputs = torch.zeros(*before.shape[:2], layer.weight.shape[-1])
-        self._derivative = torch.zeros_like(self._outputs)
-        self.outputs: Floats = self._outputs.numpy()
+        self._derivative = torch.zeros_like(outputs)
         self._derivative_array: Floats = self._derivative.numpy()
-        self._is_single = layer.weight.shape[-1] == 1
+        self._is_vector = layer.weight.shape[-1] == 1
+        self._array: Floats = outputs.numpy()
         self._bias: Floats = layer.bias.numpy()
+        self._bias_gradient: Floats = gradient.bias.numpy()
+        self._product = torch.mm if outputs.ndim == 2 else torch.bmm
+        if self._is_vector:
+            arrays = (before, layer.weight, outputs, self._derivative, gradient.weight)
+            members = [*zip(*(x.view(-1, *x.shape[-2:]).unbind() for x in arrays), strict=True)]
+            self._forward = [(before, weight[:, 0], out[:, 0]) for before, weight, out, _, _ in members]
+            self._backward = [(before.T, d[:, 0], weight[:, 0]) for before, _, _, d, weight in members]
 
-    def forward(self) -> Floats:
-        """Returns inputs weight + bias."""
-        if not self._is_single:
-            torch.baddbmm(self._layer.bias, self._before, self._layer.weight, out=self._outputs)
-            return self.outputs
-        for before, weight, outputs in zip(self._before, self._layer.weight, self._outputs, strict=True):
-            torch.mv(before, weight[:, 0], out=outputs[:, 0])
-        self.outputs += self._bias
-        return self.outputs
+    def forward(self) -> None:
+        """Computes inputs weight + bias."""
+        if self._is_vector:
+            for before, weight, outputs in self._forward:
+                torch.mv(before, weight, out=outputs)
+        else:
+            self._product(self._before, self._layer.weight, out=self._outputs)
+        self._array += self._bias
 
     def backward(self, by_outputs: Floats, derivative: Tensor, trained: bool) -> None:
         """Writes into `derivative` that by the inputs, and that by the parameters if they are trained."""
-        np.copyto(self._derivative_array, by_outputs)
+        self._derivative_array[...] = by_outputs.reshape(self._derivative_array.shape)
         if trained:
+            np.add.reduce(self._derivative_array, axis=-2, keepdims=True, out=self._bias_gradient)
             self._train()
-        product = torch.mul if self._is_single else torch.bmm
+        product = torch.mul if self._is_vector else self._product
         product(self._derivative, self._weight_transposed, out=derivative)
 
     def _train(self) -> None:
-        torch.sum(self._derivative, 1, keepdim=True, out=self._gradient.bias)
-        if not self._is_single:
-            torch.bmm(self._before.mT, self._derivative, out=self._gradient.weight)
+        if not self._is_vector:
+            self._product(self._before.mT, self._derivative, out=self._gradient.weight)
             return
-        for before, derivative, weight in zip(self._before, self._derivative, self._gradient.weight, strict=True):
-            torch.mv(before.T, derivative[:, 0], out=weight[:, 0])
+        for before, derivative, weight in self._backward:
+            torch.mv(before, derivative, out=weight)
 
 
 def _shapes(members: int, sizes: Sequence[int], layer_norm: bool) -> dict[str, tuple[int, ...]]:

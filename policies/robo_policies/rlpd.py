@@ -142,7 +142,8 @@ class RLPD:
     def critic_loss(self, values: Floats, targets: Floats, weights: Floats) -> tuple[float, Floats]:
         """Mean squared Bellman residual over critics and batch, and its derivative by `values` (N, B)."""
         residuals = values - targets
-        return float((weights * residuals**2).mean()), 2 * weights * residuals / np.float32(values.size)
+        by_values = weights * residuals * np.float32(2 / values.size)
+        return 0.5 * float(np.vdot(by_values, residuals)), by_values
 
     def actor_loss(
         self, observations: Floats, actions: Floats, log_densities: Floats, alpha: float

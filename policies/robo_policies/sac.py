@@ -123,7 +123,8 @@ class SAC:
     def critic_loss(self, values: Floats, targets: Floats, weights: Floats) -> tuple[float, Floats]:
         """J_Q, eq. 5: half the squared soft Bellman residual, summed over the critics; its derivative by `values` (N, B)."""
         residuals = values - targets
-        return float(0.5 * (weights * residuals**2).mean(1).sum()), weights * residuals / len(targets)
+        by_values = weights * residuals / np.float32(len(targets))
+        return 0.5 * float(np.vdot(by_values, residuals)), by_values
 
     def actor_loss(
         self, observations: Floats, actions: Floats, log_densities: Floats, alpha: float

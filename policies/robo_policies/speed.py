@@ -1,128 +1,222 @@
-"""Measure updates per second of SAC beside Stable-Baselines3's, at equal settings, in turns on the same machine.
+"""Measure SAC and RLPD beside Stable-Baselines3's SAC, SBX's where it is installed, and a loop over critics.
 
-    python -m robo_policies.speed --threads 1
+    python -m robo_policies.speed --threads 2
 
-Batch 256, two layers of 256, 17 observations and 6 actions (the sizes of HalfCheetah), two critics, sampling included.
-The learners take turns, one update each, so that other load on the machine hits all alike.
+Whole training loops on HalfCheetah: simulation, acting, replay and one update a step, batch 256, two layers of 256, two
+critics. Every contestant is past its random steps, and its compiler, before it is measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
 from stable_baselines3 import SAC as SB3SAC
-from stable_baselines3.common.logger import Logger
+from torch import Tensor, nn
 
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SACConfig
-from robo_rl.replay import ReplayBuffer
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import Transition
+from robo_rl.benchmark import Effort, Measurement, Trial, measurement
+from robo_rl.discovery import make_environment
+from robo_rl.learner_conformance import random_batch
+from robo_rl.protocols import LearnerConfig, Training
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.training import OnlineTraining
+from robo_rl.types import Metrics
 
-OBSERVATIONS, ACTIONS, STORED = 17, 6, 20_000
-
-
-def main() -> None:
-    """Prints one line per learner."""
-    parser = argparse.ArgumentParser(description="Updates per second at batch 256, two layers of 256.")
-    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch")
-    parser.add_argument("--updates", type=int, default=300, help="updates of each learner")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    learners = {"sb3-sac": stable_baselines(), "sac": our_sac(), "rlpd, critic updates": our_rlpd()}
-    print_table(measure(learners, arguments.updates), arguments.threads)
-    print_acting()
-
-
-def measure(learners: dict[str, Callable[[], object]], updates: int) -> dict[str, list[float]]:
-    """Returns the seconds of each update, learners taking turns; the first ten are dropped."""
-    seconds: dict[str, list[float]] = {name: [] for name in learners}
-    for _ in range(updates + 10):
-        for name, update in learners.items():
-            started = time.perf_counter()
-            update()
-            seconds[name].append(time.perf_counter() - started)
-    return {name: values[10:] for name, values in seconds.items()}
-
-
-def stable_baselines() -> Callable[[], object]:
-    """Returns one `train` step of Stable-Baselines3's SAC on a filled replay memory."""
-    model = SB3SAC("MlpPolicy", _Still(), buffer_size=STORED, device="cpu")
-    model.set_logger(Logger(folder=None, output_formats=[]))
-    assert model.replay_buffer is not None
-    random = np.random.default_rng(0)
-    for _ in range(STORED):
-        observation, following = random.normal(size=(2, 1, OBSERVATIONS))
-        action = random.uniform(-1, 1, (1, ACTIONS))
-        model.replay_buffer.add(observation, following, action, np.ones(1), np.zeros(1), [{}])
-    return lambda: model.train(gradient_steps=1, batch_size=256)
-
-
-def our_sac() -> Callable[[], object]:
-    """Returns one update of SAC."""
-    learner, replay = SACConfig().build(SPEC, 0), _filled()
-    return lambda: learner.update(replay.sample(256))
-
-
-def our_rlpd() -> Callable[[], object]:
-    """Returns one update of RLPD with two critics and two critic steps (the settings of HIL-SERL)."""
-    config = RLPDConfig(critics=2, updates_per_step=2)
-    learner, replay = config.build(SPEC, 0), _filled()
-    return lambda: learner.update(replay.sample(512))
-
-
-def print_table(seconds: dict[str, list[float]], threads: int) -> None:
-    """Prints medians and ratios to Stable-Baselines3."""
-    medians = {name: float(np.median(values)) for name, values in seconds.items()}
-    fastest = {name: float(np.quantile(values, 0.05)) for name, values in seconds.items()}
-    sys.stdout.write(f"PyTorch {torch.__version__}, {threads} thread(s); median and 5th percentile\n")
-    for name, median in medians.items():
-        ratio, best = medians["sb3-sac"] / median, fastest["sb3-sac"] / fastest[name]
-        sys.stdout.write(
-            f"{name:22} {1e3 * median:7.2f} ms {1e3 * fastest[name]:7.2f} ms {1 / median:7.0f} updates/s "
-            f"  {ratio:.2f} x and {best:.2f} x sb3-sac\n"
-        )
-
-
-def print_acting(calls: int = 2000) -> None:
-    """Prints the time of one action."""
-    policy = SACConfig().build(SPEC, 0).policy
-    observation = {"state": np.zeros(OBSERVATIONS, np.float32)}
-    seconds = []
-    for _ in range(calls):
-        started = time.perf_counter()
-        policy.act(observation)
-        seconds.append(time.perf_counter() - started)
-    sys.stdout.write(f"{'act, one observation':22} {1e6 * float(np.median(seconds)):7.0f} us\n")
-
+TASK = "HalfCheetah-v5"
+RANDOM_STEPS, CHUNK = 100, 20  # [steps] before learning, as in Stable-Baselines3; between two looks at the clock
+CRITICS, UPDATES_PER_STEP, BATCH = 10, 20, 256  # of the paper of RLPD
 
 SPEC = EnvironmentSpec(
     "speed",
-    ObservationSpec((ArraySpec("state", (OBSERVATIONS,)),)),
-    ActionSpec(tuple("abcdef"), (-1.0,) * ACTIONS, (1.0,) * ACTIONS, ("1",) * ACTIONS),
+    ObservationSpec((ArraySpec("state", (17,)),)),
+    ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6),
 )
+"""The sizes of HalfCheetah."""
 
 
-def _filled() -> ReplayBuffer:
-    replay, random = ReplayBuffer(SPEC, STORED * 2, 0), np.random.default_rng(0)
-    for step in range(STORED):
-        observation, following = ({"state": random.normal(size=OBSERVATIONS).astype(np.float32)} for _ in range(2))
-        action = random.uniform(-1, 1, ACTIONS).astype(np.float32)
-        replay.add(Transition(observation, action, 1.0, following, False, step % 1000 == 999, action))
-    return replay
+def measure(effort: Effort) -> Iterator[Measurement]:
+    """Yields one row per case; sets PyTorch's threads."""
+    torch.set_num_threads(effort.threads)
+    peers = {"sb3 sac": stable_baselines(SB3SAC)} | sbx(effort.threads)
+    steps = f"{TASK}, batch 256, 2x256, one update a step, {effort.threads} thread(s)"
+    yield measurement(
+        "learner", f"sac {steps}", "steps/s", {"ours": ours(SACConfig(learning_starts=RANDOM_STEPS))} | peers, effort
+    )
+    rlpd = RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS)
+    yield measurement("learner", f"rlpd, two critics, {steps}", "steps/s", {"ours": ours(rlpd)} | peers, effort)
+    many = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
+    contestants = {"ours": updates(many), "loop over critics": loop_over_critics(many)}
+    yield measurement("learner", f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step", "steps/s", contestants, effort)
 
 
-class _Still(gymnasium.Env[np.ndarray, np.ndarray]):
-    """Only its spaces are used."""
+def ours(config: Any) -> Trial:
+    """Returns a trial of one of our learners in its training loop, past its random steps."""
+    environment = make_environment(f"gymnasium/{TASK}")
+    spec = specification(environment)
+    demonstrations = [rollout(environment, RandomPolicy(spec, 0), seed=0)] if config.sampling.offline_fraction else []
+    training = OnlineTraining(
+        environment, config.build(spec, 0), config.sampling, steps=0, seed=0, demonstrations=demonstrations
+    )
 
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (OBSERVATIONS,))
-    action_space = gymnasium.spaces.Box(-1.0, 1.0, (ACTIONS,))
+    def advance(steps: int) -> None:
+        training.steps += steps
+        training.run(_Nobody())
+
+    advance(2 * RANDOM_STEPS)
+    return _steps_per_second(advance)
+
+
+def stable_baselines(algorithm: Any) -> Trial:
+    """Returns a trial of Stable-Baselines3's SAC, or of SBX's, in its own training loop at its own settings."""
+    model = algorithm("MlpPolicy", gymnasium.make(TASK), learning_starts=RANDOM_STEPS, seed=0, device="cpu")
+
+    def advance(steps: int) -> None:
+        model.learn(steps, reset_num_timesteps=False)
+
+    advance(2 * RANDOM_STEPS)
+    return _steps_per_second(advance)
+
+
+def sbx(threads: int) -> dict[str, Trial]:
+    """Returns SBX's SAC, or nothing where it is not installed."""
+    if importlib.util.find_spec("sbx") is None:
+        return {}
+    if threads == 1:  # read once, when JAX begins
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    from sbx import SAC as SBXSAC  # type: ignore[import-not-found]
+
+    return {"sbx sac": stable_baselines(SBXSAC)}
+
+
+def updates(config: LearnerConfig) -> Trial:
+    """Returns a trial that only learns, from one batch."""
+    learner, batch = config.build(SPEC, 0), random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
+
+    def advance(steps: int) -> None:
+        for _ in range(steps):
+            learner.update(batch)
+
+    advance(1)
+    return _steps_per_second(advance, chunk=1)
+
+
+def loop_over_critics(config: RLPDConfig) -> Trial:
+    """Returns a trial of the same updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
+    loop = CriticLoop(config)
+    batch = random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
+    arrays = (batch.observations["state"], batch.actions, batch.rewards, batch.masks, batch.next_observations["state"])
+    tensors = [torch.from_numpy(array) for array in arrays]
+
+    def advance(steps: int) -> None:
+        for _ in range(steps):
+            loop.update(tensors)
+
+    advance(1)
+    return _steps_per_second(advance, chunk=1)
+
+
+class CriticLoop:
+    """RLPD with its critics one after the other."""
+
+    def __init__(self, config: RLPDConfig) -> None:
+        self._config = config
+        observations, actions = 17, 6
+        self.actor = _network(observations, 2 * actions, config.hidden, layer_norm=False)
+        self.critics, self.targets = (
+            nn.ModuleList(_network(observations + actions, 1, config.hidden, config.layer_norm) for _ in range(config.critics))
+            for _ in range(2)
+        )
+        self.targets.load_state_dict(self.critics.state_dict())
+        self.log_alpha = nn.Parameter(torch.zeros(()))
+        groups = {"actor": self.actor.parameters(), "critics": self.critics.parameters(), "alpha": [self.log_alpha]}
+        self._adams = {name: torch.optim.Adam(group, config.lr) for name, group in groups.items()}
+
+    def update(self, tensors: list[Tensor]) -> None:
+        """Takes the critic steps and one step of actor and temperature."""
+        config, alpha = self._config, self.log_alpha.exp().detach()
+        for part in zip(*(tensor.chunk(config.updates_per_step) for tensor in tensors), strict=True):
+            observations, actions, rewards, masks, following = part
+            with torch.no_grad():
+                next_actions, _ = self._sample(following)
+                subset = torch.randperm(config.critics)[: config.target_critics].tolist()
+                next_q = self._q([self.targets[index] for index in subset], following, next_actions).amin(0)
+                targets = rewards + config.discount * masks * next_q
+            self._step("critics", ((self._q(self.critics, observations, actions) - targets) ** 2).mean())
+            with torch.no_grad():
+                for target, online in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
+                    target.lerp_(online, config.tau)
+        drawn, log_densities = self._sample(observations)
+        self._step("actor", (alpha * log_densities - self._q(self.critics, observations, drawn).mean(0)).mean())
+        self._step("alpha", -(self.log_alpha * (log_densities.detach() - 3.0)).mean())
+
+    def _sample(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        mean, log_std = self.actor(observations).chunk(2, -1)
+        normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp(), validate_args=False)
+        unbounded = normal.rsample()
+        squash = 2.0 * (np.log(2.0) - unbounded - nn.functional.softplus(-2.0 * unbounded))
+        return unbounded.tanh(), (normal.log_prob(unbounded) - squash).sum(-1)
+
+    def _q(self, networks: Any, observations: Tensor, actions: Tensor) -> Tensor:
+        pairs = torch.cat((observations, actions), -1)
+        return torch.stack([network(pairs)[:, 0] for network in networks])
+
+    def _step(self, name: str, loss: Tensor) -> None:
+        self._adams[name].zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._adams[name].step()
+
+
+def _network(inputs: int, outputs: int, hidden: tuple[int, ...], layer_norm: bool) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for units in hidden:
+        layers += [nn.Linear(inputs, units), *([nn.LayerNorm(units)] if layer_norm else []), nn.ReLU()]
+        inputs = units
+    return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+def _steps_per_second(advance: Callable[[int], None], chunk: int = CHUNK) -> Trial:
+    def trial(seconds: float) -> float:
+        steps, started = 0, time.perf_counter()
+        while (passed := time.perf_counter() - started) < seconds or not steps:
+            advance(chunk)
+            steps += chunk
+        return steps / passed
+
+    return trial
+
+
+class _Nobody:
+    """Observes nothing."""
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None: ...
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None: ...
+
+    def on_step(self, step: int, training: Training) -> None: ...
+
+
+def main() -> None:
+    """Prints the rows."""
+    parser = argparse.ArgumentParser(description="Steps per second of SAC and RLPD on HalfCheetah.")
+    parser.add_argument("--threads", type=int, default=2, help="threads of each contestant")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of one trial")
+    parser.add_argument("--repeats", type=int, default=5, help="trials of each contestant")
+    arguments = parser.parse_args()
+    for row in measure(Effort(arguments.seconds, arguments.repeats, arguments.threads)):
+        sys.stdout.write(f"{row.case}: ours {row.ours:.4g} {row.unit}\n")
+        for name, value in row.peers.items():
+            sys.stdout.write(f"    {name:20} {value:8.4g}   ours is {row.ours / value:.2f} x\n")
 
 
 if __name__ == "__main__":

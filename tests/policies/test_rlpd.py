@@ -103,7 +103,7 @@ def test_one_batch_gives_a_critic_step_per_slice_and_one_actor_step_on_the_last(
     assert [len(observations) for observations in seen["actor"]] == [2]
     last = learner.encoder.stack(batch.observations)[4:]
     assert np.array_equal(seen["actor"][0], last)
-    steps = {name: optimizer.state_dict()["0"]["step"].item() for name, optimizer in learner.parts._optimizers.items()}
+    steps = {name: optimizer.state_dict()["step"].item() for name, optimizer in learner.parts._optimizers.items()}
     assert steps == {"critic": 3, "actor": 1, "temperature": 1}
 
 

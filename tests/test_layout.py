@@ -142,7 +142,7 @@ def test_every_import_is_declared():
     optional = PYPROJECT["project"]["optional-dependencies"].values()
     declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
     names = {re.match(r"[\w-]+", need)[0].lower().replace("-", "_") for need in declared}
-    names |= {"cv2", "yaml", "dm_env", "markupsafe"}  # other names of declared ones, or brought by dm_control and jinja2
+    names |= {"cv2", "yaml", "dm_env", "markupsafe", "sbx"}  # other names of declared ones, or brought by dm_control and jinja2
     names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
     used = {}
     for path in MODULES:
@@ -161,7 +161,7 @@ def test_every_dependency_is_pinned_in_the_default_lock():
     assert {name for name in names if not re.search(rf"^{name}==", lock, re.MULTILINE)} == set()
 
 
-@pytest.mark.parametrize("lock", ["default", "latest", "dev"])
+@pytest.mark.parametrize("lock", ["default", "latest", "dev", "bench"])
 def test_a_lock_pins_each_package_once_and_exactly(lock):
     lines = [line.partition("#")[0].strip() for line in (ROOT / "locks" / f"{lock}.txt").read_text().splitlines()]
     names = [re.fullmatch(r"([a-z0-9-]+)==[\w.]+( ; .+)?", line)[1] for line in lines if line]

@@ -1,7 +1,6 @@
-"""Measures batched simulation beside its peers: `python -m robo_sims.batched.measure [seconds] [repeats]`.
+"""Measures batched simulation beside its peers, for `robo-rl bench env`.
 
-Every contestant steps the same number of environments with random actions, episodes beginning anew as they end. They take turns
-within one process, in an order that alternates, and the median of the repeats counts: a busy machine then hits all of them.
+Every contestant steps the same number of environments with random actions, episodes beginning anew as they end.
 """
 
 from __future__ import annotations
@@ -9,18 +8,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import statistics
-import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.benchmark import Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 
@@ -34,54 +31,42 @@ NAMES = (
     "dm_control/humanoid-run",
 )
 COUNTS = (16, 64)
+ALONE = "mj_step alone"
 _SEED = 0
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table."""
+def measure(effort: Effort) -> Iterator[Measurement]:
+    """Yields one row for each environment and number of them.
 
-    case: str
-    unit: str
-    ours: float
-    """median over the repeats"""
-    peers: dict[str, float]
-    """name -> median over the repeats"""
-    ratios: dict[str, float]
-    """name -> median over the repeats of ours by the peer's, each of the same repeat"""
-
-
-def measure(
-    names: Sequence[str] = NAMES,
-    counts: Sequence[int] = COUNTS,
-    *,
-    threads: int = 2,
-    seconds: float = 0.5,
-    repeats: int = 7,
-) -> list[Row]:
-    """Returns one row for each environment and number of them.
-
-    seconds: of our own stepping in each repeat; the peers step as often, SyncVectorEnv a quarter of it. EnvPool takes part
-    where it is installed; mj_step alone where one call of it is all that a control step simulates.
+    A trial is as many steps as ours take in `effort.seconds`, a quarter of it for SyncVectorEnv. EnvPool takes part where it is
+    installed; mj_step alone, as a limit, where one call of it is all that a control step simulates.
     """
-    return [_row(name, count, threads, seconds, repeats) for name in names for count in counts]
+    for name in NAMES:
+        for count in COUNTS:
+            yield _row(name, count, effort)
 
 
-def _row(name: str, num_envs: int, threads: int, seconds: float, repeats: int) -> Row:
+def _row(name: str, num_envs: int, effort: Effort) -> Measurement:
     with contextlib.ExitStack() as stack:
-        ours: Any = stack.enter_context(contextlib.closing(make_vector_environment(name, num_envs, threads=threads)))
-        steps = _steps_in(seconds, ours)
+        ours: Any = stack.enter_context(contextlib.closing(make_vector_environment(name, num_envs, threads=effort.threads)))
+        steps = _steps_in(effort.seconds, ours)
         shape = (steps, *ours.action_space.shape)
         actions = np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
         few = actions[: max(1, steps // 4)]
         runs: dict[str, Callable[[], float]] = {"ours": lambda: _time_vector(ours, actions)}
         if name.startswith("gymnasium/"):
-            runs["mj_step alone"] = MjStepAlone(ours, actions, threads).time
+            runs[ALONE] = MjStepAlone(ours, actions, effort.threads).time
         singles = stack.enter_context(contextlib.closing(_singles(name, num_envs)))
         runs["SyncVectorEnv"] = lambda: _time_vector(singles, few) * steps / len(few)
-        if (pool := _envpool(name, num_envs, threads)) is not None:
+        if (pool := _envpool(name, num_envs, effort.threads)) is not None:
             runs["EnvPool"] = lambda: pool.time(actions)
-        return _compare(f"{name} {num_envs} envs {threads} threads", steps * num_envs, runs, repeats)
+        trials = {contestant: _trial(steps * num_envs, run) for contestant, run in runs.items()}
+        case = f"{name}, {num_envs} environments, {effort.threads} thread(s)"
+        return measurement("env", case, "steps/s", trials, effort, limit=ALONE if ALONE in trials else None)
+
+
+def _trial(env_steps: int, run: Callable[[], float]) -> Trial:
+    return lambda _: env_steps / run()
 
 
 def _singles(name: str, num_envs: int) -> SequentialEnvironments:
@@ -94,21 +79,6 @@ def _envpool(name: str, num_envs: int, threads: int) -> EnvPool | None:
         return None
     suite = "".join(word.capitalize() for word in task.replace("_", "-").split("-")) + "-v1"  # such as CheetahRun-v1
     return EnvPool(task if family == "gymnasium" else suite, num_envs, threads)
-
-
-def _compare(case: str, env_steps: int, runs: dict[str, Callable[[], float]], repeats: int) -> Row:
-    rates: dict[str, list[float]] = {name: [] for name in runs}
-    for repeat in range(repeats):
-        names = list(runs)[:: 1 if repeat % 2 == 0 else -1]
-        for name in names:
-            rates[name].append(env_steps / runs[name]())
-    middle = {name: statistics.median(values) for name, values in rates.items()}
-    ratios = {
-        name: statistics.median(mine / its for mine, its in zip(rates["ours"], values, strict=True))
-        for name, values in rates.items()
-        if name != "ours"
-    }
-    return Row(case, "env steps/s", middle.pop("ours"), middle, ratios)
 
 
 def _steps_in(seconds: float, environment: Any) -> int:
@@ -199,18 +169,3 @@ def _state(data: mujoco.MjData) -> Array:
 def _put(model: mujoco.MjModel, data: mujoco.MjData, state: Array) -> None:
     mujoco.mj_resetData(model, data)
     data.qpos[:], data.qvel[:] = state[: model.nq], state[model.nq :]
-
-
-def main(seconds: float, repeats: int) -> None:
-    """Prints one line per row as it is measured."""
-    for name in NAMES:
-        for count in COUNTS:
-            (row,) = measure([name], [count], seconds=seconds, repeats=repeats)
-            peers = "  ".join(f"{peer} {rate:.0f} (x{row.ratios[peer]:.2f})" for peer, rate in row.peers.items())
-            sys.stdout.write(f"{row.case:43} {row.unit}: ours {row.ours:.0f}  {peers}\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    arguments = [*sys.argv[1:3], *("0.5", "7")[len(sys.argv) - 1 :]]
-    main(float(arguments[0]), int(arguments[1]))

@@ -72,6 +72,10 @@ class Measurement:
         )
 
 
+Cases = dict[str, Callable[[], Measurement]]
+"""Name of a case -> function that measures it; nothing is built before it is called."""
+
+
 def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, list[float]]:
     """Returns the figures of each contestant. The order is reversed after every round; a short round before is not counted."""
     figures: dict[str, list[float]] = {name: [] for name in contestants}

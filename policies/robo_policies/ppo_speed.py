@@ -1,18 +1,14 @@
 """Measure environment steps per second of PPO on HalfCheetah beside Stable-Baselines3's, at equal hyper-parameters.
 
-    python -m robo_policies.ppo_speed --threads 1
-
 Rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards. Simulation,
 acting and learning are all counted. The contestants take turns, whole rollouts with their updates each.
-Stable-Baselines3 runs in each vector setting given. `robo-rl bench learner` shows the same row.
+Stable-Baselines3 runs in each vector setting given.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import gymnasium
@@ -23,13 +19,14 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
 from robo_policies.ppo import PPOConfig
-from robo_rl.benchmark import Effort, Measurement, Trial, measurement
+from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining
 from robo_rl.protocols import Training
 from robo_rl.types import Metrics
 
 TASK = "HalfCheetah-v5"
+CASE = f"ppo {TASK}, rollouts of 2048, batch 64, 2x64"
 PEERS: tuple[tuple[type[VecEnv], int], ...] = (
     (DummyVecEnv, 1),
     (DummyVecEnv, 4),
@@ -41,19 +38,24 @@ PEERS: tuple[tuple[type[VecEnv], int], ...] = (
 """Vector settings of Stable-Baselines3, with the number of environments."""
 
 
+def cases(effort: Effort) -> Cases:
+    """Returns the one case: environment steps per second of whole rollouts and their updates; it sets PyTorch's threads."""
+    return {CASE: lambda: measure(effort)}
+
+
 def measure(
     effort: Effort,
     peers: Sequence[tuple[type[VecEnv], int]] = PEERS,
     config: PPOConfig = PPOConfig(),  # noqa: B008 - frozen
-) -> Iterator[Measurement]:
-    """Yields one row: environment steps per second of whole rollouts and their updates; sets PyTorch's threads."""
+) -> Measurement:
+    """Measures the case beside the peers given."""
     torch.set_num_threads(effort.threads)
     with ExitStack() as cleanup:
         contestants = {"ours": _paced(_ours(config, effort.threads, cleanup), config.rollout_size)}
         for kind, count in peers:
             name = f"sb3 {kind.__name__} {count}"
             contestants[name] = _paced(_stable_baselines(config, kind, count, cleanup), config.rollout_size)
-        yield measurement("learner", f"ppo {TASK}, {effort.threads} thread(s)", "steps/s", contestants, effort)
+        return measurement("learner", CASE, "steps/s", contestants, effort)
 
 
 def _paced(advance: Callable[[], object], steps: int) -> Trial:
@@ -119,20 +121,3 @@ def _stable_baselines(config: PPOConfig, kind: type[VecEnv], count: int, cleanup
 
 def _plain_cheetah() -> gymnasium.Env[object, object]:
     return gymnasium.make(TASK)
-
-
-def main() -> None:
-    """Prints one line per contestant."""
-    parser = argparse.ArgumentParser(description="Steps per second of PPO on HalfCheetah.")
-    parser.add_argument("--threads", type=int, default=1, help="threads of PyTorch, and of our simulation")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of one trial; a rollout and its update at least")
-    parser.add_argument("--repeats", type=int, default=5, help="trials of each contestant")
-    arguments = parser.parse_args()
-    (row,) = measure(Effort(arguments.seconds, arguments.repeats, arguments.threads))
-    sys.stdout.write(f"{row.case}: median of {arguments.repeats} trials\n")
-    for name, speed in {"ours": row.ours, **row.peers}.items():
-        sys.stdout.write(f"{name:24} {speed:8.0f} {row.unit}   ours is {row.ours / speed:.2f} x\n")
-
-
-if __name__ == "__main__":
-    main()

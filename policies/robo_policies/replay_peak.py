@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.buffers import DictReplayBuffer
 
-from robo_rl.benchmark import Effort, Measurement, times_better
+from robo_rl.benchmark import Cases, Effort, Measurement, times_better
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.memory import InMemory, Mapped, Storage
 from robo_rl.replay import ReplayBuffer
@@ -38,15 +38,25 @@ EPISODE = 100
 """Steps of an episode: one row in a hundred is its last observation."""
 
 
-def measure(effort: Effort) -> Iterator[Measurement]:
-    """Yields the peak of a memory that is filled and saved, beside its stated size and Stable-Baselines3's peak, not saved."""
+def cases(effort: Effort) -> Cases:
+    """Returns the peaks of a memory in RAM, beside its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
     rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
+    name = f"replay of {rows} pictures {SIZE}x{SIZE}"
+    return {
+        f"{name} in RAM": lambda: _in_ram(f"{name} in RAM", rows),
+        f"{name} mapped: RAM of its own": lambda: _mapped(f"{name} mapped: RAM of its own", rows),
+    }
+
+
+def _in_ram(case: str, rows: int) -> Measurement:
     stated = ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
-    case = f"replay of {rows} pictures {SIZE}x{SIZE}"
     ours, theirs = (_growth(fill, rows, "VmHWM") for fill in (_fill_ours, _fill_stable_baselines))
-    yield Measurement("memory", f"{case} in RAM", "MB", ours, {"sb3": theirs}, stated, times_better("MB", [ours], [theirs]))
+    return Measurement("memory", case, "MB", ours, {"sb3": theirs}, stated, times_better("MB", [ours], [theirs]))
+
+
+def _mapped(case: str, rows: int) -> Measurement:
     page = 4096 / MEGABYTE  # a mapped memory may take less than one of its own
-    yield Measurement("memory", f"{case} mapped: RAM of its own", "MB", max(page, _growth(_fill_mapped, rows, "RssAnon")))
+    return Measurement("memory", case, "MB", max(page, _growth(_fill_mapped, rows, "RssAnon")))
 
 
 def _growth(fill: Callable[[int], None], rows: int, field: str) -> float:

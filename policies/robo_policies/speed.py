@@ -1,19 +1,16 @@
 """Measure SAC and RLPD beside Stable-Baselines3's SAC, SBX's where it is installed, and a loop over critics.
 
-    python -m robo_policies.speed --threads 2
-
 Whole training loops on HalfCheetah: simulation, acting, replay and one update a step, batch 256, two layers of 256, two
 critics. Every contestant is past its random steps, and its compiler, before it is measured.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -24,7 +21,7 @@ from torch import Tensor, nn
 
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SACConfig
-from robo_rl.benchmark import Effort, Measurement, Trial, measurement
+from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment
 from robo_rl.learner_conformance import random_batch
 from robo_rl.protocols import LearnerConfig, Training
@@ -45,19 +42,33 @@ SPEC = EnvironmentSpec(
 """The sizes of HalfCheetah."""
 
 
-def measure(effort: Effort) -> Iterator[Measurement]:
-    """Yields one row per case; sets PyTorch's threads."""
-    torch.set_num_threads(effort.threads)
-    peers = {"sb3 sac": stable_baselines(SB3SAC)} | sbx(effort.threads)
-    steps = f"{TASK}, batch 256, 2x256, one update a step, {effort.threads} thread(s)"
-    yield measurement(
-        "learner", f"sac {steps}", "steps/s", {"ours": ours(SACConfig(learning_starts=RANDOM_STEPS))} | peers, effort
-    )
+def cases(effort: Effort) -> Cases:
+    """Returns SAC and RLPD in whole training loops, and RLPD's updates with the paper's ensemble; they set PyTorch's threads."""
+    setting = f"{TASK}, batch 256, 2x256, one update a step"
     rlpd = RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS)
-    yield measurement("learner", f"rlpd, two critics, {steps}", "steps/s", {"ours": ours(rlpd)} | peers, effort)
     many = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
-    contestants = {"ours": updates(many), "loop over critics": loop_over_critics(many)}
-    yield measurement("learner", f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step", "steps/s", contestants, effort)
+    return {
+        name: partial(case, name, effort)
+        for name, case in {
+            f"sac {setting}": partial(whole_loops, SACConfig(learning_starts=RANDOM_STEPS)),
+            f"rlpd, two critics, {setting}": partial(whole_loops, rlpd),
+            f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": partial(updates_alone, many),
+        }.items()
+    }
+
+
+def whole_loops(config: Any, case: str, effort: Effort) -> Measurement:
+    """Measures environment steps per second beside the peers' SAC."""
+    torch.set_num_threads(effort.threads)
+    contestants = {"ours": ours(config), "sb3 sac": stable_baselines(SB3SAC)} | sbx(effort.threads)
+    return measurement("learner", case, "steps/s", contestants, effort)
+
+
+def updates_alone(config: RLPDConfig, case: str, effort: Effort) -> Measurement:
+    """Measures training steps per second, without an environment, beside a loop over critics."""
+    torch.set_num_threads(effort.threads)
+    contestants = {"ours": updates(config), "loop over critics": loop_over_critics(config)}
+    return measurement("learner", case, "steps/s", contestants, effort)
 
 
 def ours(config: Any) -> Trial:
@@ -204,20 +215,3 @@ class _Nobody:
     def on_metrics(self, step: int, metrics: Metrics) -> None: ...
 
     def on_step(self, step: int, training: Training) -> None: ...
-
-
-def main() -> None:
-    """Prints the rows."""
-    parser = argparse.ArgumentParser(description="Steps per second of SAC and RLPD on HalfCheetah.")
-    parser.add_argument("--threads", type=int, default=2, help="threads of each contestant")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of one trial")
-    parser.add_argument("--repeats", type=int, default=5, help="trials of each contestant")
-    arguments = parser.parse_args()
-    for row in measure(Effort(arguments.seconds, arguments.repeats, arguments.threads)):
-        sys.stdout.write(f"{row.case}: ours {row.ours:.4g} {row.unit}\n")
-        for name, value in row.peers.items():
-            sys.stdout.write(f"    {name:20} {value:8.4g}   ours is {row.ours / value:.2f} x\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,12 +14,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from robo_rl.benchmark import Effort, Measurement, peak_memory
+from robo_rl.benchmark import Cases, Effort, Measurement, peak_memory
 from robo_rl.errors import UnknownName
 
 EXAMPLES = """robo-rl bench env
 robo-rl bench all --json > bench.jsonl
 robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
+robo-rl bench env --only Ant     (the cases whose names contain a text)
 scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
 BENCHES = {
     "env": ("robo_sims.batched.measure",),
@@ -28,7 +29,7 @@ BENCHES = {
     "memory": ("robo_policies.replay_peak",),
     "resume": ("robo_cli.bench_resume",),
 }
-"""Name -> modules, each with a function `measure(effort)` that yields measurements."""
+"""Name -> modules, each with a function `cases(effort)`."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Bench:
     """Trials of each contestant."""
     threads: int = 2
     """Threads that each contestant may use."""
+    only: str = ""
+    """Measure the cases whose names contain this text."""
     json: bool = False
     """Print one JSON object per line."""
 
@@ -60,8 +63,9 @@ class Bench:
 def run(arguments: Bench) -> int:
     """Prints each row as soon as it is measured, and the peak memory last."""
     if arguments.what == "all":
-        return max(_in_its_own_process(name, arguments) for name in BENCHES)
-    rows = _rows(arguments.what, arguments.effort)
+        names = [name for name in BENCHES if any(arguments.only in case for case in _cases(name, arguments.effort))]
+        return max((_in_its_own_process(name, arguments) for name in names), default=0)
+    rows = _rows(arguments.what, arguments.effort, arguments.only)
     if arguments.json:
         for row in rows:
             print(row.to_json(), flush=True)
@@ -70,17 +74,26 @@ def run(arguments: Bench) -> int:
     return 0
 
 
-def _rows(name: str, effort: Effort) -> Iterator[Measurement]:
+def _cases(name: str, effort: Effort) -> Cases:
+    cases: Cases = {}
     for module in BENCHES[name]:
-        measure: Callable[[Effort], Iterator[Measurement]] = importlib.import_module(module).measure
-        yield from measure(effort)
+        cases |= importlib.import_module(module).cases(effort)
+    return cases
+
+
+def _rows(name: str, effort: Effort, only: str) -> Iterator[Measurement]:
+    cases = _cases(name, effort)
+    chosen = [measure for case, measure in cases.items() if only in case]
+    if not chosen:
+        raise UnknownName(f"case of bench {name}", only, cases)
+    for measure in chosen:
+        yield measure()
     yield peak_memory(name)
 
 
 def _in_its_own_process(name: str, arguments: Bench) -> int:
     """Runs one bench so that neither its memory nor its threads are felt by the next; returns its exit status."""
-    effort = arguments.effort
-    options = [f"--seconds={effort.seconds}", f"--repeats={effort.repeats}", f"--threads={effort.threads}"]
+    options = [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "repeats", "threads", "only")]
     command = [sys.executable, "-m", "robo_cli.main", "bench", name, *options, *(["--json"] if arguments.json else [])]
     return subprocess.run(command, check=False).returncode
 

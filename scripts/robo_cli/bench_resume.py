@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +18,24 @@ import torch
 from stable_baselines3 import SAC as SB3SAC
 
 from robo_policies.sac import SACConfig
-from robo_rl.benchmark import Effort, Measurement, Trial, measurement
+from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Transition
 
-ENVIRONMENT = "HalfCheetah-v5"
+TASK = "HalfCheetah-v5"
 ROWS = 20_000
 """Transitions in the replay memory."""
 
 
-def measure(effort: Effort) -> Iterator[Measurement]:
-    """Yields seconds to save and to restore."""
+def cases(effort: Effort) -> Cases:
+    """Returns seconds to save and to restore."""
+    return {f"{verb} SAC on {TASK} with {ROWS} transitions": partial(_measure, verb, effort) for verb in ("save", "resume")}
+
+
+def _measure(verb: str, effort: Effort) -> Measurement:
     torch.set_num_threads(effort.threads)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = _our_training(), _stable_baselines3()
@@ -43,16 +48,22 @@ def measure(effort: Effort) -> Iterator[Measurement]:
         def load_theirs() -> None:
             SB3SAC.load(zipped, device="cpu").load_replay_buffer(pickled)
 
-        saving = {"ours": lambda: save_checkpoint(path, Checkpoint(1, ours.state_dict())), "sb3": save_theirs}
-        loading = {"ours": lambda: ours.load_state_dict(load_checkpoint(path).parts), "sb3": load_theirs}
-        for verb, actions in (("save", saving), ("resume", loading)):
-            case = f"{verb} SAC on {ENVIRONMENT} with {ROWS} transitions"
-            yield measurement("resume", case, "s", {name: _timed(action) for name, action in actions.items()}, effort)
+        def save_ours() -> None:
+            save_checkpoint(path, Checkpoint(1, ours.state_dict()))
+
+        def load_ours() -> None:
+            ours.load_state_dict(load_checkpoint(path).parts)
+
+        save_ours()
+        save_theirs()
+        ours_does, they_do = {"save": (save_ours, save_theirs), "resume": (load_ours, load_theirs)}[verb]
+        trials = {"ours": _timed(ours_does), "sb3": _timed(they_do)}
+        return measurement("resume", f"{verb} SAC on {TASK} with {ROWS} transitions", "s", trials, effort)
 
 
 def _our_training() -> OnlineTraining:
     """Returns a training in its first episode with a filled replay memory."""
-    environment = make_environment(f"gymnasium/{ENVIRONMENT}")
+    environment = make_environment(f"gymnasium/{TASK}")
     spec: EnvironmentSpec = environment.get_wrapper_attr("environment_spec")
     config = SACConfig()
     training = OnlineTraining(environment, config.build(spec, 0), config.sampling, steps=1, seed=0)
@@ -64,7 +75,7 @@ def _our_training() -> OnlineTraining:
 
 
 def _stable_baselines3() -> SB3SAC:
-    model = SB3SAC("MlpPolicy", f"{ENVIRONMENT}", buffer_size=ROWS, device="cpu")
+    model = SB3SAC("MlpPolicy", TASK, buffer_size=ROWS, device="cpu")
     shape, size = model.observation_space.shape or (), model.action_space.shape or ()
     assert model.replay_buffer is not None
     for _ in range(ROWS):

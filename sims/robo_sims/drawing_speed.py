@@ -16,7 +16,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from robo_rl.benchmark import Effort, Measurement, measurement
+from robo_rl.benchmark import Cases, Effort, Measurement, measurement
 from robo_rl.discovery import make_environment
 from robo_sims.cameras import PLAIN, PRETTY, Cameras
 
@@ -26,12 +26,16 @@ Contestants = dict[str, Callable[[], int]]
 """name -> function that does some work and returns how many units of it; "ours" is one of them"""
 
 
-def measure(effort: Effort) -> Iterator[Measurement]:
-    """Yields one row for each case."""
-    for case, (unit, contestants) in CASES.items():
-        with contestants() as taking_part:
-            trials = {name: partial(_rate, work) for name, work in taking_part.items()}
-            yield measurement("render", case, unit, trials, effort, limit=BLIND if BLIND in trials else None)
+def cases(effort: Effort) -> Cases:
+    """Returns the cases."""
+    return {case: partial(_measure, case, effort) for case in CASES}
+
+
+def _measure(case: str, effort: Effort) -> Measurement:
+    unit, contestants = CASES[case]
+    with contestants() as taking_part:
+        trials = {name: partial(_rate, work) for name, work in taking_part.items()}
+        return measurement("render", case, unit, trials, effort, limit=BLIND if BLIND in trials else None)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Every bench runs, as a stranger would run it, for an instant."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from robo_cli.bench import BENCHES
+from robo_rl.benchmark import Effort
 
 KEYS = {"bench", "case", "unit", "ours", "peers", "limit", "ratio", "spread"}
 
@@ -16,14 +18,44 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", BENCHES)
-def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
-    done = bench(name, "--seconds", "0.05", "--repeats", "1", "--json")
+def rows_of(name: str, only: str = "") -> list[dict]:
+    done = bench(name, "--seconds", "0.05", "--repeats", "1", "--threads", "1", "--only", only, "--json")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(rows) >= 2
     assert all(set(row) == KEYS and row["bench"] == name and row["ours"] > 0 for row in rows)
     assert rows[-1]["unit"] == "MB"
+    return rows
+
+
+CHEAP = {
+    "env": "HalfCheetah-v5, 16",
+    "learner": "sac HalfCheetah",
+    "render": "batch of 16",
+    "memory": "RAM",
+    "resume": "resume SAC",
+}
+
+
+@pytest.mark.parametrize("name", BENCHES)
+def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
+    rows = rows_of(name, CHEAP[name])
+    assert len(rows) >= 2
+    assert rows[0]["peers"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BENCHES)
+def test_every_case_runs(name):
+    effort = Effort(0.05, 1, 1)
+    cases = [case for module in BENCHES[name] for case in importlib.import_module(module).cases(effort)]
+    assert [row["case"] for row in rows_of(name)[:-1]] == cases
+
+
+def test_an_unknown_case_lists_those_that_there_are():
+    done = bench("resume", "--only", "nothing")
+    assert done.returncode == 1
+    assert "Unknown case of bench resume 'nothing'" in done.stderr
+    assert "resume SAC on HalfCheetah-v5" in done.stderr
 
 
 def test_an_unknown_bench_names_the_nearest():

@@ -10,14 +10,15 @@ import importlib
 import importlib.util
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.benchmark import Effort, Measurement, Trial, measurement
+from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 
@@ -35,15 +36,13 @@ ALONE = "mj_step alone"
 _SEED = 0
 
 
-def measure(effort: Effort) -> Iterator[Measurement]:
-    """Yields one row for each environment and number of them.
+def cases(effort: Effort) -> Cases:
+    """Returns one case for each environment and number of them.
 
     A trial is as many steps as ours take in `effort.seconds`, a quarter of it for SyncVectorEnv. EnvPool takes part where it is
     installed; mj_step alone, as a limit, where one call of it is all that a control step simulates.
     """
-    for name in NAMES:
-        for count in COUNTS:
-            yield _row(name, count, effort)
+    return {f"{name}, {count} environments": partial(_row, name, count, effort) for name in NAMES for count in COUNTS}
 
 
 def _row(name: str, num_envs: int, effort: Effort) -> Measurement:
@@ -61,7 +60,7 @@ def _row(name: str, num_envs: int, effort: Effort) -> Measurement:
         if (pool := _envpool(name, num_envs, effort.threads)) is not None:
             runs["EnvPool"] = lambda: pool.time(actions)
         trials = {contestant: _trial(steps * num_envs, run) for contestant, run in runs.items()}
-        case = f"{name}, {num_envs} environments, {effort.threads} thread(s)"
+        case = f"{name}, {num_envs} environments"
         return measurement("env", case, "steps/s", trials, effort, limit=ALONE if ALONE in trials else None)
 
 

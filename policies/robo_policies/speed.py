@@ -44,7 +44,7 @@ SPEC = EnvironmentSpec(
 
 
 def cases(effort: Effort) -> Cases:
-    """Returns SAC and RLPD in whole training loops, and RLPD's updates with many critics; they set PyTorch's threads."""
+    """Returns SAC and RLPD in whole training loops, and RLPD's updates with the paper's ensemble; setting PyTorch's threads."""
     setting = f"{TASK}, batch 256, 2x256, one update a step"
     rlpd = RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS)
     many = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)

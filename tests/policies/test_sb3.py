@@ -339,7 +339,7 @@ def test_a_checkpoint_restores_everything_but_the_running_episode(config, tmp_pa
 def assert_same(a, b, where=""):
     if isinstance(a, dict):
         assert a.keys() == b.keys(), where
-        for key in a:
+        for key in a.keys() - {"seconds"}:  # the clock of the one that was saved runs on
             assert_same(a[key], b[key], f"{where}/{key}")
     elif isinstance(a, list | tuple):
         for index, pair in enumerate(zip(a, b, strict=True)):

@@ -18,7 +18,7 @@ from robo_policies.learning import (
     load_state,
 )
 from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianActor
-from robo_policies.perceptrons import Floats, Perceptrons
+from robo_policies.perceptrons import DTYPES, Floats, Perceptrons, Precision
 from robo_rl.protocols import Stateful
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Metrics, StateDict
@@ -34,6 +34,7 @@ class Settings(Protocol):
     initial_temperature: float
     target_entropy_per_action: float
     normalization_rows: int
+    precision: Precision
 
 
 class ActorCritic:
@@ -42,10 +43,11 @@ class ActorCritic:
     def __init__(self, spec: EnvironmentSpec, settings: Settings, seed: int) -> None:
         initial, self.generator, acting = generators(seed, 3)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows)
-        self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, settings.hidden, initial)
+        dtype = DTYPES[settings.precision]
+        self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, settings.hidden, initial, dtype)
         inputs = self.encoder.size + spec.action.size
-        self.critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial)
-        self.target_critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial)
+        self.critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial, dtype)
+        self.target_critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial, dtype)
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.temperature = Temperature(settings.initial_temperature, settings.target_entropy_per_action * spec.action.size)
         self.policy = ActorPolicy(spec, self.encoder, self.actor, acting)
@@ -62,7 +64,9 @@ class ActorCritic:
 
     def descend(self, name: str, loss: float) -> None:
         """Steps down the gradient that `backward` left in a network; raises NonFiniteUpdate, keeping the parameters."""
-        self._optimizers[name].step(float(loss), [self._trained[name].gradient], self.updates)
+        part = self._trained[name]
+        self._optimizers[name].step(float(loss), [part.gradient], self.updates)
+        part.refresh()
 
     def finish_update(self, scalars: Mapping[str, float]) -> Metrics:
         """Counts the update and returns metrics where they are due, tags train/<name>."""
@@ -123,6 +127,9 @@ class Temperature:
         """
         excess = float(log_densities.mean()) + self.target_entropy
         return -self.vector.item() * excess, -excess
+
+    def refresh(self) -> None:
+        """Does nothing: log alpha is used as it is."""
 
     def backward(self, by_log_alpha: float) -> None:
         """Writes `gradient`."""

@@ -162,6 +162,7 @@ class CheckedAdam:
 def track(target: Perceptrons, online: Perceptrons, tau: float) -> None:
     """Moves target parameters towards the online ones: target <- (1 - tau) target + tau online."""
     target.vector.lerp_(online.vector, tau)
+    target.refresh()
 
 
 def clone_state(module: nn.Module) -> StateDict:

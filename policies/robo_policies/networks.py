@@ -110,8 +110,15 @@ def mlp(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequential:
 class TanhGaussianActor:
     """a = tanh(u), u ~ Normal(mean(s), std(s)): a stochastic policy on (-1, 1)^A."""
 
-    def __init__(self, inputs: int, actions: int, hidden: Sequence[int], generator: torch.Generator) -> None:
-        self.network = Perceptrons(1, (inputs, *hidden, 2 * actions), False, generator)
+    def __init__(
+        self,
+        inputs: int,
+        actions: int,
+        hidden: Sequence[int],
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.network = Perceptrons(1, (inputs, *hidden, 2 * actions), False, generator, dtype)
         self._kept: tuple[Floats, Floats, npt.NDArray[np.bool_]] | None = None
 
     def distribution(self, observations: Floats, *, keep: bool = False) -> tuple[Floats, Floats]:
@@ -182,8 +189,16 @@ def tanh_gaussian_log_density(unbounded: Floats, noise: Floats, log_std: Floats)
 class QEnsemble:
     """N critics Q_i(s, a), evaluated together."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], critics: int, layer_norm: bool, generator: torch.Generator) -> None:
-        self.network = Perceptrons(critics, (inputs, *hidden, 1), layer_norm, generator)
+    def __init__(
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        critics: int,
+        layer_norm: bool,
+        generator: torch.Generator,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.network = Perceptrons(critics, (inputs, *hidden, 1), layer_norm, generator, dtype)
 
     def values(self, observations: Floats, actions: Floats, *, keep: bool = False) -> Floats:
         """Returns Q values (N, B); with `keep`, `backward` and `action_gradient` can follow."""

@@ -19,7 +19,7 @@ from robo_policies.learning import (
     require_ranges,
     track,
 )
-from robo_policies.perceptrons import Floats
+from robo_policies.perceptrons import Floats, Precision
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -64,6 +64,8 @@ class RLPDConfig:
     """Environment steps with random actions before the first update, as in the authors' published commands."""
     replay_capacity: int = 1_000_000
     """Rows of the online replay memory."""
+    precision: Precision = "float32"
+    """Of the products of the hidden layers, as in SAC."""
     replay_folder: str | None = None
     """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
 

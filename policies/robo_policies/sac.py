@@ -17,7 +17,7 @@ from robo_policies.learning import (
     require_ranges,
     track,
 )
-from robo_policies.perceptrons import Floats
+from robo_policies.perceptrons import Floats, Precision
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -58,6 +58,9 @@ class SACConfig:
     """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
     offline_fraction: float = 0.0
     """Share of each batch that comes from demonstrations."""
+    precision: Precision = "float32"
+    """Of the products of the hidden layers. "bfloat16" is faster on processors made for it (see docs/learners/sac.md),
+    slower on others, and rounds to three digits; parameters, targets, losses and Adam stay float32."""
 
     def __post_init__(self) -> None:
         require_ranges(self)

@@ -19,6 +19,7 @@ import torch
 from stable_baselines3 import SAC as SB3SAC
 from torch import Tensor, nn
 
+from robo_policies.perceptrons import has_fast_bfloat16
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SACConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
@@ -47,14 +48,15 @@ def cases(effort: Effort) -> Cases:
     setting = f"{TASK}, batch 256, 2x256, one update a step"
     rlpd = RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS)
     many = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
-    return {
-        name: partial(case, name, effort)
-        for name, case in {
-            f"sac {setting}": partial(whole_loops, SACConfig(learning_starts=RANDOM_STEPS)),
-            f"rlpd, two critics, {setting}": partial(whole_loops, rlpd),
-            f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": partial(updates_alone, many),
-        }.items()
+    measured = {
+        f"sac {setting}": partial(whole_loops, SACConfig(learning_starts=RANDOM_STEPS)),
+        f"rlpd, two critics, {setting}": partial(whole_loops, rlpd),
+        f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": partial(updates_alone, many),
     }
+    if has_fast_bfloat16():
+        shorter = SACConfig(learning_starts=RANDOM_STEPS, precision="bfloat16")
+        measured |= {f"sac in bfloat16 (peers in float32) {setting}": partial(whole_loops, shorter)}
+    return {name: partial(case, name, effort) for name, case in measured.items()}
 
 
 def whole_loops(config: Any, case: str, effort: Effort) -> Measurement:

@@ -36,8 +36,8 @@ def network(members: int, sizes: tuple[int, ...], layer_norm: bool) -> Perceptro
     return made
 
 
-def plain(made: Perceptrons, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns outputs (N, B, out) by torch's own modules, and the vector of parameters that they come from."""
+def plain(made: Perceptrons, inputs: torch.Tensor, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns outputs (N, B, out) by torch's own functions, hidden layers in `dtype`, and the vector that they come from."""
     vector = made.vector.clone().requires_grad_()
     outputs, start = [], 0
     arrays = []
@@ -48,7 +48,10 @@ def plain(made: Perceptrons, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.
     layers = [arrays[index : index + 4] for index in range(0, len(arrays), 4)]
     for member in range(made.members):
         hidden = inputs
-        for index, (weight, bias, scale, shift) in enumerate(layers):
+        for index, layer in enumerate(layers):
+            kind = dtype if index < len(layers) - 1 else torch.float32
+            hidden = hidden.to(kind)
+            weight, bias, scale, shift = (None if array is None else array.to(kind) for array in layer)
             hidden = torch.nn.functional.linear(hidden, weight[member].T, bias[member, 0])
             if scale is not None:
                 hidden = torch.nn.functional.layer_norm(hidden, hidden.shape[-1:], scale[member, 0], shift[member, 0])
@@ -105,3 +108,29 @@ def test_all_parameters_lie_in_one_vector_in_the_order_of_the_layers():
     made.vector.copy_(torch.arange(len(made.vector)))
     assert made.layers[0].weight[0].flatten().tolist() == [*range(12)]
     assert made.state_dict()["1.bias"].flatten().tolist() == made.vector[-2:].tolist()
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
+@pytest.mark.parametrize("layer_norm", [True, False])
+def test_bfloat16_errs_about_as_much_as_torch_does_and_keeps_the_last_layer_exact(layer_norm, sizes, threads):
+    made = Perceptrons(3, sizes, layer_norm, seeded(), torch.bfloat16)
+    made.vector.uniform_(-0.5, 0.5, generator=seeded(1))
+    made.refresh()
+    inputs, by_outputs = random(256, 5, seed=2), random(3, 256, sizes[-1], seed=3)
+    values = made.forward(inputs.numpy(), keep=True)
+    made.backward(by_outputs.numpy())
+    by_columns = made.input_gradient(by_outputs.numpy(), slice(3, 5))
+    assert made.vector.dtype == made.gradient.dtype == torch.float32
+
+    def by_torch(dtype):
+        outputs, vector = plain(made, inputs.requires_grad_(), dtype)
+        by_vector, by_inputs = torch.autograd.grad((outputs * by_outputs).sum(), (vector, inputs))
+        return outputs.detach(), by_vector, by_inputs[:, 3:]
+
+    ours = (torch.from_numpy(values), made.gradient, torch.from_numpy(by_columns))
+    for got, theirs, exact in zip(ours, by_torch(torch.bfloat16), by_torch(torch.float32), strict=True):
+        allowed = 3.0 if layer_norm else 1.5  # torch normalises, scales and shifts in one step, and rounds once
+        assert 0 < (got - exact).norm() < allowed * (theirs - exact).norm()
+
+    made.layers[-1].bias.add_(1e-3)  # would be lost in three digits
+    np.testing.assert_allclose(made.forward(inputs.detach().numpy()), values + np.float32(1e-3), rtol=1e-6, atol=1e-6)

@@ -227,9 +227,12 @@ def true_values(ends: bool) -> np.ndarray:
     return np.linalg.solve(np.eye(3) - 0.8 * to_next, [0.5, -1.0, 2.0])
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("ends", [True, False])
-def test_three_states_reach_their_known_values(ends, three_states):
-    config = SACConfig(hidden=(16,), lr=1e-2, tau=0.1, initial_temperature=1e-6, target_entropy_per_action=-50.0)
+def test_three_states_reach_their_known_values(ends, precision, three_states):
+    config = SACConfig(
+        hidden=(16,), lr=1e-2, tau=0.1, initial_temperature=1e-6, target_entropy_per_action=-50.0, precision=precision
+    )
     learner, batch = config.build(THREE_STATES, 0), three_states(ends)
     for _ in range(400):
         learner.update(batch)
@@ -295,12 +298,13 @@ def copy_weights(ours, theirs):
     theirs.critic_target.load_state_dict(theirs.critic.state_dict())
 
 
-def test_saved_and_loaded_gives_the_same_next_update(spec, make_batch, leaves, tmp_path):
-    learner = replace(SMALL, normalization_rows=50).build(spec, 0)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_saved_and_loaded_gives_the_same_next_update(precision, spec, make_batch, leaves, tmp_path):
+    learner = replace(SMALL, normalization_rows=50, precision=precision).build(spec, 0)
     for seed in range(5):
         learner.update(make_batch(spec, 8, seed))
     save_checkpoint(tmp_path, Checkpoint(5, {"learner": learner.state_dict()}))
-    copy = replace(SMALL, normalization_rows=50).build(spec, 99)
+    copy = replace(SMALL, normalization_rows=50, precision=precision).build(spec, 99)
     copy.load_state_dict(load_checkpoint(tmp_path).parts["learner"])
     for seed in range(5, 9):
         learner.update(make_batch(spec, 8, seed))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from robo_policies.learning import fused_adam
 from robo_policies.tanh_towers import Floats
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.types import StateDict
@@ -20,7 +21,7 @@ class FlatAdam:
         self._mean, self._square = np.zeros_like(parameters), np.zeros_like(parameters)
         self._steps = np.zeros((), np.float32)
         shared = (parameters, gradient, self._mean, self._square, self._steps)
-        self._tensors = [[torch.from_numpy(array)] for array in shared]
+        self._tensors = [torch.from_numpy(array) for array in shared]
 
     def step(self, update: int) -> None:
         """Takes one step along the gradient, shortened to `max_norm`; raises NonFiniteUpdate, keeping the parameters."""
@@ -36,21 +37,7 @@ class FlatAdam:
             self._gradient *= np.float32(self._max_norm / (norm + 1e-6))  # the small number is PyTorch's
         self._steps += 1.0
         parameters, gradient, mean, square, steps = self._tensors
-        torch._fused_adam_(
-            parameters,
-            gradient,
-            mean,
-            square,
-            [],
-            steps,
-            lr=self._lr,
-            beta1=0.9,
-            beta2=0.999,
-            eps=EPSILON,
-            weight_decay=0.0,
-            amsgrad=False,
-            maximize=False,
-        )
+        fused_adam([parameters], [gradient], [mean], [square], steps, lr=self._lr, epsilon=EPSILON)
 
     def state_dict(self) -> StateDict:
         """Returns both moments and the number of steps."""

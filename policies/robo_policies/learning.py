@@ -78,8 +78,8 @@ class TensorBatch:
 PLAIN = ("actions", "rewards", "masks", "discounts", "weights")
 
 
-def require_finite_data(arrays: Mapping[str, Array], update: int) -> None:
-    """Raises NonFiniteUpdate, before anything is changed, if an array of a batch holds NaN or infinity."""
+def require_finite_data(arrays: Mapping[str, Array], update: int, origin: str = "batch") -> None:
+    """Raises NonFiniteUpdate, before anything is changed, if an array of a batch, or of `origin`, holds NaN or infinity."""
     # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(sum(float(np.add.reduce(value, axis=None)) for value in arrays.values())):
@@ -88,19 +88,47 @@ def require_finite_data(arrays: Mapping[str, Array], update: int) -> None:
         bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())
         if bad:
             raise NonFiniteUpdate(
-                f"Update {update} was refused: batch {name} are not finite; all parameters are kept.",
+                f"Update {update} was refused: {origin} {name} are not finite; all parameters are kept.",
                 got=f"{bad} of {len(value)} rows with NaN or infinity",
                 allowed="finite numbers",
                 fix="look at the environment's reward and sensors, and at the recorded episodes that were loaded",
             )
 
 
-class CheckedAdam:
-    """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are.
+def fused_adam(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    step: Tensor,
+    *,
+    lr: float,
+    epsilon: float = 1e-8,
+) -> None:
+    """Takes step number `step` of Adam (Kingma & Ba 2015) in place; `epsilon` is the paper's unless given.
 
     Calls the fused kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step,
     seconds that every run would wait, and costs a tenth of a millisecond a step.
     """
+    torch._fused_adam_(
+        parameters,
+        gradients,
+        means,
+        squares,
+        [],
+        [step] * len(parameters),
+        lr=lr,
+        beta1=0.9,  # this and the next: the paper's values, and PyTorch's
+        beta2=0.999,
+        eps=epsilon,
+        weight_decay=0.0,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+class CheckedAdam:
+    """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are."""
 
     def __init__(self, loss_name: str, parameters: Iterable[Tensor], lr: float) -> None:
         self._loss_name, self._lr = loss_name, lr
@@ -121,21 +149,7 @@ class CheckedAdam:
         if not math.isfinite(loss + square):
             self._refuse(loss, square**0.5, update)
         self._step += 1.0
-        torch._fused_adam_(
-            self._parameters,
-            gradients,
-            self._means,
-            self._squares,
-            [],
-            [self._step] * len(self._parameters),
-            lr=self._lr,
-            beta1=0.9,  # this and the next two: the paper's values, and PyTorch's
-            beta2=0.999,
-            eps=1e-8,
-            weight_decay=0.0,
-            amsgrad=False,
-            maximize=False,
-        )
+        fused_adam(self._parameters, gradients, self._means, self._squares, self._step, lr=self._lr)
 
     def _refuse(self, loss: float, norm: float, update: int) -> None:
         raise NonFiniteUpdate(

@@ -15,11 +15,12 @@ import numpy as np
 
 from robo_policies.action_heads import ActionHead, Categorical, DiagonalGaussian
 from robo_policies.flat_adam import FlatAdam
+from robo_policies.learning import require_finite_data
 from robo_policies.networks import ObservationEncoder
 from robo_policies.normalization import ObservationNormalizer, RewardNormalizer, RunningObservations, RunningReturns, Unchanged
 from robo_policies.tanh_towers import Floats, TanhTowers
 from robo_policies.trajectories import Trajectories
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
 from robo_rl.protocols import Policy
 from robo_rl.spec import EnvironmentSpec, Observation, specification
@@ -186,7 +187,7 @@ class PPO:
 
     def observe(self, step: VectorStep) -> None:
         """Takes in what the actions led to; raises NonFiniteUpdate, changing nothing, where that is not finite."""
-        require_finite("rewards", step.rewards, self.updates)
+        require_finite_data({"rewards": step.rewards}, self.updates, "rollout")
         finals = self._vectors("final observations", step.final_observations) if step.final_observations else None
         observations, ended = self._vectors("observations", step.observations), step.terminated | step.truncated
         self.observations.fit(observations)
@@ -197,7 +198,7 @@ class PPO:
 
     def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
         vectors: Floats = self.encoder.stack(observations).numpy()
-        require_finite(name, vectors, self.updates)
+        require_finite_data({name: vectors}, self.updates, "rollout")
         return vectors
 
     def _final_values(self, observations: Floats) -> Floats:
@@ -397,15 +398,3 @@ def flat(values: Array) -> Array:
 def with_ones(observations: Floats) -> Floats:
     """Returns (N, D+1) with a last column of ones."""
     return np.concatenate((observations, np.ones((len(observations), 1), np.float32)), axis=1)
-
-
-def require_finite(name: str, values: Array, update: int) -> None:
-    """Raises NonFiniteUpdate, before anything is changed, if an array holds NaN or infinity."""
-    if not np.isfinite(values).all():
-        bad = int((~np.isfinite(values)).reshape(len(values), -1).any(1).sum())
-        raise NonFiniteUpdate(
-            f"Update {update} was refused: rollout {name} are not finite; all parameters are kept.",
-            got=f"{bad} of {len(values)} environments with NaN or infinity",
-            allowed="finite numbers",
-            fix="look at the environment's reward and sensors",
-        )

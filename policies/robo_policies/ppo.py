@@ -6,7 +6,7 @@ a minibatch. At equal settings it is the algorithm of Stable-Baselines3's PPO.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from robo_policies.learning import require_finite_data
 from robo_policies.networks import ObservationEncoder
 from robo_policies.normalization import ObservationNormalizer, RewardNormalizer, RunningObservations, RunningReturns, Unchanged
 from robo_policies.tanh_towers import Floats, TanhTowers
-from robo_policies.trajectories import Trajectories
+from robo_policies.trajectories import Rows, Trajectories, flat
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
 from robo_rl.protocols import Policy
@@ -118,24 +118,6 @@ class PPOConfig:
         environment.close()
         learner.load_state_dict(state["learner"])
         return learner.policy
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Steps of a rollout, in any order; B of them make a minibatch."""
-
-    inputs: Floats
-    """(B, D+1) scaled observations and a one"""
-    actions: Array
-    log_densities: Floats
-    """(B,) of the policy that acted"""
-    advantages: Floats
-    """(B,)"""
-    returns: Floats
-    """(B,) what the values should be"""
-
-    def __getitem__(self, index: Any) -> Rows:
-        return Rows(**{name: value[index] for name, value in vars(self).items()})
 
 
 class PPO:
@@ -252,12 +234,17 @@ class PPO:
 
     def update(self) -> Metrics:
         """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags."""
+        config = self.config
         with np.errstate(over="ignore", invalid="ignore"):  # the optimiser refuses what is not finite, in better words
             values = self._by_parts(self.networks.value, self.trajectories.inputs)
             rows = self._rows(values)
-            steps = [self.descend(part) for _ in range(self.config.epochs) for part in self._shuffled(rows)]
+            steps = [
+                self.descend(part)
+                for _ in range(config.epochs)
+                for part in rows.minibatches(config.batch_size, self._shuffling)
+            ]
         self.trajectories.restart()
-        self.updates += self.config.epochs
+        self.updates += config.epochs
         return self._metrics(rows, flat(values[:-1]), steps)
 
     def descend(self, rows: Rows) -> Descent:
@@ -281,18 +268,6 @@ class PPO:
         outputs = self._by_parts(self.networks.act, inputs)
         log_densities = self.head.log_density(outputs, self.networks.extra, actions)
         return Rows(inputs, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
-
-    def _shuffled(self, rows: Rows) -> Iterator[Rows]:
-        """Yields minibatches that hold every row once, copied once for all, with advantages of mean 0 and deviation 1.
-
-        Differs from algorithm 1: advantages are normalised within a minibatch, as in Stable-Baselines3.
-        """
-        order, size = self._shuffling.permutation(len(rows.returns)), self.config.batch_size
-        shuffled = rows[order]
-        by_batch = shuffled.advantages.reshape(-1, size)
-        by_batch -= by_batch.mean(1, keepdims=True)
-        by_batch /= by_batch.std(1, ddof=1, keepdims=True) + np.float32(1e-8)
-        return (shuffled[start : start + size] for start in range(0, len(order), size))
 
     def _by_parts(self, function: Callable[[Floats], Floats], inputs: Floats) -> Floats:
         """Returns function(inputs) over all leading axes, a minibatch at a time, which stays in the cache and in one thread."""
@@ -388,11 +363,6 @@ class PPOPolicy:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the generator."""
         self._generator.bit_generator.state = state["generator"]
-
-
-def flat(values: Array) -> Array:
-    """Returns (T, N, ...) as (N T, ...), environment after environment."""
-    return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])
 
 
 def with_ones(observations: Floats) -> Floats:

@@ -1,6 +1,10 @@
-"""What several environments went through since the last update: T steps of N environments, in arrays allocated once."""
+"""The last steps of N environments, in arrays allocated once, and the same steps as rows to learn from."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,3 +67,38 @@ class Trajectories:
             if name != "length":
                 value[...] = state[name]
         self.length = int(state["length"])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Steps of a rollout, in any order; B of them make a minibatch."""
+
+    inputs: Floats
+    """(B, D+1) scaled observations and a one"""
+    actions: Array
+    log_densities: Floats
+    """(B,) of the policy that acted"""
+    advantages: Floats
+    """(B,)"""
+    returns: Floats
+    """(B,) what the values should be"""
+
+    def __getitem__(self, index: Any) -> Rows:
+        return Rows(**{name: value[index] for name, value in vars(self).items()})
+
+    def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Rows]:
+        """Yields minibatches that hold every row once, copied once for all, with advantages of mean 0 and deviation 1.
+
+        Differs from algorithm 1 of PPO: advantages are normalised within a minibatch, as in Stable-Baselines3.
+        """
+        order = generator.permutation(len(self.returns))
+        shuffled = self[order]
+        by_batch = shuffled.advantages.reshape(-1, size)
+        by_batch -= by_batch.mean(1, keepdims=True)
+        by_batch /= by_batch.std(1, ddof=1, keepdims=True) + np.float32(1e-8)
+        return (shuffled[start : start + size] for start in range(0, len(order), size))
+
+
+def flat(values: Array) -> Array:
+    """Returns (T, N, ...) as (N T, ...), environment after environment."""
+    return values.swapaxes(0, 1).reshape(-1, *values.shape[2:])

@@ -16,8 +16,9 @@ from torch import nn
 from robo_policies import ppo_speed
 from robo_policies.action_heads import Categorical, DiagonalGaussian
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
-from robo_policies.ppo import PPO, PPOConfig, Rows
+from robo_policies.ppo import PPO, PPOConfig
 from robo_policies.tanh_towers import TanhTowers, orthogonal
+from robo_policies.trajectories import Rows
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate

@@ -27,16 +27,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from robo_policies.layer_norm import LayerNormReLU
 from robo_rl.types import StateDict
 
 Floats = npt.NDArray[np.float32]
 Precision = Literal["float32", "bfloat16"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-EPSILON = 1e-5  # of LayerNorm, PyTorch's default
-# the overloads by name: finding them takes longer than computing them
-_through_relu = torch.ops.aten.threshold_backward.grad_input
-_through_layer_norm = torch.ops.aten.native_layer_norm_backward.default
+_through_relu = torch.ops.aten.threshold_backward.grad_input  # by its name: finding it takes longer than computing it
 
 BLOCK = 2  # members of a block, or as many as there are threads: the activations of more do not fit into a core's cache
 
@@ -251,42 +249,31 @@ class HiddenPass:
 
     def __init__(self, layer: Layer, gradient: Layer, before: Tensor, sums: Tensor, after: Tensor, derivative: Tensor) -> None:
         self.derivative = derivative
-        """By what the layer passes on; filled by the layer after it."""
+        """By what the layer passes on; filled by the layer after it, and turned into that by the sums."""
         self.weight_transposed = layer.weight.mT
         self._layer, self._gradient = layer, gradient
         self._before, self._before_transposed = before, before.mT
         self._sums, self._after = sums, after
-        self._normalization: tuple[Tensor, Tensor, Tensor] | None = None
+        self._norms = _norms(layer, gradient, sums, after, derivative)
         self._product = torch.mm if sums.ndim == 2 else torch.bmm
 
     def forward(self) -> None:
         """Computes ReLU(inputs weight + bias), normalised before the ReLU if asked for."""
-        layer = self._layer
-        self._product(self._before, layer.weight, out=self._sums)
-        self._sums += layer.bias  # faster than addmm and baddbmm, which first fill the result with the bias
-        if layer.scale is not None and layer.shift is not None:
-            self._normalization = torch.native_layer_norm(self._sums, self._sums.shape[-1:], None, None, EPSILON)
-            torch.addcmul(layer.shift, self._normalization[0], layer.scale, out=self._after)
-        self._after.relu_()
+        self._product(self._before, self._layer.weight, out=self._sums)
+        self._sums += self._layer.bias  # faster than addmm and baddbmm, which first fill the result with the bias
+        for norm in self._norms:
+            norm.forward()
+        if not self._norms:
+            self._after.relu_()
 
     def backward(self, trained: bool) -> Tensor:
         """Returns the derivative by the sums; writes that by the parameters if they are trained."""
-        by_sums = _through_relu(self.derivative, self._after, 0.0, grad_input=self.derivative)
-        if self._normalization is not None:
-            by_sums = self._through_normalization(*self._normalization, trained)
+        by_sums: Tensor = _through_relu(self.derivative, self._after, 0.0, grad_input=self.derivative)
+        for norm in self._norms:
+            norm.backward(trained)
         if trained:
             self._product(self._before_transposed, by_sums, out=self._gradient.weight)
             torch.sum(by_sums, -2, keepdim=True, out=self._gradient.bias)
-        return by_sums
-
-    def _through_normalization(self, normalized: Tensor, mean: Tensor, inverse: Tensor, trained: bool) -> Tensor:
-        if trained:
-            torch.sum(self.derivative, -2, keepdim=True, out=self._gradient.shift)
-            torch.sum(self.derivative * normalized, -2, keepdim=True, out=self._gradient.scale)
-        by_normalized = self.derivative.mul_(self._layer.scale)
-        by_sums: Tensor = _through_layer_norm(
-            by_normalized, self._sums, self._sums.shape[-1:], mean, inverse, None, None, [True, False, False]
-        )[0]
         return by_sums
 
 
@@ -365,6 +352,16 @@ def _layers(arrays: dict[str, Tensor]) -> list[Layer]:
     count = 1 + max(int(name.split(".")[0]) for name in arrays)
     names = ("weight", "bias", "scale", "shift")
     return [Layer(*(arrays[key] for name in names if (key := f"{index}.{name}") in arrays)) for index in range(count)]
+
+
+def _norms(layer: Layer, gradient: Layer, *activations: Tensor) -> list[LayerNormReLU]:
+    """Returns the norm of each member, or none; arguments are (n, ..., units), or without n for a single member."""
+    parameters = [x for x in (layer.scale, layer.shift, gradient.scale, gradient.shift) if x is not None]
+    if not parameters:
+        return []
+    vectors = [x.view(-1, x.shape[-1]).unbind() for x in parameters]
+    matrices = [x.view(-1, *x.shape[-2:]).unbind() for x in activations]
+    return [LayerNormReLU(*of_member) for of_member in zip(*vectors, *matrices, strict=True)]
 
 
 def _initialize(layers: Sequence[Layer], generator: torch.Generator) -> None:

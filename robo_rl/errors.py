@@ -13,9 +13,13 @@
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
     ├── SimulationFailed     a simulator diverged again and again
     ├── RenderingUnavailable no working OpenGL back end
-    └── RunError
-        ├── RunNotFound
-        └── CheckpointCorrupt
+    ├── RunError
+    │   ├── RunNotFound
+    │   └── CheckpointCorrupt
+    └── DatasetError
+        ├── DatasetNotFound
+        ├── DatasetBusy      another process writes it
+        └── EpisodeCorrupt   torn, changed, of another schema, or hostile
 
 Each message answers four questions: what went wrong, what was got, what is allowed, what to do next.
 """
@@ -129,3 +133,19 @@ class RunNotFound(RunError):
 
 class CheckpointCorrupt(RunError):
     """No checkpoint of the run passes its own manifest."""
+
+
+class DatasetError(RoboRLError):
+    """Base of the errors about recorded episodes."""
+
+
+class DatasetNotFound(DatasetError):
+    """The folder is not a dataset, or holds no such episode."""
+
+
+class DatasetBusy(DatasetError):
+    """Another process is writing the dataset."""
+
+
+class EpisodeCorrupt(DatasetError):
+    """An episode's file is torn, was changed, has another schema, or holds what no episode of ours holds."""

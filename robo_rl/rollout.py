@@ -104,6 +104,11 @@ class Rollout:
         return self._observations[-1]
 
     @property
+    def instruction(self) -> str | None:
+        """The task of this episode in words, where there are any."""
+        return self._instruction
+
+    @property
     def stop_reason(self) -> str:
         """Why the episode ended: the environment's own word, else what the flags tell; "running" before its end."""
         if not self.done:

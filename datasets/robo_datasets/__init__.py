@@ -1,1 +1,1 @@
-"""The episode store and foreign dataset formats."""
+"""Recorded episodes: a store that loses none, and foreign dataset formats."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import yaml
 from gymnasium.vector import AutoresetMode
 
 from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
+from robo_datasets.dataset import Dataset
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
@@ -50,12 +52,27 @@ def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
     return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
+def demonstrations_of(recipe: Recipe[Any]) -> tuple[list[Episode], str]:
+    """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
+
+    Raises SpecMismatch for a dataset of another environment.
+    """
+    settings = recipe.demonstrations
+    if settings.dataset:
+        dataset = Dataset(Path(settings.dataset))
+        spec_of(recipe).require(dataset.spec, what=f"The dataset {dataset.path} was recorded in another environment")
+        entries = dataset.entries()[: settings.episodes or None]
+        return [dataset.read(entry) for entry in entries], f"{len(entries)} episodes of {dataset.path}"
+    if not settings.episodes:
+        return [], "no demonstrations"
+    episodes, tries = record_demonstrations(recipe, settings)
+    return episodes, f"{len(episodes)} demonstrations by the scripted expert (in {tries} tries)"
+
+
 def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:
     """Returns successful episodes of the environment's scripted expert, and how many tries they took."""
-    if not settings.episodes:
-        return [], 0
     environment = environment_of(recipe)
-    expert_for = _scripted_expert(environment, recipe.environment.name)
+    expert_for = scripted_expert(environment, recipe.environment.name)
     episodes: list[Episode] = []
     for attempt in range(settings.episodes * MOST_TRIES):
         seed = settings.seed + attempt
@@ -123,7 +140,8 @@ def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
     return spec
 
 
-def _scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:
+def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:
+    """Returns what makes an expert for a seed and a noise; raises InvalidSetting where the environment has none."""
     try:
         expert: Callable[..., Policy] = environment.get_wrapper_attr("scripted_policy")
     except AttributeError:

@@ -17,7 +17,8 @@ PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
 class LiveDisplay:
     """A progress bar with success rate, return, speed and time left."""
 
-    def __init__(self, title: str, total: int, console: Console) -> None:
+    def __init__(self, title: str, total: int, unit: str, console: Console) -> None:
+        self._unit = unit
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
@@ -39,7 +40,7 @@ class LiveDisplay:
     def update(self, step: int, metrics: Metrics) -> None:
         """Moves the bar."""
         speed = self._progress.tasks[0].speed
-        self._progress.update(self._task, completed=step, summary=summary(metrics, speed))
+        self._progress.update(self._task, completed=step, summary=summary(metrics, speed, self._unit))
 
     def say(self, message: str) -> None:
         """Prints one line above the bar."""
@@ -49,8 +50,8 @@ class LiveDisplay:
 class PlainDisplay:
     """One line every quarter of a minute, for pipes and logs."""
 
-    def __init__(self, title: str, total: int) -> None:
-        self._title, self._total = title, total
+    def __init__(self, title: str, total: int, unit: str) -> None:
+        self._title, self._total, self._unit = title, total, unit
         self._started = self._shown = time.monotonic()
         self._first: int | None = None
         self._shown_step = -1
@@ -72,24 +73,24 @@ class PlainDisplay:
         self._shown, self._shown_step = now, step
         speed = (step - self._first) / max(now - self._started, 1e-9)
         left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 and step < self._total else ""
-        self.say(f"{self._title} {step}/{self._total} | {summary(metrics, speed)}{left}")
+        self.say(f"{self._title} {step}/{self._total} | {summary(metrics, speed, self._unit)}{left}")
 
     def say(self, message: str) -> None:
         """Prints one line."""
         print(message, flush=True)
 
 
-def display(title: str, total: int) -> LiveDisplay | PlainDisplay:
-    """Returns the display that fits standard output."""
-    return LiveDisplay(title, total, Console()) if sys.stdout.isatty() else PlainDisplay(title, total)
+def display(title: str, total: int, unit: str = "steps") -> LiveDisplay | PlainDisplay:
+    """Returns the display that fits standard output; `unit` is what it counts."""
+    return LiveDisplay(title, total, unit, Console()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
 
 
-def summary(metrics: Metrics, speed: float | None) -> str:
-    """Returns the numbers that tell a person how training goes; `speed` in steps per second, None where not known yet."""
+def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
+    """Returns the numbers that tell a person how it goes; `speed` in units per second, None where not known yet."""
     parts = {
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),
         "return {:.2f}": metrics.get("rollout/ep_rew_mean"),
-        "{:.0f} steps/s": speed,
+        "{:.3g} " + unit + "/s" if unit != "steps" else "{:.0f} steps/s": speed,
     }
     return " | ".join(form.format(value) for form, value in parts.items() if value is not None)

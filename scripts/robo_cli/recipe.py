@@ -41,10 +41,13 @@ class EnvironmentSettings:
 
 @dataclass(frozen=True)
 class DemonstrationSettings:
-    """Episodes that the environment's scripted expert records before training."""
+    """Episodes that learning starts from: of a dataset, or recorded by the environment's scripted expert before training."""
 
+    dataset: str = ""
+    """Folder of a dataset (`robo-rl record`), all of whose episodes are used, or the first `episodes`; empty for the expert."""
     episodes: int = 0
-    """How many; 0 for none. Only successful ones are kept, and the log says how many tries it took."""
+    """How many; 0 for none of the expert, or all of the dataset. Of the expert only successful ones are kept, and the log says
+    how many tries it took."""
     seed: int = 500_000
     """Reset seed of the first one; the others follow."""
     noise: float = 0.0

@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 import tyro
 
-from robo_cli.assembly import recipe_of, record_demonstrations, spec_of, training_of
+from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
 from robo_cli.conclude import conclude
 from robo_cli.display import display
 from robo_cli.train import train_on
@@ -44,7 +44,7 @@ def run(arguments: Resume) -> int:
             print(f"More seeds: robo-rl evaluate {interrupted.path} --episodes 200")
             return 0
         torch.set_num_threads(recipe.threads)
-        demonstrations, _ = record_demonstrations(recipe, recipe.demonstrations)
+        demonstrations, _ = demonstrations_of(recipe)
         training = training_of(recipe, demonstrations)
         if checkpoint.parts:
             training.load_state_dict(checkpoint.parts)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic
 import torch
 import tyro
 
-from robo_cli.assembly import evaluator, record_demonstrations, spec_of, training_of
+from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
@@ -21,6 +21,7 @@ from robo_rl.runs import Run
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
+robo-rl train arm-pick-bc --demonstrations.dataset data/pick --demonstrations.episodes 0     (of `robo-rl record`)
 robo-rl train my-recipe.yaml --dry-run
 robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file)"""
 
@@ -52,14 +53,14 @@ def main(arguments: list[str]) -> int:
 def start(recipe: Recipe[Any], root: Path) -> int:
     """Trains a recipe in a new run folder under `root`."""
     torch.set_num_threads(recipe.threads)
-    demonstrations, tries = record_demonstrations(recipe, recipe.demonstrations)
+    demonstrations, origin = demonstrations_of(recipe)
     training = training_of(recipe, demonstrations)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
         with display(recipe.name, recipe.steps) as shown:
             shown.say(f"run {run.path}")
             if demonstrations:
-                shown.say(f"{len(demonstrations)} demonstrations by the scripted expert (in {tries} tries)")
+                shown.say(origin)
             record = train_on(run, recipe, training, shown)
         return conclude(run, recipe, training.policy, record)
 

@@ -1,0 +1,141 @@
+"""The list of a dataset's episodes: a SQLite file in write-ahead mode, so that readers never meet half a change.
+
+It can be made again from the episodes' files, all but the notes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from robo_datasets.episode_file import FileName
+from robo_rl.errors import DatasetError, DatasetNotFound
+from robo_rl.types import Episode
+
+NAME = "catalogue.sqlite"
+_COLUMNS = """identity TEXT PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, steps INTEGER NOT NULL,
+    episode_return REAL NOT NULL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
+    stop_reason TEXT NOT NULL, seed INTEGER, instruction TEXT, source TEXT NOT NULL"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of an episode without reading it."""
+
+    identity: str
+    """32 hex digits"""
+    file: str
+    bytes: int
+    steps: int
+    episode_return: float
+    """undiscounted"""
+    success: bool | None
+    terminated: bool
+    truncated: bool
+    stop_reason: str
+    seed: int | None
+    instruction: str | None
+    source: str
+    """who acted, in words: "scripted", the name of a run, ..."""
+
+    @classmethod
+    def of(cls, episode: Episode, file: FileName, size: int) -> Entry:
+        """Returns the entry of an episode that lies in `file` of `size` bytes."""
+        return cls(
+            identity=file.identity,
+            file=str(file),
+            bytes=size,
+            steps=len(episode),
+            episode_return=episode.undiscounted_return,
+            success=episode.success,
+            terminated=episode.terminated,
+            truncated=episode.truncated,
+            stop_reason=episode.stop_reason,
+            seed=episode.seed,
+            instruction=episode.instruction,
+            source=str(episode.metadata.get("source", "unknown")),
+        )
+
+
+class Catalogue:
+    """Entries in the order in which they were added."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+
+    def create(self) -> None:
+        """Makes an empty catalogue unless there is one."""
+        with self._writing() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS episodes ({_COLUMNS})")
+            connection.execute("CREATE TABLE IF NOT EXISTS notes (identity TEXT NOT NULL, note TEXT NOT NULL)")
+
+    def add(self, entry: Entry) -> None:
+        """Adds an entry durably: when this returns, a power cut does not undo it."""
+        marks = ", ".join("?" for _ in fields(Entry))
+        with self._writing() as connection:
+            connection.execute(f"INSERT INTO episodes VALUES ({marks})", astuple(entry))
+
+    def remove(self, identity: str) -> None:
+        """Removes an entry; notes stay, in case the episode comes back."""
+        with self._writing() as connection:
+            connection.execute("DELETE FROM episodes WHERE identity = ?", (identity,))
+
+    def note(self, identity: str, text: str) -> None:
+        """Adds a person's remark on an episode."""
+        with self._writing() as connection:
+            connection.execute("INSERT INTO notes VALUES (?, ?)", (identity, text))
+
+    def notes(self, identity: str) -> list[str]:
+        """Returns the remarks on an episode, oldest first."""
+        with self._reading() as connection:
+            return [row[0] for row in connection.execute("SELECT note FROM notes WHERE identity = ?", (identity,))]
+
+    def entries(self) -> list[Entry]:
+        """Returns all entries; raises DatasetError where the file is damaged or no catalogue."""
+        with self._reading() as connection:
+            rows = connection.execute("SELECT * FROM episodes ORDER BY rowid").fetchall()
+        return [_entry(row) for row in rows]
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._connected("mode=rwc") as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            with connection:
+                yield connection
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        if not self._path.exists():
+            raise DatasetNotFound(f"{self._path} does not exist.", fix="robo-rl data repair DATASET makes it from the episodes")
+        # a folder that may not be written to has no room for write-ahead files, and nobody can be writing there
+        fixed = "" if os.access(self._path.parent, os.W_OK) else "&immutable=1"
+        with self._connected(f"mode=ro{fixed}") as connection:
+            yield connection
+
+    @contextmanager
+    def _connected(self, options: str) -> Iterator[sqlite3.Connection]:
+        try:
+            connection = sqlite3.connect(f"{self._path.absolute().as_uri()}?{options}", uri=True, timeout=10)
+            try:
+                yield connection
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise DatasetError(
+                f"The catalogue {self._path} cannot be used.",
+                got=error,
+                fix="look at the disk; then robo-rl data repair DATASET",
+            ) from error
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    values = dict(zip((field.name for field in fields(Entry)), row, strict=True))
+    flags = {name: None if values[name] is None else bool(values[name]) for name in ("success", "terminated", "truncated")}
+    FileName.parse(values["file"])  # a hostile catalogue must not lead out of the folder
+    return Entry(**values | flags)

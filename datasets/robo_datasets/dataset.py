@@ -1,0 +1,157 @@
+"""A dataset: a folder of episodes of one environment spec, read by anyone, written by one process at a time.
+
+DATASET/dataset.json      schema, spec, and the card: how it was made
+catalogue.sqlite  what is in it; made again from the episodes if need be
+episodes/         one file each (robo_datasets.episode_file)
+journal/          the episode under way
+labels/           rewards of models, one file a set (robo_datasets.labels)
+quarantine/       what could not be read; nothing is ever deleted
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from robo_datasets.catalogue import Catalogue, Entry
+from robo_datasets.episode_file import read_episode, write_episode
+from robo_datasets.journal import Journal
+from robo_rl.checkpoints import sync_folder
+from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode
+
+SCHEMA = "robo_rl.dataset/1"
+DESCRIPTION = "dataset.json"
+FOLDERS = ("episodes", "journal", "labels", "quarantine")
+
+
+class Dataset:
+    """Reads a dataset; every episode is checked against its hash as it is read."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens a dataset; raises DatasetNotFound, DatasetError for another schema."""
+        self.path = path
+        self._description = _describe(path)
+        self.spec = EnvironmentSpec.from_json(self._description["spec"])
+        self.catalogue = Catalogue(path)
+
+    @classmethod
+    def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
+        """Makes an empty dataset; raises DatasetError where the folder holds something already."""
+        if path.exists() and any(path.iterdir()):
+            raise DatasetError(f"{path} is not empty.", fix="name a new folder, or add to it with --append")
+        for folder in FOLDERS:
+            (path / folder).mkdir(parents=True, exist_ok=True)
+        Catalogue(path).create()
+        description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
+        temporary = path / f"{DESCRIPTION}.tmp"
+        with temporary.open("w") as file:
+            file.write(json.dumps(description, indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path / DESCRIPTION)  # last: a folder without it is no dataset
+        sync_folder(path)
+        return cls(path)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """How the dataset was made."""
+        return dict(self._description["card"])
+
+    def entries(self) -> list[Entry]:
+        """Returns what is known of each episode, in the order of recording."""
+        return self.catalogue.entries()
+
+    def read(self, entry: Entry) -> Episode:
+        """Returns an episode; raises EpisodeCorrupt unless it is as it was written, SpecMismatch for a foreign one."""
+        found = read_episode(self.path / "episodes" / entry.file)
+        self.spec.require(found.spec, what=f"Episode {entry.file} is of another environment than the dataset")
+        return found.episode
+
+    def __len__(self) -> int:
+        return len(self.entries())
+
+    def __iter__(self) -> Iterator[Episode]:
+        return (self.read(entry) for entry in self.entries())
+
+    def writer(self) -> DatasetWriter:
+        """Returns what adds to this dataset, to be used in a `with` block."""
+        return DatasetWriter(self)
+
+
+class DatasetWriter:
+    """Adds episodes; holds the dataset's lock, so that two processes never write at once."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self._lock: IO[str] | None = None
+
+    def __enter__(self) -> Self:
+        """Takes the lock; raises DatasetBusy while another process has it, DatasetError where nothing may be written."""
+        path = self.dataset.path
+        try:
+            self._lock = (path / "lock").open("a")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._release()
+            raise DatasetBusy(f"Another process is writing {path}.", fix="wait for it, or record into another folder") from None
+        except OSError as error:
+            raise DatasetError(f"{path} cannot be written to.", got=error, fix="look at its permissions, or copy it") from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._release()
+
+    def add(self, episode: Episode, identity: str | None = None) -> Entry:
+        """Stores an episode; when this returns it is on disk and in the catalogue, and no crash takes it away."""
+        spec, folder = self.dataset.spec, self.dataset.path / "episodes"
+        try:
+            file = write_episode(folder, identity or new_identity(), episode, spec)
+        except OSError as error:
+            raise DatasetError(
+                f"The episode could not be written to {folder}; nothing of it is visible.",
+                got=error,
+                fix="make room on the disk",
+            ) from error
+        return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
+
+    def adopt(self, entry: Entry) -> Entry:
+        """Adds an episode whose file is in place to the catalogue."""
+        self.dataset.catalogue.add(entry)
+        return entry
+
+    def journal(self) -> Journal:
+        """Begins the journal of an episode; store the episode under the identity that its file name has."""
+        return Journal(self.dataset.path / "journal", new_identity(), self.dataset.spec)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
+
+
+def new_identity() -> str:
+    """Returns 32 random hex digits."""
+    return uuid.uuid4().hex
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    file = path / DESCRIPTION
+    try:
+        description: dict[str, Any] = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise DatasetNotFound(
+            f"{path} is no dataset.", got=f"no {DESCRIPTION}", fix="robo-rl record ENV --out DATASET makes one"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{file} cannot be read.", got=error) from error
+    if description.get("schema") != SCHEMA:
+        raise DatasetError(f"{path} has another schema.", got=description.get("schema"), allowed=SCHEMA)
+    return description

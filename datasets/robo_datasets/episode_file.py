@@ -1,0 +1,150 @@
+"""One episode in one HDF5 file, which says by its name what its content must be.
+
+    0f3c...e1.5d41402abc4b2a76.h5        identity of the episode, then the first digits of the SHA-256 of the file
+
+    observations/<name>  (T+1, ...)      reward_terms/<name>  (T,)
+    actions, policy_actions  (T, A)      rewards, sources, costs  (T,)      timestamps  (T+1,) [s]
+    header               the rest as JSON in UTF-8: schema, ends, seed, instruction, spec, metadata
+
+A file is written under a temporary name, made durable, then renamed: under its name it is complete or it does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from robo_datasets.hdf5_arrays import Array, read_arrays, write_array
+from robo_rl.checkpoints import sync_folder
+from robo_rl.errors import EpisodeCorrupt, InvalidEpisode, RoboRLError
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode
+
+SCHEMA = "robo_rl.episode/1"
+NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.h5")
+TEMPORARY = ".tmp"
+_ARRAYS = ("actions", "policy_actions", "rewards", "sources", "timestamps")
+_FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "spec_fingerprint", "instruction")
+
+
+class EpisodeFile(NamedTuple):
+    """What lies in a file."""
+
+    episode: Episode
+    spec: EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class FileName:
+    """The name of an episode's file, taken apart."""
+
+    identity: str
+    """32 hex digits"""
+    digest: str
+    """the first 16 hex digits of the SHA-256 of the content"""
+
+    def __str__(self) -> str:
+        return f"{self.identity}.{self.digest}.h5"
+
+    @classmethod
+    def parse(cls, name: str) -> FileName:
+        """Returns the parts of a name; raises EpisodeCorrupt for any other name, such as one that leads out of the folder."""
+        match = NAME.fullmatch(name)
+        if match is None:
+            raise EpisodeCorrupt(f"{name!r} is no name of an episode's file.", got=name, allowed="<32 hex>.<16 hex>.h5")
+        return cls(*match.groups())
+
+
+def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec) -> FileName:
+    """Writes an episode durably into a folder and returns the name of its file; raises OSError where the disk is full."""
+    if episode.spec_fingerprint != spec.fingerprint:
+        raise InvalidEpisode(
+            "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
+        )
+    content = _encode(episode, spec)
+    name = FileName(identity, hashlib.sha256(content).hexdigest()[:16])
+    temporary = folder / f"{identity}{TEMPORARY}"
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(folder / str(name))
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(folder)
+    return name
+
+
+def read_episode(path: Path) -> EpisodeFile:
+    """Returns an episode and the spec that it was recorded with; raises EpisodeCorrupt unless every byte is as written."""
+    name = FileName.parse(path.name)
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest()[:16] != name.digest:
+            raise EpisodeCorrupt(f"{path.name} was changed after it was written, or is torn.", got=f"{len(content)} bytes")
+        with h5py.File(io.BytesIO(content), "r") as file:
+            return _decode(read_arrays(file, len(content)))
+    except EpisodeCorrupt as error:
+        raise EpisodeCorrupt(f"Episode {path.name} cannot be read. {error}", fix="robo-rl data repair DATASET") from None
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, RoboRLError) as error:
+        raise EpisodeCorrupt(
+            f"Episode {path.name} is no episode of schema {SCHEMA}.", got=f"{type(error).__name__}: {error}"
+        ) from error
+
+
+def _encode(episode: Episode, spec: EnvironmentSpec) -> memoryview:
+    """Returns the file's content; made in memory, because HDF5 does not survive a disk that is full."""
+    buffer = io.BytesIO()
+    with h5py.File(buffer, "w") as file:
+        for path, array in _arrays(episode).items():
+            group, _, name = path.rpartition("/")
+            write_array(file.require_group(group or "/"), name, array)
+        write_array(file, "header", _header(episode, spec))
+    return buffer.getbuffer()
+
+
+def _arrays(episode: Episode) -> dict[str, Array]:
+    arrays = {name: getattr(episode, name) for name in _ARRAYS}
+    arrays |= {} if episode.costs is None else {"costs": episode.costs}
+    arrays |= {f"observations/{name}": array for name, array in episode.observations.items()}
+    return arrays | {f"reward_terms/{name}": array for name, array in episode.reward_terms.items()}
+
+
+def _header(episode: Episode, spec: EnvironmentSpec) -> Array:
+    facts = {name: getattr(episode, name) for name in _FACTS}
+    text = json.dumps({"schema": SCHEMA, **facts, "metadata": dict(episode.metadata), "spec": spec.to_json()})
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _decode(arrays: Mapping[str, Array]) -> EpisodeFile:
+    header: dict[str, Any] = json.loads(arrays["header"].tobytes())
+    if header["schema"] != SCHEMA:
+        raise EpisodeCorrupt("The file has another schema.", got=header["schema"], allowed=SCHEMA)
+    spec = EnvironmentSpec.from_json(header["spec"])
+    episode = Episode(
+        observations={name: arrays[f"observations/{name}"] for name in spec.observation},
+        reward_terms=_under("reward_terms/", arrays),
+        costs=arrays.get("costs"),
+        metadata=header["metadata"],
+        **{name: arrays[name] for name in _ARRAYS},
+        **{name: header[name] for name in _FACTS},
+    )
+    if spec.fingerprint != episode.spec_fingerprint:
+        raise EpisodeCorrupt("Spec and fingerprint disagree.", got=episode.spec_fingerprint, allowed=spec.fingerprint)
+    return EpisodeFile(episode, spec)
+
+
+def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {path.removeprefix(prefix): array for path, array in arrays.items() if path.startswith(prefix)}

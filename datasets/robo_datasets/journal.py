@@ -1,0 +1,154 @@
+"""The episode under way, step by step on disk, so that a process that dies loses at most the step it was writing.
+
+Each record is its length and CRC-32, eight bytes, then a line of JSON and the bytes of its arrays. A reader takes records
+until the first that is torn. What a record holds has been handed to the operating system: it outlives the process, and
+after a power cut all but the last seconds of it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robo_datasets.hdf5_arrays import Array
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import Episode, Transition
+
+SUFFIX = ".journal"
+CRASH = "crash"
+_FRAME = struct.Struct("<II")
+_LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
+
+
+class Record(NamedTuple):
+    """One entry of a journal."""
+
+    facts: dict[str, Any]
+    arrays: dict[str, Array]
+
+
+class Journal:
+    """Written while an episode runs; removed once the episode is stored."""
+
+    def __init__(self, folder: Path, identity: str, spec: EnvironmentSpec) -> None:
+        self.path = folder / f"{identity}{SUFFIX}"
+        self._spec = spec
+        self._file = self.path.open("ab", buffering=0)  # unbuffered: what was written survives a SIGKILL
+
+    def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
+        """Writes the first observation; `source` says who acts."""
+        facts = {"seed": seed, "instruction": instruction, "source": source, "timestamp": time.monotonic()}
+        self._write({"spec": self._spec.to_json(), **facts}, _prefixed(observation))
+
+    def step(self, transition: Transition) -> None:
+        """Writes one step."""
+        info = transition.info
+        facts = {
+            "reward": float(transition.reward),
+            "source": int(transition.source),
+            "timestamp": time.monotonic(),
+            "terminated": transition.terminated,
+            "truncated": transition.truncated,
+            "stop_reason": info.get("stop_reason"),
+            "success": None if "success" not in info else bool(info["success"]),
+            "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
+        }
+        actions = {"action": transition.action, "policy_action": transition.policy_action}
+        self._write(facts, actions | _prefixed(transition.next_observation))
+
+    def close(self) -> None:
+        """Ends writing; the file stays until `remove`."""
+        self._file.close()
+
+    def remove(self) -> None:
+        """Removes the file, once its episode is stored or not wanted."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+    def _write(self, facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        held = {name: np.asarray(array) for name, array in arrays.items()}
+        layout = [[name, array.dtype.str, list(array.shape)] for name, array in held.items()]
+        line = json.dumps({"facts": facts, "arrays": layout}).encode() + b"\n"
+        payload = b"".join([line, *(array.tobytes() for array in held.values())])
+        frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+        view = memoryview(frame)
+        while view:
+            view = view[self._file.write(view) :]
+
+
+def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
+    """Returns what a journal holds as an episode cut by a crash, or None where not even one step is whole.
+
+    An episode that had ended keeps its own end.
+    """
+    first, *steps = [*records(path)] or [None]
+    if first is None or not steps:
+        return None
+    spec = EnvironmentSpec.from_json(first.facts["spec"])
+    last = steps[-1].facts
+    ended = last["terminated"] or last["truncated"]
+    successes = [step.facts["success"] for step in steps if step.facts["success"] is not None]
+    episode = Episode(
+        observations={name: _stack([first, *steps], f"observations/{name}") for name in spec.observation},
+        actions=_stack(steps, "action"),
+        policy_actions=_stack(steps, "policy_action"),
+        rewards=_column(steps, "reward", np.float32),
+        reward_terms=_terms(steps),
+        sources=_column(steps, "source", np.int8),
+        timestamps=_column([first, *steps], "timestamp", np.float64),
+        terminated=last["terminated"],
+        truncated=last["truncated"] or not ended,
+        stop_reason=(last["stop_reason"] or "unknown") if ended else CRASH,
+        success=any(successes) if successes else None,
+        seed=first.facts["seed"],
+        spec_fingerprint=spec.fingerprint,
+        instruction=first.facts["instruction"],
+        metadata={"source": first.facts["source"], "recovered": True},
+    )
+    return episode, spec
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Yields the whole records of a journal, up to the first that is torn."""
+    with path.open("rb") as file:
+        while len(head := file.read(_FRAME.size)) == _FRAME.size:
+            length, checksum = _FRAME.unpack(head)
+            payload = file.read(length) if length <= _LARGEST else b""
+            if len(payload) != length or zlib.crc32(payload) != checksum:
+                return
+            yield _parse(payload)
+
+
+def _parse(payload: bytes) -> Record:
+    line, _, content = payload.partition(b"\n")
+    described = json.loads(line)
+    arrays, start = {}, 0
+    for name, kind, shape in described["arrays"]:
+        array = np.frombuffer(content, np.dtype(kind), int(np.prod(shape)), start).reshape(shape)
+        arrays[name], start = array, start + array.nbytes
+    return Record(described["facts"], arrays)
+
+
+def _prefixed(observation: Observation) -> dict[str, Array]:
+    return {f"observations/{name}": array for name, array in observation.items()}
+
+
+def _stack(entries: list[Record], name: str) -> Array:
+    return np.stack([entry.arrays[name] for entry in entries])
+
+
+def _column(entries: list[Record], name: str, dtype: type[np.generic]) -> Array:
+    return np.asarray([entry.facts[name] for entry in entries], dtype)
+
+
+def _terms(steps: list[Record]) -> dict[str, Array]:
+    """Returns name -> (T,); a term that a step did not report is missing (NaN), not zero."""
+    names = dict.fromkeys(name for step in steps for name in step.facts["reward_terms"])
+    return {name: np.asarray([s.facts["reward_terms"].get(name, np.nan) for s in steps], np.float32) for name in names}

@@ -1,0 +1,115 @@
+"""Rewards of models beside recorded episodes, in sets by name; the episodes' own files are never touched.
+
+Each set is a SQLite file in write-ahead mode: one row for each episode, with the SHA-256 of its numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting, UnknownName
+from robo_rl.types import RewardLabels
+
+SUFFIX = ".sqlite"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_COLUMNS = """identity TEXT PRIMARY KEY, values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,
+    model TEXT NOT NULL, weights_hash TEXT NOT NULL, prompt_hash TEXT NOT NULL, sha256 TEXT NOT NULL"""
+
+
+class LabelSet:
+    """One set of labels of a dataset; episodes that it says nothing about are missing from it, not zero."""
+
+    def __init__(self, dataset: Dataset, name: str) -> None:
+        """Names a set, which begins to exist with its first label; raises InvalidSetting for a name that is no file's."""
+        if not _NAME.fullmatch(name):
+            raise InvalidSetting("A label set has an impossible name.", got=name, allowed=_NAME.pattern)
+        self.name = name
+        self._path = dataset.path / "labels" / f"{name}{SUFFIX}"
+        self._steps = {entry.identity: entry.steps for entry in dataset.entries()}
+
+    @classmethod
+    def existing(cls, dataset: Dataset, name: str) -> LabelSet:
+        """Returns a set that exists; raises UnknownName with the close matches."""
+        if name not in (names := label_sets(dataset)):
+            raise UnknownName("label set", name, names, fix="robo-rl label DATASET makes one")
+        return cls(dataset, name)
+
+    def add(self, identity: str, labels: RewardLabels) -> None:
+        """Stores the labels of an episode durably, in place of older ones; raises InvalidSetting where they do not fit it."""
+        steps = self._steps.get(identity)
+        lengths = {
+            len(labels.values),
+            len(labels.valid),
+            len(labels.values if labels.confidence is None else labels.confidence),
+        }
+        if lengths != {steps}:
+            raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
+        if not np.isfinite(labels.values[labels.valid]).all():
+            raise InvalidSetting("A valid label is not finite.", got=labels.values, fix="mark what is missing as not valid")
+        confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
+        numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
+        row = (identity, *numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
+        with self._connected("mode=rwc") as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            with connection:
+                connection.execute(f"CREATE TABLE IF NOT EXISTS labels ({_COLUMNS})")
+                connection.execute("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+    def read(self, identity: str) -> RewardLabels | None:
+        """Returns the labels of an episode, or None; raises EpisodeCorrupt where their numbers were changed."""
+        if not self._path.exists():
+            return None
+        with self._connected("mode=ro") as connection:
+            row = connection.execute("SELECT * FROM labels WHERE identity = ?", (identity,)).fetchone()
+        if row is None:
+            return None
+        _, values, valid, confidence, model, weights, prompt, digest = row
+        if _digest(values, valid, confidence) != digest:
+            raise EpisodeCorrupt(f"The labels {self.name!r} of episode {identity} were changed.", fix="label it again")
+        return RewardLabels(
+            values=np.frombuffer(values, np.float32),
+            valid=np.frombuffer(valid, np.bool_),
+            model=model,
+            weights_hash=weights,
+            prompt_hash=prompt,
+            confidence=None if confidence is None else np.frombuffer(confidence, np.float32),
+        )
+
+    @property
+    def labelled(self) -> set[str]:
+        """Identities of the episodes that have labels."""
+        if not self._path.exists():
+            return set()
+        with self._connected("mode=ro") as connection:
+            return {row[0] for row in connection.execute("SELECT identity FROM labels")}
+
+    @contextmanager
+    def _connected(self, options: str) -> Iterator[sqlite3.Connection]:
+        fixed = "" if os.access(self._path.parent, os.W_OK) else "&immutable=1"
+        try:
+            connection = sqlite3.connect(f"{self._path.absolute().as_uri()}?{options}{fixed}", uri=True, timeout=10)
+            try:
+                yield connection
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise DatasetError(f"The label set {self._path} cannot be used.", got=error) from error
+
+
+def label_sets(dataset: Dataset) -> list[str]:
+    """Returns the names of the sets that a dataset has."""
+    return sorted(path.stem for path in Path(dataset.path / "labels").glob(f"*{SUFFIX}"))
+
+
+def _digest(*parts: bytes | None) -> str:
+    return hashlib.sha256(b"|".join(b"" if part is None else part for part in parts)).hexdigest()

@@ -1,0 +1,141 @@
+"""Find and mend what crashes and damage leave in a dataset. Nothing is deleted: what cannot be read goes to quarantine/.
+
+Every action may be interrupted and taken again; a second repair finds nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from robo_datasets.catalogue import NAME, Entry
+from robo_datasets.dataset import Dataset, DatasetWriter
+from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
+from robo_datasets.journal import SUFFIX, recover
+from robo_rl.errors import DatasetError, RoboRLError
+
+
+class Finding(NamedTuple):
+    """Something that was not as it should be."""
+
+    name: str
+    problem: str
+    action: str
+    """what was done; for `verify`, what `repair` would do"""
+
+
+def verify(dataset: Dataset) -> list[Finding]:
+    """Reads every episode and returns what is wrong, changing nothing."""
+    try:
+        entries = dataset.entries()
+    except DatasetError as error:
+        return [Finding(NAME, str(error), "make it again from the episodes")]
+    listed = {entry.file for entry in entries}
+    findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
+    findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
+    return findings + [Finding(entry.file, fault, "quarantine") for entry in entries if (fault := _fault(dataset, entry))]
+
+
+def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
+    """Mends a dataset and returns what was found; without `thorough` only what a crash of the recorder can leave."""
+    dataset = writer.dataset
+    findings = [*_mend_catalogue(dataset), *_sweep(dataset), *_adopt_orphans(writer), *_recover_journals(writer)]
+    if thorough:
+        for entry in dataset.entries():
+            if fault := _fault(dataset, entry):
+                _quarantine_entry(dataset, entry)
+                findings.append(Finding(entry.file, fault, "quarantined"))
+    return findings
+
+
+def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
+    try:
+        dataset.entries()
+    except DatasetError as error:
+        for path in dataset.path.glob(f"{NAME}*"):
+            _quarantine(dataset, path)
+        dataset.catalogue.create()
+        yield Finding(NAME, str(error), "made again from the episodes; notes are in the quarantined file")
+
+
+def _sweep(dataset: Dataset) -> Iterator[Finding]:
+    for path in (dataset.path / "episodes").glob(f"*{TEMPORARY}"):
+        _quarantine(dataset, path)
+        yield Finding(path.name, "half written when its process died", "quarantined")
+
+
+def _adopt_orphans(writer: DatasetWriter) -> Iterator[Finding]:
+    dataset = writer.dataset
+    listed = {entry.file for entry in dataset.entries()}
+    for path in _episodes(dataset):
+        if path.name in listed:
+            continue
+        try:
+            found = read_episode(path)
+            dataset.spec.require(found.spec, what="It is of another environment than the dataset")
+            writer.adopt(Entry.of(found.episode, FileName.parse(path.name), path.stat().st_size))
+            yield Finding(path.name, "not in the catalogue", "adopted")
+        except RoboRLError as error:
+            _quarantine(dataset, path)
+            yield Finding(path.name, str(error), "quarantined")
+
+
+def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
+    dataset = writer.dataset
+    stored = {entry.identity for entry in dataset.entries()}
+    for path in sorted((dataset.path / "journal").glob(f"*{SUFFIX}")):
+        if path.stem in stored:  # the process died between storing the episode and removing its journal
+            path.unlink()
+            continue
+        try:
+            found = recover(path)
+        except (RoboRLError, ValueError, KeyError, TypeError) as error:
+            found, fault = None, f"unreadable: {error}"
+        else:
+            fault = "left by a process that died"
+        if found is None:
+            _quarantine(dataset, path)
+            yield Finding(path.name, fault, "quarantined: not one step of it is whole")
+        else:
+            entry = writer.add(found[0], identity=path.stem)
+            path.unlink()
+            yield Finding(path.name, fault, f"recovered {entry.steps} steps as {entry.file}")
+
+
+def _fault(dataset: Dataset, entry: Entry) -> str | None:
+    path = dataset.path / "episodes" / entry.file
+    if not path.exists():
+        return "its file is missing"
+    try:
+        dataset.read(entry)
+    except RoboRLError as error:
+        return str(error)
+    return None
+
+
+def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
+    """Moves an episode out of sight, with what the catalogue knew of it."""
+    with (dataset.path / "quarantine" / "entries.jsonl").open("a") as file:
+        file.write(json.dumps(asdict(entry)) + "\n")
+    path = dataset.path / "episodes" / entry.file
+    if path.exists():
+        _quarantine(dataset, path)
+    dataset.catalogue.remove(entry.identity)
+
+
+def _quarantine(dataset: Dataset, path: Path) -> None:
+    target, number = dataset.path / "quarantine" / path.name, 1
+    while target.exists():
+        target, number = target.with_name(f"{path.name}.{number}"), number + 1
+    path.rename(target)
+
+
+def _episodes(dataset: Dataset) -> list[Path]:
+    return sorted(path for path in (dataset.path / "episodes").iterdir() if not path.name.endswith(TEMPORARY))
+
+
+def _leftovers(dataset: Dataset) -> list[Path]:
+    return [*(dataset.path / "episodes").glob(f"*{TEMPORARY}"), *(dataset.path / "journal").glob(f"*{SUFFIX}")]

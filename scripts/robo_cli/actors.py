@@ -1,0 +1,72 @@
+"""Who acts while episodes are recorded: an expert, chance, a trained policy, or now one and now another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+
+from robo_cli.assembly import policy_of, recipe_of, scripted_expert
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import Policy
+from robo_rl.rollout import RandomPolicy
+from robo_rl.runs import find_run
+from robo_rl.spec import specification
+
+MIX = "mix:"
+
+
+class Actor(NamedTuple):
+    """A policy for one episode, and its name for the record."""
+
+    name: str
+    policy: Policy
+
+
+class ActorSettings(Protocol):
+    """What `robo-rl record` knows about actors."""
+
+    @property
+    def noise(self) -> float:
+        """Of the scripted expert."""
+
+    @property
+    def runs(self) -> Path:
+        """Folder that holds the runs."""
+
+
+def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
+    """Returns a function from an episode's seed to its actor; raises InvalidSetting, RunNotFound, SpecMismatch."""
+    if text.startswith(MIX):
+        return _mixed(text.removeprefix(MIX), environment, settings)
+    spec = specification(environment)
+    if text == "random":
+        return lambda seed: Actor(text, RandomPolicy(spec, seed))
+    if text == "scripted":
+        expert_for = scripted_expert(environment, spec.name)
+        return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
+    run = find_run(text, settings.runs)
+    spec.require(run.spec, what=f"The run {run.path.name} was trained in another environment")
+    trained = Actor(run.path.name, policy_of(run, recipe_of(run)))
+    return lambda _: trained
+
+
+def _mixed(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
+    """Returns a function that draws one of several actors, by a generator that the episode's seed determines."""
+    names, shares = [], []
+    for part in text.split(","):
+        name, _, share = part.rpartition("=")
+        try:
+            shares.append(float(share))
+        except ValueError:
+            shares.append(0.0)
+        names.append(name)
+    if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6 or not all(names):
+        raise InvalidSetting(
+            "The mixture's shares do not add up to 1.", got=text, allowed="mix:NAME=SHARE,NAME=SHARE, positive and 1 in all"
+        )
+    actors = [actor(name, environment, settings) for name in names]
+    return lambda seed: actors[np.random.default_rng([seed, 0]).choice(len(actors), p=shares)](seed)

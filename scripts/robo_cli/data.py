@@ -1,0 +1,212 @@
+"""robo-rl data: look at recorded datasets, check them, mend them, and make new ones from them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any
+
+import tyro
+
+from robo_cli.main import described
+from robo_datasets.curation import Selection, copy_episodes, shares
+from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet, label_sets
+from robo_datasets.repair import Finding
+from robo_datasets.repair import repair as mend
+from robo_datasets.repair import verify as check
+from robo_rl.errors import InvalidSetting, UnknownName
+
+DATASET = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
+EXAMPLES = """robo-rl data info data/pick
+robo-rl data verify data/pick
+robo-rl data filter data/pick --out data/good --select.success True
+robo-rl data split data/pick --into train=0.9 test=0.1
+robo-rl data merge data/pick data/more --out data/all"""
+
+
+@dataclass(frozen=True)
+class Info:
+    """Describe a dataset: how it was made, episodes, returns, successes, actors, label sets."""
+
+    dataset: DATASET
+    json: bool = False
+    """Print JSON."""
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Read every episode and report what is wrong, changing nothing; exit status 1 if anything is."""
+
+    dataset: DATASET
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Recover what a crash left, adopt orphans, move what cannot be read to quarantine/; nothing is deleted."""
+
+    dataset: DATASET
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Copy the episodes of several datasets of one environment into a new one."""
+
+    datasets: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="DATASET")]
+    out: Path
+    """Folder of the new dataset."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Copy some of a dataset's episodes into a new one."""
+
+    dataset: DATASET
+    out: Path
+    """Folder of the new dataset."""
+    select: Selection = field(default_factory=Selection)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Copy a dataset's episodes into several new ones beside it, at random, each episode into one."""
+
+    dataset: DATASET
+    into: tuple[str, ...] = ("train=0.9", "test=0.1")
+    """NAME=SHARE; the new folders are DATASET-NAME."""
+    seed: int = 0
+    """Of the draw."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one of the actions and returns its exit status."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        rows = "\n".join(f"  {name:8} {(options.__doc__ or '').strip()}" for name, (options, _) in ACTIONS.items())
+        print(f"usage: robo-rl data ACTION ...\n\n{rows}\n\nexamples:\n{EXAMPLES}")
+        return 0
+    if arguments[0] not in ACTIONS:
+        raise UnknownName("action of robo-rl data", arguments[0], ACTIONS)
+    options, action = ACTIONS[arguments[0]]
+    description = described(options.__doc__ or "", EXAMPLES)
+    config = (tyro.conf.FlagCreatePairsOff,)
+    return action(
+        tyro.cli(options, args=arguments[1:], prog=f"robo-rl data {arguments[0]}", description=description, config=config)
+    )
+
+
+def info(arguments: Info) -> int:
+    """Prints what the catalogue knows."""
+    facts = summary_of(Dataset(arguments.dataset))
+    if arguments.json:
+        print(json.dumps(facts))
+        return 0
+    for name, value in facts.items():
+        print(f"{name:12} {_readable(value)}")
+    return 0
+
+
+def summary_of(dataset: Dataset) -> dict[str, Any]:
+    """Returns what is known of a dataset without reading its episodes."""
+    entries = dataset.entries()
+    judged = [entry.success for entry in entries if entry.success is not None]
+    returns = [entry.episode_return for entry in entries]
+    return {
+        "environment": f"{dataset.spec.name}   spec {dataset.spec.fingerprint}",
+        "episodes": len(entries),
+        "steps": sum(entry.steps for entry in entries),
+        "bytes": sum(entry.bytes for entry in entries),
+        "return": {"least": min(returns), "mean": fmean(returns), "most": max(returns)} if returns else None,
+        "success": {"episodes": sum(judged), "of": len(judged)} if judged else None,
+        "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
+        "actors": dict(Counter(entry.source for entry in entries).most_common()),
+        "labels": {name: f"{len(LabelSet(dataset, name).labelled)} episodes" for name in label_sets(dataset)},
+        "card": dataset.card,
+    }
+
+
+def verify(arguments: Verify) -> int:
+    """Prints what is wrong."""
+    dataset = Dataset(arguments.dataset)
+    findings = check(dataset)
+    _show(findings)
+    print(f"{len(findings)} problems" if findings else f"{len(dataset)} episodes, all as they were written")
+    return int(bool(findings))
+
+
+def repair(arguments: Repair) -> int:
+    """Prints what was mended."""
+    dataset = Dataset(arguments.dataset)
+    with dataset.writer() as writer:
+        findings = mend(writer)
+    _show(findings)
+    print(f"{len(findings)} problems mended; {len(dataset)} episodes")
+    return 0
+
+
+def merge(arguments: Merge) -> int:
+    """Makes one dataset of several."""
+    sources = [Dataset(path) for path in arguments.datasets]
+    if len(sources) < 2:
+        raise InvalidSetting("Merging needs two datasets or more.", got=len(sources))
+    card = {"merged_from": {str(source.path): source.card for source in sources}}
+    made = Dataset.create(arguments.out, sources[0].spec, card)
+    with made.writer() as writer:
+        for source in sources:
+            print(f"{copy_episodes(source, source.entries(), writer)} episodes of {source.path}")
+    return 0
+
+
+def filter_(arguments: Filter) -> int:
+    """Makes a dataset of the episodes that were selected."""
+    source = Dataset(arguments.dataset)
+    wanted = [entry for entry in source.entries() if arguments.select.has(entry)]
+    card = {"filtered_from": {str(source.path): source.card}, "select": asdict(arguments.select)}
+    made = Dataset.create(arguments.out, source.spec, card)
+    with made.writer() as writer:
+        print(f"{copy_episodes(source, wanted, writer)} of {len(source)} episodes in {made.path}")
+    return 0
+
+
+def split(arguments: Split) -> int:
+    """Makes several datasets of one."""
+    source = Dataset(arguments.dataset)
+    pairs = (part.partition("=") for part in arguments.into)
+    fractions = {name: _number(share) for name, _, share in pairs}
+    for name, entries in shares(source.entries(), fractions, arguments.seed).items():
+        card = {"split_from": {str(source.path): source.card}, "into": list(arguments.into), "seed": arguments.seed}
+        made = Dataset.create(source.path.with_name(f"{source.path.name}-{name}"), source.spec, card)
+        with made.writer() as writer:
+            print(f"{copy_episodes(source, entries, writer)} episodes in {made.path}")
+    return 0
+
+
+def _show(findings: list[Finding]) -> None:
+    for found in findings:
+        print(f"{found.name}: {' '.join(found.problem.split())} -> {found.action}")
+
+
+def _readable(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_readable(part)}" for name, part in value.items()) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else f"{value}"
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidSetting("A share is no number.", got=text, allowed="NAME=SHARE, such as train=0.9") from None
+
+
+ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
+    "info": (Info, info),
+    "verify": (Verify, verify),
+    "repair": (Repair, repair),
+    "merge": (Merge, merge),
+    "filter": (Filter, filter_),
+    "split": (Split, split),
+}

@@ -1,0 +1,139 @@
+"""robo-rl record and robo-rl data, as typed; and learning from what was recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
+from robo_rl.errors import DatasetError, InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.types import RewardLabels
+
+TASK = "robo/ArmReach-v0"
+
+
+@pytest.fixture
+def recorded() -> Path:
+    path = Path("data/reach")
+    assert dispatch(["record", TASK, "--policy", "mix:scripted=0.5,random=0.5", "--episodes", "6", "--out", str(path)]) == 0
+    return path
+
+
+def test_record_info_verify(recorded, capsys):
+    assert dispatch(["data", "verify", str(recorded)]) == 0
+    assert "6 episodes, all as they were written" in capsys.readouterr().out
+    assert dispatch(["data", "info", str(recorded), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["episodes"] == 6 and set(facts["actors"]) == {"scripted", "random"}
+    assert facts["card"]["policy"] == "mix:scripted=0.5,random=0.5"
+    assert dispatch(["data", "info", str(recorded)]) == 0
+    assert "actors       random 4, scripted 2" in capsys.readouterr().out
+
+
+def test_the_same_command_records_the_same(recorded):
+    again = Path("data/again")
+    dispatch(["record", TASK, "--policy", "mix:scripted=0.5,random=0.5", "--episodes", "6", "--out", str(again)])
+    pairs = [*zip(Dataset(recorded), Dataset(again), strict=True)]
+    assert all((first.actions == second.actions).all() for first, second in pairs)
+
+
+def test_append_adds_and_a_full_folder_is_refused(recorded):
+    with pytest.raises(DatasetError, match="is not empty"):
+        dispatch(["record", TASK, "--out", str(recorded)])
+    dispatch(["record", TASK, "--episodes", "2", "--seed", "6", "--out", str(recorded), "--append"])
+    assert [entry.seed for entry in Dataset(recorded).entries()] == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_repair_and_exit_status(recorded, capsys):
+    victim = next((recorded / "episodes").iterdir())
+    os.truncate(victim, 100)
+    assert dispatch(["data", "verify", str(recorded)]) == 1
+    assert dispatch(["data", "repair", str(recorded)]) == 0
+    assert dispatch(["data", "verify", str(recorded)]) == 0
+    assert "quarantined" in capsys.readouterr().out
+
+
+def test_split_merge_and_filter_keep_episodes_labels_and_notes(recorded, capsys):
+    source = Dataset(recorded)
+    for entry in source.entries():
+        labels = RewardLabels(_array([0.5] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
+        LabelSet(source, "progress").add(entry.identity, labels)
+        source.catalogue.note(entry.identity, f"seed {entry.seed}")
+    assert dispatch(["data", "split", str(recorded), "--into", "train=0.5", "test=0.5"]) == 0
+    assert dispatch(["data", "merge", f"{recorded}-train", f"{recorded}-test", "--out", "data/all"]) == 0
+    merged = Dataset(Path("data/all"))
+    assert sorted(entry.seed for entry in merged.entries()) == [0, 1, 2, 3, 4, 5]
+    for entry in merged.entries():
+        assert len(LabelSet(merged, "progress").read(entry.identity).values) == entry.steps
+        assert merged.catalogue.notes(entry.identity) == [f"seed {entry.seed}"]
+    assert dispatch(["data", "filter", "data/all", "--out", "data/experts", "--select.source", "scripted"]) == 0
+    experts = Dataset(Path("data/experts")).entries()
+    assert experts and {entry.source for entry in experts} == {"scripted"}
+
+
+def _array(values):
+    return np.asarray(values, np.float32)
+
+
+def test_a_recipe_learns_from_a_dataset(recorded, capsys):
+    Path("bc.yaml").write_text(
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ndemonstrations: {{dataset: {recorded}}}\n"
+        "evaluation: {episodes: 2}\n"
+    )
+    assert dispatch(["train", "bc.yaml"]) == 0
+    assert f"6 episodes of {recorded}" in capsys.readouterr().out
+    slower = f"{{name: {TASK}, arguments: {{action_repeat: 3}}}}"
+    Path("slower.yaml").write_text(Path("bc.yaml").read_text().replace(f"{{name: {TASK}}}", slower))
+    with pytest.raises(SpecMismatch, match=r"recorded in another environment(.|\n)*control_period"):
+        dispatch(["train", "slower.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["record", TASK, "--policy", "mix:a=2", "--out", "x"], InvalidSetting, "shares do not add up to 1"),
+        (["record", TASK, "--arguments", "cameras", "--out", "x"], InvalidSetting, "has no value"),
+        (["record", "gymnasium/Hopper-v5", "--out", "x"], InvalidSetting, "no scripted expert"),
+        (["data", "inf", "x"], UnknownName, "did you mean 'info'"),
+        (["data", "info", "x"], DatasetError, "is no dataset"),
+        (["data", "merge", "x", "--out", "y"], DatasetError, "is no dataset"),
+    ],
+)
+def test_bad_input(arguments, error, message):
+    with pytest.raises(error, match=message):
+        dispatch(arguments)
+    assert not Path("x").exists(), "nothing is left behind"
+
+
+def test_shares_that_do_not_add_up(recorded):
+    with pytest.raises(InvalidSetting, match="shares do not add up to 1"):
+        dispatch(["data", "split", str(recorded), "--into", "train=0.5", "test=0.6"])
+    with pytest.raises(InvalidSetting, match="share is no number"):
+        dispatch(["data", "split", str(recorded), "--into", "train"])
+
+
+def test_help_lists_the_actions(capsys):
+    assert dispatch(["data"]) == 0
+    page = capsys.readouterr().out
+    assert all(name in page for name in ("info", "verify", "repair", "merge", "filter", "split"))
+
+
+def test_labels_must_fit(recorded):
+    dataset = Dataset(recorded)
+    entry = dataset.entries()[0]
+    short = RewardLabels(_array([1.0]), _array([1.0]) > 0, "m", "w", "p")
+    with pytest.raises(InvalidSetting, match="Labels and episode differ in length"):
+        LabelSet(dataset, "progress").add(entry.identity, short)
+    full = RewardLabels(_array([float("nan")] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
+    with pytest.raises(InvalidSetting, match="A valid label is not finite"):
+        LabelSet(dataset, "progress").add(entry.identity, full)
+    with pytest.raises(InvalidSetting, match="impossible name"):
+        LabelSet(dataset, "../escape")
+    with pytest.raises(UnknownName, match="Unknown label set 'progres'"):
+        LabelSet.existing(dataset, "progres")

@@ -1,0 +1,79 @@
+"""A small spec, episodes of random numbers, and whether two are the same."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from robo_datasets.dataset import Dataset
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import Episode
+
+SPEC = EnvironmentSpec(
+    "test/Cell-v0",
+    ObservationSpec(
+        (
+            ArraySpec("joint_position", (3,), unit="rad"),
+            ArraySpec("camera_wrist", (8, 6, 3), dtype="uint8", low=0, high=255, role="image"),
+        )
+    ),
+    ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), mode="end_effector_delta", control_period=0.05),
+)
+
+
+def episode_of(seed: int = 0, steps: int = 5, **changes: object) -> Episode:
+    random = np.random.default_rng(seed)
+    facts = {
+        "observations": {
+            "joint_position": random.normal(size=(steps + 1, 3)).astype(np.float32),
+            "camera_wrist": random.integers(0, 256, (steps + 1, 8, 6, 3), np.uint8),
+        },
+        "actions": random.uniform(-1, 1, (steps, 2)).astype(np.float32),
+        "policy_actions": random.uniform(-1, 1, (steps, 2)).astype(np.float32),
+        "rewards": random.normal(size=steps).astype(np.float32),
+        "sources": random.integers(0, 5, steps).astype(np.int8),
+        "timestamps": np.cumsum(random.uniform(0.04, 0.06, steps + 1)),
+        "reward_terms": {"reach": np.where(random.random(steps) < 0.3, np.nan, 1.0).astype(np.float32)},
+        "terminated": False,
+        "truncated": True,
+        "stop_reason": "time_limit",
+        "success": None,
+        "seed": seed,
+        "spec_fingerprint": SPEC.fingerprint,
+        "instruction": "pick up the cube — ein Würfel 🧊",
+        "metadata": {"source": "test", "operator": {"shift": 2}},
+    }
+    return Episode(**(facts | changes))
+
+
+def are_same(first: Episode, second: Episode) -> bool:
+    return all(_same(getattr(first, field.name), getattr(second, field.name)) for field in fields(Episode))
+
+
+def _same(first: object, second: object) -> bool:
+    if isinstance(first, np.ndarray):
+        is_alike = isinstance(second, np.ndarray) and (first.dtype, first.shape) == (second.dtype, second.shape)
+        return is_alike and first.tobytes() == second.tobytes()
+    if isinstance(first, dict):
+        return isinstance(second, dict) and first.keys() == second.keys() and all(_same(first[k], second[k]) for k in first)
+    return first == second
+
+
+@pytest.fixture
+def make_episode():
+    return episode_of
+
+
+@pytest.fixture
+def same():
+    return are_same
+
+
+@pytest.fixture
+def spec() -> EnvironmentSpec:
+    return SPEC
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Dataset:
+    return Dataset.create(tmp_path / "data", SPEC, {"how": "by hand"})

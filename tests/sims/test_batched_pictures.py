@@ -63,6 +63,17 @@ def test_a_diverged_simulation_shows_its_last_picture_also_after_restoring():
             assert not np.array_equal(after[0], before[0])
 
 
+def test_a_state_of_other_cameras_is_refused():
+    other = Subject(CHEETAH.name, {**CHEETAH.arguments, "image_size": 8})
+    with CHEETAH.vector() as vector, other.vector() as small:
+        state = vector.state_dict()
+        with pytest.raises(InvalidSetting, match="The state is of other pictures") as caught:
+            small.load_state_dict(state)
+        assert "{'camera_track': (3, 16, 16, 3)}" in str(caught.value)
+        with pytest.raises(InvalidSetting, match=r"got:     \{\}"):
+            vector.load_state_dict({name: value for name, value in state.items() if name != "pictures"})
+
+
 def test_a_batch_draws_with_one_context():
     with ARM.vector(render_mode="rgb_array") as vector:
         before = set(cameras._STAGES)

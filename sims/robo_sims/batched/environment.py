@@ -200,9 +200,9 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             raise InvalidSetting(
                 "The state is of another number of environments.", got=len(state["steps"]), allowed=self.num_envs
             )
+        self._pictures.restore(state.get("pictures", {}))  # states from before batches had cameras have none
         self._batch.load_state_dict(state["batch"])
         self._steps, self._over, self._last = (np.array(state[name]) for name in ("steps", "over", "last"))
-        self._pictures.restore(state["pictures"])
         self._is_begun, self._any_over = bool(state["is_begun"]), bool(self._over.any())
 
     def close_extras(self, **_: Any) -> None:

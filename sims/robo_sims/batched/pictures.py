@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.errors import InvalidSetting
 from robo_sims.cameras import CameraObservations
 
 Array = npt.NDArray[Any]
@@ -35,10 +36,17 @@ class LatestPictures:
         return {name: pictures.copy() for name, pictures in self._pictures.items()}
 
     def restore(self, pictures: Mapping[str, Array]) -> None:
-        """Takes up what `copy` returned."""
-        for name, mine in self._pictures.items():
-            mine[:] = pictures[name]
+        """Takes up what `copy` returned; raises InvalidSetting for pictures of other cameras or of another size."""
+        mine, others = _shapes(self._pictures), _shapes(pictures)
+        if mine != others:
+            raise InvalidSetting("The state is of other pictures.", got=others, allowed=mine)
+        for name, latest in self._pictures.items():
+            latest[:] = pictures[name]
 
     def close(self) -> None:
         """Frees the OpenGL context."""
         self._cameras.close()
+
+
+def _shapes(pictures: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
+    return {name: value.shape for name, value in pictures.items()}

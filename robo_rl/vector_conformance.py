@@ -112,7 +112,7 @@ def seeds_count_up_or_come_as_a_list(subject: Subject) -> None:
         counted = _copy(vector.reset(seed=3)[0])
         listed = _copy(vector.reset(seed=[5, 4, 3])[0])
         for name, value in counted.items():
-            subject.require(rule, value[2].tobytes() == listed[name][0].tobytes(), f"{name!r} differs for the same seed")
+            subject.require(rule, value[::-1].tobytes() == listed[name].tobytes(), f"{name!r} differs for the same seeds")
 
 
 def wrong_actions_name_their_environments(subject: Subject) -> None:
@@ -134,15 +134,18 @@ def wrong_actions_name_their_environments(subject: Subject) -> None:
 
 
 def observations_are_not_shared(subject: Subject) -> None:
-    """Writing into a returned observation changes no later one."""
+    """Writing into a returned observation changes no later one, and a later step changes no earlier one."""
+    rule = "observations are not shared"
     with subject.vector() as vector, subject.singles() as singles:
         observation = vector.reset(seed=0)[0]
         singles.reset(seed=0)
         for action in subject.actions(_STEPS):
             for value in observation.values():
                 value[...] = 1
-            observation = vector.step(action)[0]
-            require_same(subject, "observations are not shared", "after writing into one", observation, singles.step(action)[0])
+            written, observation = observation, vector.step(action)[0]
+            kept = all((value == 1).all() for value in written.values())
+            subject.require(rule, kept, "a later step writes into an earlier observation", got=written)
+            require_same(subject, rule, "after writing into one", observation, singles.step(action)[0])
 
 
 def a_restored_batch_goes_on_alike(subject: Subject) -> None:

@@ -13,7 +13,7 @@ import re
 import threading
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName
-from robo_rl.spec import ArraySpec
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import timed
 from robo_sims.rendering import BACKENDS, INSTALL
 
@@ -129,9 +129,23 @@ class CameraObservations:
         """For the spec; empty where no camera was asked for."""
         self._cameras = Cameras(height=image_size, width=image_size)
 
+    def added_to(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Returns the spec with the pictures behind its other observations."""
+        return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *self.arrays))) if self.arrays else spec
+
     def observe(self, data: mujoco.MjData) -> dict[str, Pictures]:
-        """Returns fresh pictures, upright even where a camera of the world hangs head down."""
-        return {key: upright(self._cameras.picture(data, number), data, number) for key, number in self._keys.items()}
+        """Returns fresh pictures (H, W, 3), upright even where a camera of the world hangs head down."""
+        return {key: pictures[0] for key, pictures in self.observe_all((data,)).items()}
+
+    def observe_all(self, datas: Sequence[mujoco.MjData]) -> dict[str, Pictures]:
+        """Returns the same of many states, (N, H, W, 3)."""
+        return {key: self._observe_all(datas, number) for key, number in self._keys.items()}
+
+    def _observe_all(self, datas: Sequence[mujoco.MjData], number: int) -> Pictures:
+        pictures = self._cameras.draw(datas, number)
+        for index, data in enumerate(datas):
+            pictures[index] = upright(pictures[index], data, number)
+        return pictures
 
     def close(self) -> None:
         """Frees the OpenGL context."""

@@ -235,12 +235,12 @@ def _build(
     return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
 
 
-def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:
+def _build_batched(task: str, num_envs: int, **arguments: Any) -> Any:
     if task.startswith(_MANIPULATION):  # compiles a model for every episode, in a step loop of its own
         return None
     from robo_sims.batched.dm_control import build
 
-    return build(task, num_envs, threads=threads, autoreset_mode=autoreset_mode)
+    return build(task, num_envs, **arguments)
 
 
 FAMILY = TaskFamily("dm_control", _tasks, _build, _build_batched)

@@ -17,7 +17,8 @@ import mujoco
 import numpy as np
 
 from robo_rl.benchmark import Cases, Effort, Measurement, measurement
-from robo_rl.discovery import make_environment
+from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.vector import SequentialEnvironments
 from robo_sims.cameras import PLAIN, PRETTY, Cameras
 
 SIZE, LARGE, BATCH = 84, 320, 16
@@ -86,12 +87,28 @@ def _arm() -> Iterator[Contestants]:
         yield contestants
 
 
+@contextmanager
+def _arms() -> Iterator[Contestants]:
+    """Pictures that a batch of arms observes, beside single environments with cameras, and the steps of a batch without."""
+    with contextlib.ExitStack() as stack:
+        task, front = "robo/ArmPick-v0", {"cameras": ("front",)}
+        vectors: dict[str, gymnasium.vector.VectorEnv[Any, Any, Any]] = {
+            "ours": make_vector_environment(task, BATCH, **front),
+            "SyncVectorEnv": SequentialEnvironments(lambda: make_environment(task, **front), BATCH),
+            BLIND: make_vector_environment(task, BATCH),
+        }
+        for vector in vectors.values():
+            stack.enter_context(contextlib.closing(vector)).reset(seed=0)
+        yield {name: _vector_stepper(vector) for name, vector in vectors.items()}
+
+
 CASES: dict[str, tuple[str, Callable[[], AbstractContextManager[Contestants]]]] = {
     f"HalfCheetah-v5 {SIZE}x{SIZE}": ("pictures/s", lambda: _one_picture(SIZE)),
     f"HalfCheetah-v5 {LARGE}x{LARGE}, plain": ("pictures/s", lambda: _one_picture(LARGE, detail=PLAIN)),
     f"HalfCheetah-v5 {LARGE}x{LARGE}, pretty": ("pictures/s", lambda: _one_picture(LARGE, detail=PRETTY)),
     f"HalfCheetah-v5 {SIZE}x{SIZE}, batch of {BATCH}": ("pictures/s", _batch),
     f"ArmPick-v0 with its front camera {SIZE}x{SIZE}": ("control steps/s", _arm),
+    f"ArmPick-v0 with its front camera {SIZE}x{SIZE}, {BATCH} environments": ("pictures/s", _arms),
 }
 
 
@@ -133,5 +150,15 @@ def _stepper(environment: gymnasium.Env[Any, Any]) -> Callable[[], int]:
         if environment.step(still)[3]:
             environment.reset(seed=0)
         return 1
+
+    return step
+
+
+def _vector_stepper(vector: gymnasium.vector.VectorEnv[Any, Any, Any]) -> Callable[[], int]:
+    still = np.zeros(vector.action_space.shape or (), np.float32)
+
+    def step() -> int:
+        vector.step(still)
+        return vector.num_envs
 
     return step

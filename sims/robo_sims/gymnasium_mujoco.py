@@ -188,10 +188,10 @@ def _build(
     return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
 
 
-def _build_batched(task: str, num_envs: int, threads: int | None = None, autoreset_mode: Any = "NextStep") -> Any:
+def _build_batched(task: str, num_envs: int, **arguments: Any) -> Any:
     from robo_sims.batched.gymnasium_mujoco import build
 
-    return build(task, num_envs, threads=threads, autoreset_mode=autoreset_mode)
+    return build(task, num_envs, **arguments)
 
 
 FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build, _build_batched)

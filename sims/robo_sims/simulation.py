@@ -6,7 +6,7 @@ A simulator implements the small protocol `Simulation`; `SimulationEnvironment` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import gymnasium
@@ -90,7 +90,7 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         self._simulation = simulation
         self._cameras = None if simulation.mujoco is None else CameraObservations(simulation.mujoco[0], cameras, image_size)
-        self.environment_spec = _with_cameras(simulation.spec, self._cameras)
+        self.environment_spec = simulation.spec if self._cameras is None else self._cameras.added_to(simulation.spec)
         self.observation_space = self.environment_spec.observation.space
         self.action_space = simulation.spec.action.space
         period = simulation.spec.action.control_period
@@ -235,12 +235,6 @@ def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:
         or f"actuator_{index}"
         for index in range(model.nu)
     )
-
-
-def _with_cameras(spec: EnvironmentSpec, cameras: CameraObservations | None) -> EnvironmentSpec:
-    if cameras is None or not cameras.arrays:
-        return spec
-    return replace(spec, observation=ObservationSpec((*spec.observation.arrays, *cameras.arrays)))
 
 
 def _all_finite(observation: Arrays) -> bool:

@@ -23,7 +23,7 @@ class TaskFamily:
     build: Callable[..., gymnasium.Env[Any, Any]]
     """(task, **arguments) -> environment"""
     build_batched: Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]] | None = None
-    """(task, num_envs, threads, autoreset_mode, **arguments) -> batched environment, where the family has one"""
+    """(task, num_envs, threads, autoreset_mode, **arguments of `build`) -> batched environment, where the family has one"""
 
     def names(self) -> list[str]:
         """Returns the task names; raises MissingExtra where the simulator is not installed."""
@@ -37,15 +37,17 @@ class TaskFamily:
         refuse_unknown_arguments(f"{self.name}/{name}", self.build, arguments)
         return self.build(name, **arguments)
 
-    def make_vector(self, name: str, num_envs: int, **arguments: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
+    def make_vector(
+        self, name: str, num_envs: int, *, threads: int | None = None, autoreset_mode: Any = "NextStep", **arguments: Any
+    ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
         """Returns `num_envs` environments in one; None where the family has no batched simulation."""
         if self.build_batched is None:
             return None
         tasks = self.names()
         if name not in tasks:
             raise UnknownName(f"task of {self.name}", name, tasks)
-        refuse_unknown_arguments(f"{self.name}/{name}", self.build_batched, arguments)
-        return self.build_batched(name, num_envs, **arguments)
+        refuse_unknown_arguments(f"{self.name}/{name}", self.build, arguments)
+        return self.build_batched(name, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
 
 
 def refuse_unknown_arguments(full_name: str, build: Callable[..., Any], arguments: Iterable[str]) -> None:

@@ -53,6 +53,43 @@ def same_seed_for_all(vector, _):
     )
 
 
+def counts_on_from_the_first_of_a_list(vector, _):
+    reset = vector.reset
+    vector.reset = lambda seed=None, options=None: reset(seed=seed[0] if isinstance(seed, list) else seed, options=options)
+
+
+def builds_on_what_it_returned(vector, step):
+    returned, truth = {}, {}
+
+    def broken(actions):
+        observation, *rest = step(actions)
+        for name, value in observation.items():
+            before = truth.get(name, value.copy())
+            truth[name] = value.copy()
+            value[:] += returned.get(name, before) - before  # nothing, unless someone has written into what was returned
+            returned[name] = value
+        return observation, *rest
+
+    vector.step = broken
+
+
+def reuses_its_arrays(vector, step):
+    held = {}
+
+    def broken(actions):
+        observation, *rest = step(actions)
+        for name, value in observation.items():
+            held.setdefault(name, value)[:] = value
+        return dict(held), *rest
+
+    vector.step = broken
+
+
+def sums_in_another_order_with_three_threads(vector, step):
+    if vector.threads_asked_for == 3:
+        slightly_wrong_reward(vector, step)
+
+
 def anonymous_error(vector, step):
     def broken(actions):
         try:
@@ -85,17 +122,27 @@ BROKEN = [
     (undeclared, "spaces are batches of the singles'", "the autoreset mode is not declared"),
     (slightly_wrong_reward, "equals the singles in mode NextStep", "/1: "),
     (same_seed_for_all, "equals the singles in mode NextStep", "differs after the reset"),
+    (counts_on_from_the_first_of_a_list, "seeds count up or come as a list", "differs for the same seeds"),
     (anonymous_error, "wrong actions name their environments", "does not say 'environments [1]'"),
+    (builds_on_what_it_returned, "observations are not shared", "differs after writing into one"),
+    (reuses_its_arrays, "observations are not shared", "a later step writes into an earlier observation"),
     (forgets_generators, "a restored batch goes on alike", "after restoring"),
     (hides_divergence, "divergence stays with its environment", "is not truncated"),
     (leaves_a_thread, "nothing stays after closing", "threads are left"),
+    (sums_in_another_order_with_three_threads, "the number of threads changes nothing", "/1: "),
 ]
+
+
+def test_each_rule_has_a_broken_variant():
+    caught = {rule.partition(" in mode ")[0] for _, rule, _ in BROKEN}
+    assert len(caught) == len(VECTOR_CHECKS)
 
 
 @pytest.mark.parametrize(("spoil", "rule", "words"), BROKEN, ids=lambda value: getattr(value, "__name__", None))
 def test_a_broken_vector_environment_is_caught_by_its_rule(monkeypatch, spoil, rule, words):
     def make(*arguments, **settings):
         vector = make_vector_environment(*arguments, **settings)
+        vector.threads_asked_for = settings.get("threads")
         spoil(vector, vector.step)
         return vector
 

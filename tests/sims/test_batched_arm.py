@@ -82,12 +82,6 @@ def test_make_vec_builds_the_batch():
         assert set(infos["reward_terms"]) == {"success", "reach", "grasp", "lift"} | {"_success", "_reach", "_grasp", "_lift"}
 
 
-def test_pictures_are_refused():
-    with pytest.raises(InvalidSetting, match="Batched arm tasks draw no pictures") as caught:
-        make_vector_environment("robo/ArmPick-v0", 2, cameras=["front"])
-    assert "do:      make single environments" in str(caught.value)
-
-
 def test_settings_are_the_single_environments():
     with pytest.raises(UnknownName, match="Unknown argument of robo/ArmReach-v0 'action_repeats'"):
         make_vector_environment("robo/ArmReach-v0", 2, action_repeats=2)

@@ -5,7 +5,7 @@ Episodes begin in the single environment's own reset, one environment after the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import mujoco
@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.errors import InvalidSetting
 from robo_rl.types import StateDict
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.physics import ArmPhysics
@@ -77,6 +76,10 @@ class ArmBatch:
                 break
         rewards, terms = self._reward(success, diverged)
         return BatchStep(self._observe(), rewards, success.copy(), diverged, success, terms)
+
+    def render(self) -> Sequence[Array]:
+        """Returns a picture of each environment."""
+        return [single.render() for single in self._singles]
 
     def state_dict(self) -> StateDict:
         """Returns states, generators, and what tasks and rewards remember."""
@@ -149,7 +152,7 @@ class _OneOfMany(ArmEnv):
 
     def __init__(self, task: str, model: mujoco.MjModel | None, **settings: Any) -> None:
         self._shared = model
-        super().__init__(task, **settings)
+        super().__init__(task, render_mode="rgb_array", **settings)
 
     def _simulate(self, bodies: str) -> ArmPhysics:
         return ArmPhysics(bodies, self._shared)
@@ -164,12 +167,6 @@ def build(
     **settings: Any,
 ) -> BatchedEnvironment:
     """Returns `num_envs` environments of an arm task in one; the settings are ArmEnv's."""
-    if settings.get("cameras") or settings.get("render_mode"):
-        raise InvalidSetting(
-            "Batched arm tasks draw no pictures.",
-            got={name: settings[name] for name in ("cameras", "render_mode") if settings.get(name)},
-            allowed="no cameras, no render_mode",
-            fix="make single environments, or gymnasium.vector.SyncVectorEnv over them",
-        )
+    pictures = {name: settings.pop(name) for name in ("cameras", "image_size", "render_mode") if name in settings}
     batch = ArmBatch(task, num_envs, choose_threads(threads, num_envs), **settings)
-    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode)
+    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **pictures)

@@ -7,7 +7,7 @@ between two control periods holds the interpreter lock; threads help as far as p
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +29,8 @@ class DMControlBatch:
     reset_info: ClassVar[Mapping[str, bool]] = {}
     judges_divergence = False
 
-    def __init__(self, task: str, num_envs: int, threads: int) -> None:
-        self._members = [_Member(DMControlSimulation(task)) for _ in range(num_envs)]
+    def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
+        self._members = [_Member(DMControlSimulation(task, detail)) for _ in range(num_envs)]
         self.spec, self.num_envs = self._members[0].simulation.spec, num_envs
         self.datas = [member.simulation.mujoco[1] for member in self._members]
         self._workers = Workers(threads)
@@ -51,6 +51,10 @@ class DMControlBatch:
             self._members[index].command(control[index])
         self._workers.run([self._members[index].advance for index in stepping])
         return self._judge(stepping)
+
+    def render(self) -> Sequence[Array]:
+        """Returns a picture of each environment."""
+        return [member.simulation.render() for member in self._members]
 
     def state_dict(self) -> StateDict:
         """Returns how each running episode began, and its actions so far: an episode is determined by them."""
@@ -150,8 +154,14 @@ def _row(observation: Mapping[str, Array]) -> Array:
 
 
 def build(
-    task: str, num_envs: int, *, threads: int | None = None, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
+    task: str,
+    num_envs: int,
+    *,
+    threads: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    detail: str = "plain",
+    **pictures: Any,
 ) -> BatchedEnvironment:
-    """Returns `num_envs` environments of a suite task in one."""
-    batch = DMControlBatch(task, num_envs, choose_threads(threads, num_envs))
-    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode)
+    """Returns `num_envs` environments of a suite task in one; `pictures` are arguments of BatchedEnvironment."""
+    batch = DMControlBatch(task, num_envs, choose_threads(threads, num_envs), detail)
+    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **pictures)

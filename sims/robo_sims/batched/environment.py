@@ -21,6 +21,8 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
 from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
+from robo_sims.batched.pictures import LatestPictures
+from robo_sims.cameras import CameraObservations
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -45,7 +47,7 @@ class BatchStep(NamedTuple):
 
 
 class Batch(Protocol):
-    """Simulations of one task. Observations and rewards are the single environment's, to the bit."""
+    """Simulations of one task. Vectors and rewards are the single environment's, to the bit."""
 
     spec: EnvironmentSpec
     num_envs: int
@@ -70,6 +72,10 @@ class Batch(Protocol):
         """
         ...
 
+    def render(self) -> Sequence[Array]:
+        """Returns a picture for people of each environment, (H, W, 3)."""
+        ...
+
     def state_dict(self) -> StateDict:
         """Returns what later steps depend on."""
         ...
@@ -86,19 +92,38 @@ class Batch(Protocol):
 class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
     """`num_envs` environments of one task in one object."""
 
-    def __init__(self, batch: Batch, *, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        cameras: Sequence[str] = (),
+        image_size: int = 84,
+        render_mode: str | None = None,
+    ) -> None:
+        """Adds the pictures of cameras to what the batch observes, as `camera_<name>`.
+
+        image_size: height and width of the pictures [pixel]. render_mode: None or "rgb_array".
+        """
         self._batch = batch
         self._mode = autoreset_mode_of(autoreset_mode)
+        if render_mode not in (None, "rgb_array"):
+            raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
+        self.render_mode = render_mode
+        observed = CameraObservations(batch.datas[0].model, cameras, image_size)
+        self._pictures = LatestPictures(observed, batch.datas)
         self.num_envs = batch.num_envs
-        self.environment_spec = spec = batch.spec
+        self.environment_spec = spec = observed.added_to(batch.spec)
         self.single_observation_space, self.single_action_space = spec.observation.space, spec.action.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.metadata = {"autoreset_mode": self._mode, "render_modes": []}
-        ends = np.cumsum([array.size for array in spec.observation.arrays]).tolist()
+        self.metadata = {"autoreset_mode": self._mode, "render_modes": ["rgb_array"]}
+        self.metadata["render_fps"] = 1.0 / spec.action.control_period if spec.action.control_period else 10.0
+        vectors = batch.spec.observation.arrays
+        ends = np.cumsum([array.size for array in vectors]).tolist()
         self._parts = [
             (array.name, slice(end - array.size, end), None if len(array.shape) == 1 else (self.num_envs, *array.shape))
-            for array, end in zip(spec.observation.arrays, ends, strict=True)
+            for array, end in zip(vectors, ends, strict=True)
         ]
         self._limit = spec.max_steps or np.iinfo(np.int64).max
         self._steps = np.zeros(self.num_envs, np.int64)
@@ -127,6 +152,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         """
         mask, seeds = _reset_mask(options, self.num_envs), _seeds(seed, self.num_envs)
         self._last[mask] = self._batch.begin({index: seeds[index] for index in np.flatnonzero(mask).tolist()})
+        self._pictures.draw(mask)
         self._steps[mask], self._over[mask] = 0, False
         self._is_begun, self._any_over = True, bool(self._over.any())
         infos: dict[str, Any] = {}
@@ -146,11 +172,16 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         infos = self._infos(step, told)
         if beginning:
             tell(infos, self._batch.reset_info, self._mask(beginning))
+        self._pictures.draw(self._everyone if diverged is None else ~diverged)
         self._last, self._over = step.vectors, step.terminated | truncated
         self._any_over = np.count_nonzero(self._over) > 0
         if self._any_over:
             infos = self._end(infos, step, truncated, diverged)
         return self._split(self._last), step.rewards, step.terminated, truncated, infos
+
+    def render(self) -> tuple[Array, ...] | None:
+        """Returns a picture (H, W, 3) of each environment, or None unless the render mode is "rgb_array"."""
+        return tuple(self._batch.render()) if self.render_mode == "rgb_array" else None
 
     def state_dict(self) -> StateDict:
         """Returns everything that later steps depend on, random generators included."""
@@ -159,6 +190,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             "steps": self._steps.copy(),
             "over": self._over.copy(),
             "last": self._last.copy(),
+            "pictures": self._pictures.copy(),
             "is_begun": self._is_begun,
         }
 
@@ -168,13 +200,16 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             raise InvalidSetting(
                 "The state is of another number of environments.", got=len(state["steps"]), allowed=self.num_envs
             )
+        self._pictures.restore(state.get("pictures", {}))  # states from before batches had cameras have none
         self._batch.load_state_dict(state["batch"])
         self._steps, self._over, self._last = (np.array(state[name]) for name in ("steps", "over", "last"))
         self._is_begun, self._any_over = bool(state["is_begun"]), bool(self._over.any())
 
     def close_extras(self, **_: Any) -> None:
-        """Ends the threads."""
+        """Ends the threads and frees the OpenGL context."""
         self._batch.close()
+        if hasattr(self, "_pictures"):  # not so where the settings were refused
+            self._pictures.close()
 
     def __del__(self) -> None:
         if hasattr(self, "_batch"):
@@ -246,14 +281,16 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             last[index] = {name: value[index] for name, value in ended.items()}
         now = only(infos, ~over) | {"final_obs": last, "_final_obs": over, "final_info": only(infos, over), "_final_info": over}
         self._last[over] = self._batch.begin(dict.fromkeys(indices))
+        self._pictures.draw(over)
         self._steps[over], self._over[over], self._any_over = 0, False, False
         tell(now, self._batch.reset_info, over)
         return now
 
     def _split(self, vectors: Array) -> Arrays:
-        """Returns name -> (N, *shape): views into one fresh array, because the next step may need the present one."""
+        """Returns name -> (N, *shape), pictures included: fresh, because the next step may need the present arrays."""
         copy = vectors.copy()
-        return {name: copy[:, part] if shape is None else copy[:, part].reshape(shape) for name, part, shape in self._parts}
+        arrays = {name: copy[:, part] if shape is None else copy[:, part].reshape(shape) for name, part, shape in self._parts}
+        return arrays | self._pictures.copy()
 
     def _mask(self, indices: Collection[int]) -> Mask:
         mask = np.zeros(self.num_envs, np.bool_)

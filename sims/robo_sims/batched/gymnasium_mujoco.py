@@ -31,10 +31,10 @@ class GymnasiumBatch:
     reset_info: ClassVar[Mapping[str, bool]] = {}
     judges_divergence = False
 
-    def __init__(self, task: str, num_envs: int, threads: int) -> None:
-        simulation = GymnasiumSimulation(task)
-        self.spec, self.num_envs = simulation.spec, num_envs
-        self.source = simulation.source
+    def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
+        self._single = GymnasiumSimulation(task, detail)
+        self.spec, self.num_envs = self._single.spec, num_envs
+        self.source = self._single.source
         _without_settling(self.source)
         self._workers = Workers(threads)
         kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
@@ -72,6 +72,10 @@ class GymnasiumBatch:
         with np.errstate(all="ignore"):
             return self._judge(action, diverged)
 
+    def render(self) -> Sequence[Array]:
+        """Returns a picture of each environment."""
+        return [self._render(data) for data in self.datas]
+
     def state_dict(self) -> StateDict:
         """Returns states, generators and the places before the next step."""
         generators = [generator.bit_generator.state for generator in self._generators]
@@ -85,15 +89,19 @@ class GymnasiumBatch:
             generator.bit_generator.state = saved
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends the threads and frees the renderer."""
         self._workers.close()
-        self.source.close()
+        self._single.close()
 
     def _judge(self, action: Array, diverged: Array | None) -> BatchStep:
         after = self._task.place()
         rewards, terminated, terms = self._task.judge(self._before, after, action)
         self._before = after
         return BatchStep(self._task.observe(), rewards, terminated, diverged, reward_terms=terms)
+
+    def _render(self, data: mujoco.MjData) -> Array:
+        self.source.data = data
+        return self._single.render()
 
     def _draw(self, seeds: Mapping[int, int | None]) -> None:
         """Lets the source draw the states that episodes begin in."""
@@ -128,8 +136,14 @@ def _without_settling(source: Any) -> None:
 
 
 def build(
-    task: str, num_envs: int, *, threads: int | None = None, autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP
+    task: str,
+    num_envs: int,
+    *,
+    threads: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    detail: str = "plain",
+    **pictures: Any,
 ) -> BatchedEnvironment:
-    """Returns `num_envs` environments of a task in one."""
-    batch = GymnasiumBatch(task, num_envs, choose_threads(threads, num_envs))
-    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode)
+    """Returns `num_envs` environments of a task in one; `pictures` are arguments of BatchedEnvironment."""
+    batch = GymnasiumBatch(task, num_envs, choose_threads(threads, num_envs), detail)
+    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **pictures)

@@ -11,10 +11,12 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import mujoco
+import mujoco.rollout
 import numpy as np
 import numpy.typing as npt
 
@@ -33,6 +35,7 @@ NAMES = (
 )
 COUNTS = (16, 64)
 ALONE = "mj_step alone"
+ROLLOUT = "mujoco.rollout, physics alone"
 _SEED = 0
 
 
@@ -40,7 +43,7 @@ def cases(effort: Effort) -> Cases:
     """Returns one case for each environment and number of them.
 
     A trial is as many steps as ours take in `effort.seconds`, a quarter of it for SyncVectorEnv. EnvPool takes part where it is
-    installed; mj_step alone, as a limit, where one call of it is all that a control step simulates.
+    installed; physics alone, by mj_step as a limit and by mujoco.rollout, where one call is all that a control step simulates.
     """
     return {f"{name}, {count} environments": partial(_row, name, count, effort) for name in NAMES for count in COUNTS}
 
@@ -54,7 +57,9 @@ def _row(name: str, num_envs: int, effort: Effort) -> Measurement:
         few = actions[: max(1, steps // 4)]
         runs: dict[str, Callable[[], float]] = {"ours": lambda: _time_vector(ours, actions)}
         if name.startswith("gymnasium/"):
-            runs[ALONE] = MjStepAlone(ours, actions, effort.threads).time
+            recording = record(ours, actions)
+            runs[ALONE] = MjStepAlone(recording, effort.threads).time
+            runs[ROLLOUT] = stack.enter_context(contextlib.closing(MujocoRollout(recording, effort.threads))).time
         singles = stack.enter_context(contextlib.closing(_singles(name, num_envs)))
         runs["SyncVectorEnv"] = lambda: _time_vector(singles, few) * steps / len(few)
         if (pool := _envpool(name, num_envs, effort.threads)) is not None:
@@ -94,14 +99,41 @@ def _time_vector(environment: Any, actions: Array) -> float:
     return time.perf_counter() - start
 
 
-class MjStepAlone:
-    """Two threads that do nothing but mj_step, over the trajectories that a batched environment took; they never wait."""
+@dataclass(frozen=True)
+class Recording:
+    """The trajectories that a batched environment took."""
 
-    def __init__(self, environment: Any, actions: Array, threads: int) -> None:
-        source = environment.batch.source
-        self._model, self._substeps, self._threads = source.model, source.frame_skip, threads
-        self._datas = [mujoco.MjData(self._model) for _ in environment.datas]
-        self._plan = self._record(environment, actions)
+    model: mujoco.MjModel
+    substeps: int
+    first: list[Array]
+    """(nq + nv,) state of each environment after the reset"""
+    controls: Array
+    """(T, N, nu)"""
+    begins: list[dict[int, Array]]
+    """At each step the states of those environments that begin an episode instead of being simulated."""
+
+
+def record(environment: Any, actions: Array) -> Recording:
+    """Steps a batched environment, in the mode NEXT_STEP, with actions (T, N, A)."""
+    environment.reset(seed=_SEED)
+    datas, source = environment.datas, environment.batch.source
+    first, controls, begins = [_state(data) for data in datas], [], []
+    over = np.zeros(len(datas), np.bool_)
+    for action in actions:
+        _, _, terminated, truncated, _ = environment.step(action)
+        controls.append([data.ctrl.copy() for data in datas])
+        begins.append({index: _state(datas[index]) for index in np.flatnonzero(over).tolist()})
+        over = terminated | truncated
+    return Recording(source.model, source.frame_skip, first, np.array(controls), begins)
+
+
+class MjStepAlone:
+    """Threads that do nothing but mj_step, over recorded trajectories; they never wait for each other."""
+
+    def __init__(self, recording: Recording, threads: int) -> None:
+        self._recording, self._threads = recording, threads
+        self._datas = [mujoco.MjData(recording.model) for _ in recording.first]
+        self._controls = [[memoryview(row) for row in rows] for rows in recording.controls]
 
     def time(self) -> float:
         """Returns [s]."""
@@ -114,32 +146,67 @@ class MjStepAlone:
             thread.join()
         return time.perf_counter() - start
 
-    def _record(self, environment: Any, actions: Array) -> list[list[tuple[memoryview, Array | None]]]:
-        """Returns for each environment and step the control, or the state that an episode begins in."""
-        environment.reset(seed=_SEED)
-        self._first = [_state(data) for data in environment.datas]
-        plan: list[list[tuple[memoryview, Array | None]]] = [[] for _ in self._datas]
-        over = np.zeros(len(plan), np.bool_)
-        for action in actions:
-            _, _, terminated, truncated, _ = environment.step(action)
-            for index, data in enumerate(environment.datas):
-                plan[index].append((memoryview(data.ctrl.copy()), _state(data) if over[index] else None))
-            over = terminated | truncated
-        return plan
-
     def _run(self, share: range) -> None:
-        model, substeps, step = self._model, self._substeps, mujoco.mj_step
-        controls = [memoryview(data.ctrl) for data in self._datas]
+        model, substeps, step = self._recording.model, self._recording.substeps, mujoco.mj_step
+        held = [memoryview(data.ctrl) for data in self._datas]
         for index in share:
-            _put(model, self._datas[index], self._first[index])
-        for turn in range(len(self._plan[0])):
+            _put(model, self._datas[index], self._recording.first[index])
+        for controls, begins in zip(self._controls, self._recording.begins, strict=True):
             for index in share:
-                data, (control, begins) = self._datas[index], self._plan[index][turn]
-                if begins is None:
-                    controls[index][:] = control
-                    step(model, data, substeps)
+                if index in begins:
+                    _put(model, self._datas[index], begins[index])
                 else:
-                    _put(model, data, begins)
+                    held[index][:] = controls[index]
+                    step(model, self._datas[index], substeps)
+
+
+class MujocoRollout:
+    """mujoco.rollout over recorded trajectories, one control period a call, as a loop that chooses actions needs.
+
+    It hands states back, but not the solver's warm start: each call begins without one.
+    """
+
+    def __init__(self, recording: Recording, threads: int) -> None:
+        self._recording, count = recording, len(recording.first)
+        self._models, self._datas = [recording.model] * count, [mujoco.MjData(recording.model) for _ in range(threads)]
+        self._pool = mujoco.rollout.Rollout(nthread=threads if threads > 1 else 0)
+        self._first = np.stack([self._full(state) for state in recording.first])
+        self._begins = [{index: self._full(state) for index, state in begins.items()} for begins in recording.begins]
+        self._trail = np.zeros((count, recording.substeps, self._first.shape[1]))
+        self._sensors = np.zeros((count, recording.substeps, recording.model.nsensordata))
+        self.states = self._first
+
+    def time(self) -> float:
+        """Returns [s]."""
+        self.states = self._first.copy()
+        start = time.perf_counter()
+        for controls, begins in zip(self._recording.controls, self._begins, strict=True):
+            self._step(controls, begins)
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self._pool.close()
+
+    def _step(self, controls: Array, begins: dict[int, Array]) -> None:
+        going = [index for index in range(len(controls)) if index not in begins] if begins else slice(None)
+        states, substeps = self.states[going], self._recording.substeps
+        count, held = len(states), np.repeat(controls[going][:, None], substeps, axis=1)
+        trail, sensors = self._trail[:count], self._sensors[:count]
+        self._pool.rollout(
+            self._models[:count], self._datas, states, held, nstep=substeps, state=trail, sensordata=sensors, skip_checks=True
+        )
+        self.states[going] = trail[:, -1]
+        for index, state in begins.items():
+            self.states[index] = state
+
+    def _full(self, state: Array) -> Array:
+        """Returns a state as mujoco.rollout takes it."""
+        model, data, kind = self._recording.model, self._datas[0], mujoco.mjtState.mjSTATE_FULLPHYSICS
+        _put(model, data, state)
+        full = np.empty(mujoco.mj_stateSize(model, kind))
+        mujoco.mj_getState(model, data, full, kind)
+        return full
 
 
 class EnvPool:

@@ -1,8 +1,9 @@
 """Arrays over all environments at once, for code that was written for one.
 
 A `BatchedArray` has the environments as its last axis and behaves as if that axis were not there: code that takes `qpos[1:]`,
-`matrix.reshape(3, 3)` or `np.linalg.norm(vector)` of one environment does the same to N of them, as under `jax.vmap`. Every number is
-the one that the code computes for one environment, to the bit: sums run over contiguous rows and products take the same BLAS calls.
+`matrix.reshape(3, 3)` or `np.linalg.norm(vector)` of one environment does the same to N of them, as under `jax.vmap`. Every
+number is the one that the code computes for one environment, to the bit: sums run over contiguous rows, products take the
+same BLAS calls.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ Array = npt.NDArray[Any]
 class BatchedArray(np.ndarray[Any, Any]):
     """(*shape, N), where one environment has (*shape); `shape` and `ndim` still count the last axis.
 
-    Elementwise operations and indexing are numpy's own. What is not defined here raises TypeError instead of mixing environments.
+    Elementwise operations and indexing are numpy's own. A function of numpy that is not defined here raises TypeError
+    instead of mixing environments.
     """
 
     def reshape(self, *shape: Any, **_: Any) -> BatchedArray:  # type: ignore[override]
@@ -34,7 +36,7 @@ class BatchedArray(np.ndarray[Any, Any]):
     flatten = ravel  # type: ignore[assignment]
 
     @property
-    def T(self) -> BatchedArray:  # type: ignore[override]  # noqa: N802 -- numpy's name
+    def T(self) -> BatchedArray:  # type: ignore[override]
         """Each environment's array with its axes in reverse order."""
         return self.transpose(*reversed(range(self.ndim - 1)), self.ndim - 1)
 

@@ -1,7 +1,7 @@
 """The dm_control suite: physics in threads, observations and rewards of all environments at once.
 
-A task draws its first states, and some tasks parts of their model, by its own code; each environment has a simulation of its own for
-that. Where no part of the model is drawn, all are stepped with the model of the first, which stays in the processor's cache.
+A task draws its first states, and some tasks parts of their model, by its own code; each environment has a simulation of its
+own for that. Where no part of the model is drawn, all are stepped with the model of the first, which stays in the cache.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from robo_sims.divergence import DivergenceMonitor
 from robo_sims.dm_control_tasks import DMControlSimulation
 
 Array = npt.NDArray[Any]
+_DRAWS_ON_RESET = frozenset({"quadruped-escape"})
+"""Uploads its terrain to a graphics context, which only one thread at a time may open."""
 
 
 class DMControlBatch:
@@ -43,6 +45,7 @@ class DMControlBatch:
         self._warnings = Gathered(self.datas, lambda data: data.warning.number)
         self._warned = np.zeros_like(self._warnings.values)  # before the step
         self._workers = Workers(threads)
+        self._beginners = Workers(1) if task in _DRAWS_ON_RESET else self._workers
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         """Begins episodes in some environments, several at a time."""
@@ -69,7 +72,7 @@ class DMControlBatch:
     def load_state_dict(self, state: StateDict) -> None:
         """Simulates the running episodes again, several at a time; none while another begins, which may change the model."""
         pairs = list(zip(self._members, state["members"], strict=True))
-        self._workers.run([functools.partial(member.begin_again, saved) for member, saved in pairs])
+        self._beginners.run([functools.partial(member.begin_again, saved) for member, saved in pairs])
         self._workers.run([functools.partial(member.replay, saved) for member, saved in pairs])
         self._warnings.read()
         self._warned[:] = self._warnings.values
@@ -81,12 +84,12 @@ class DMControlBatch:
             member.simulation.close()
 
     def _begin(self, seeds: Mapping[int, int | None]) -> None:
-        self._workers.run([functools.partial(self._members[index].begin, seed) for index, seed in seeds.items()])
+        self._beginners.run([functools.partial(self._members[index].begin, seed) for index, seed in seeds.items()])
         for index in seeds:
             self._warned[index] = self.datas[index].warning.number
 
     def _diverged(self) -> Array | None:
-        """Returns which simulations left the realm of finite numbers; at any other warning raises PhysicsError as the source does."""
+        """Returns which simulations left the realm of finite numbers; raises PhysicsError at others' warnings."""
         self._warnings.read()
         news = self._warnings.values > self._warned
         if not np.count_nonzero(news):
@@ -145,7 +148,7 @@ class _Member:
 
 
 def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
-    """Returns what Physics.step of the source does: the first half of the next substep is taken at once, for what is observed."""
+    """Returns what Physics.step of the source does: it also takes the first half of the next substep, for what is observed."""
     if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
 
         def advance() -> None:

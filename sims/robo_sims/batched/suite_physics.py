@@ -54,8 +54,7 @@ class _NamedData:
 def physics_of_all(source: Any, data: BatchedData) -> Any:
     """Returns an instance of the task's own class of physics that computes from `data`.
 
-    Fields of the model are those of `source`, one of the environments: for what tasks read to observe and reward, they are the same
-    in all.
+    Fields of the model are those of `source`, one of the environments: what tasks read of it after a reset is the same in all.
     """
     named = NamedIndexStructs(model=source.named.model, data=_NamedData(data, source.named.data))
     kind = type("PhysicsOfAll", (type(source),), {"data": data, "named": named, "model": source.model})

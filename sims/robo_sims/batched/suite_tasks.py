@@ -1,7 +1,7 @@
 """What suite tasks observe and pay, over all environments at once.
 
-The task's own code runs once over arrays of all environments. Where its reward needs plain numbers (`float`, `max`, `all`), the same
-arithmetic stands here.
+The task's own code runs once over arrays of all environments. Where its reward needs plain numbers (`float`, `max`, `all`), the
+same arithmetic stands here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from robo_sims.dm_control_tasks import DMControlSimulation
 Array = npt.NDArray[Any]
 
 ONE_AFTER_THE_OTHER = frozenset({"dog-fetch"})
-"""Tasks that ask MuJoCo for more than its arrays."""
+"""Tasks that ask MuJoCo for more than its arrays: each environment's own code judges."""
 
 
 class Judge(Protocol):

@@ -1,26 +1,32 @@
-"""The dm_control suite: physics of all environments in threads, the task's own Python code for one after the other.
+"""The dm_control suite: physics in threads, observations and rewards of all environments at once.
 
-A task draws parts of its model at every reset (targets, terrain), so that each environment has a model of its own. Python code
-between two control periods holds the interpreter lock; threads help as far as physics takes the larger part.
+A task draws its first states, and some tasks parts of their model, by its own code; each environment has a simulation of its
+own for that. Where no part of the model is drawn, all are stepped with the model of the first, which stays in the cache.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
+from dm_control.rl.control import PhysicsError
 from gymnasium.vector import AutoresetMode
 
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import BatchedEnvironment, BatchStep
+from robo_sims.batched.simulations import Gathered
+from robo_sims.batched.suite_tasks import ONE_AFTER_THE_OTHER, Judge, OneByOneJudge, TogetherJudge
 from robo_sims.batched.workers import Call, Workers, choose_threads
 from robo_sims.divergence import DivergenceMonitor
 from robo_sims.dm_control_tasks import DMControlSimulation
 
 Array = npt.NDArray[Any]
+_DRAWS_ON_RESET = frozenset({"quadruped-escape"})
+"""Uploads its terrain to a graphics context, which only one thread at a time may open."""
 
 
 class DMControlBatch:
@@ -30,27 +36,34 @@ class DMControlBatch:
     judges_divergence = False
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
-        self._members = [_Member(DMControlSimulation(task, detail)) for _ in range(num_envs)]
-        self.spec, self.num_envs = self._members[0].simulation.spec, num_envs
-        self.datas = [member.simulation.mujoco[1] for member in self._members]
+        simulations = [DMControlSimulation(task, detail) for _ in range(num_envs)]
+        self.spec, self.num_envs = simulations[0].spec, num_envs
+        self.datas = [simulation.mujoco[1] for simulation in simulations]
+        shared = None if _draws_model(simulations[:2]) else simulations[0].mujoco[0]
+        self._members = [_Member(simulation, shared or simulation.mujoco[0]) for simulation in simulations]
+        self._judge: Judge = (OneByOneJudge if task in ONE_AFTER_THE_OTHER else TogetherJudge)(simulations)
+        self._warnings = Gathered(self.datas, lambda data: data.warning.number)
+        self._warned = np.zeros_like(self._warnings.values)  # before the step
         self._workers = Workers(threads)
-        self._vectors = np.zeros((num_envs, sum(array.size for array in self.spec.observation.values())), np.float32)
+        self._beginners = Workers(1) if task in _DRAWS_ON_RESET else self._workers
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments."""
-        for index, seed in seeds.items():
-            self._vectors[index] = self._members[index].begin(seed)
-        return self._vectors[list(seeds)]
+        """Begins episodes in some environments, several at a time."""
+        self._begin(seeds)
+        return self._judge.observe()[list(seeds)]
 
     @np.errstate(all="ignore")
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
         """Applies control values for one control period."""
-        self.begin(seeds)
-        stepping = [index for index in range(self.num_envs) if index not in seeds]
-        for index in stepping:
-            self._members[index].command(control[index])
-        self._workers.run([self._members[index].advance for index in stepping])
-        return self._judge(stepping)
+        if seeds:
+            self._begin(seeds)
+        stepping = [(member, row) for i, (member, row) in enumerate(zip(self._members, control, strict=True)) if i not in seeds]
+        for member, row in stepping:
+            member.command(row)
+        self._workers.run([member.advance for member, _ in stepping])
+        diverged = self._diverged()
+        vectors = self._judge.observe()
+        return BatchStep(vectors, self._judge.reward(), np.zeros(self.num_envs, np.bool_), diverged)
 
     def render(self) -> Sequence[Array]:
         """Returns a picture of each environment."""
@@ -61,9 +74,12 @@ class DMControlBatch:
         return {"members": [member.state_dict() for member in self._members]}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Simulates the running episodes again, several at a time."""
-        pairs = zip(self._members, state["members"], strict=True)
-        self._workers.run([functools.partial(member.load_state_dict, saved) for member, saved in pairs])
+        """Simulates the running episodes again, several at a time; none while another begins, which may change the model."""
+        pairs = list(zip(self._members, state["members"], strict=True))
+        self._beginners.run([functools.partial(member.begin_again, saved) for member, saved in pairs])
+        self._workers.run([functools.partial(member.replay, saved) for member, saved in pairs])
+        self._warnings.read()
+        self._warned[:] = self._warnings.values
 
     def close(self) -> None:
         """Ends the threads and frees the physics."""
@@ -71,86 +87,99 @@ class DMControlBatch:
         for member in self._members:
             member.simulation.close()
 
-    def _judge(self, stepping: Collection[int]) -> BatchStep:
-        rewards, terminated = np.zeros(self.num_envs), np.zeros(self.num_envs, np.bool_)
-        diverged = np.zeros(self.num_envs, np.bool_)
-        for index in stepping:
-            outcome = self._members[index].judge()
-            if outcome is None:
-                diverged[index] = True
-            else:
-                self._vectors[index], rewards[index], terminated[index] = outcome
-        return BatchStep(self._vectors.copy(), rewards, terminated, diverged if diverged.any() else None)
+    def _begin(self, seeds: Mapping[int, int | None]) -> None:
+        self._beginners.run([functools.partial(self._members[index].begin, seed) for index, seed in seeds.items()])
+        for index in seeds:
+            self._warned[index] = self.datas[index].warning.number
+
+    def _diverged(self) -> Array | None:
+        """Returns which simulations left the realm of finite numbers; raises PhysicsError at others' warnings."""
+        self._warnings.read()
+        news = self._warnings.values > self._warned
+        if not np.count_nonzero(news):
+            return None
+        self._warned[:] = self._warnings.values
+        diverged = np.array([member.monitor.reason() is not None for member in self._members])
+        unexplained = np.flatnonzero(news.any(axis=1) & ~diverged)
+        if len(unexplained):
+            kinds = [mujoco.mjtWarning(kind).name for kind in np.flatnonzero(news[unexplained].any(axis=0))]
+            raise PhysicsError(f"MuJoCo warned of {', '.join(kinds)} in environments {unexplained.tolist()}.")
+        return diverged
 
 
 class _Member:
-    """One environment: what dm_control.rl.control.Environment.step does, cut into the part for threads and the rest."""
+    """One environment: begins its episodes, and simulates them with a model that may be another's."""
 
-    def __init__(self, simulation: DMControlSimulation) -> None:
+    def __init__(self, simulation: DMControlSimulation, model: mujoco.MjModel) -> None:
         self.simulation = simulation
-        source = simulation.source
-        self._source, self._physics, self._task = source, source.physics, source.task
-        self._monitor = DivergenceMonitor(*simulation.mujoco)
-        self._error: Exception | None = None
+        self.monitor = DivergenceMonitor(*simulation.mujoco)
+        data = simulation.mujoco[1]
+        self.advance = _advance(model, data, simulation.source._n_sub_steps)
+        self._control = data.ctrl
+        self._random = simulation.source.task.random
         self._began: dict[str, Any] = {}
         self._controls: list[Array] = []
-        self.advance: Call = functools.partial(self._advance, source._n_sub_steps)
 
-    def begin(self, seed: int | None) -> Array:
-        """Begins an episode; returns its first vector."""
-        random = self._task.random
+    def begin(self, seed: int | None) -> None:
+        """Begins an episode."""
         if seed is not None:
-            random.seed(seed)
-        self._began, self._controls = random.get_state(legacy=False), []
-        observation = self.simulation.reset(None)
-        self._monitor.reset()
-        return _row(observation)
+            self._random.seed(seed)
+        self._began, self._controls = self._random.get_state(legacy=False), []
+        self.simulation.reset(None)
+        self.monitor.reset()
 
     def command(self, control: Array) -> None:
         """Sets the control values."""
         self._controls.append(control)
-        self._task.before_step(control, self._physics)
-
-    def judge(self) -> tuple[Array, float, bool] | None:
-        """Returns vector, reward, and whether the task has ended; None where the simulation diverged."""
-        error, self._error = self._error, None
-        if self._monitor.reason() is not None:
-            return None
-        if error is not None:
-            raise error
-        self._task.after_step(self._physics)
-        reward = self._task.get_reward(self._physics)
-        observation = self._task.get_observation(self._physics)
-        at_limit = len(self._controls) >= self._source._step_limit  # the source then does not ask for a terminal state
-        discount = None if at_limit else self._task.get_termination(self._physics)
-        return _row(self.simulation.flat(observation)), float(reward), discount == 0.0
+        self._control[:] = control
 
     def state_dict(self) -> StateDict:
         """Returns the random state in which the episode began, and the controls since."""
         shape = (len(self._controls), self.simulation.spec.action.size)
         return {"began": self._began, "controls": np.array(self._controls, np.float64).reshape(shape)}
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def begin_again(self, state: StateDict) -> None:
+        """Begins the episode anew."""
+        if state["began"]:
+            self._random.set_state(state["began"])
+            self.begin(None)
+
+    def replay(self, state: StateDict) -> None:
         """Simulates the episode again."""
-        if not state["began"]:
-            return
-        self._task.random.set_state(state["began"])
-        self.begin(None)
-        with np.errstate(all="ignore"):
-            for control in state["controls"]:
-                self.command(control)
-                self.advance()
-                self.judge()
-
-    def _advance(self, substeps: int) -> None:
-        try:
-            self._physics.step(substeps)
-        except Exception as error:  # dm_control raises at every warning of MuJoCo; `judge` decides what it means
-            self._error = error
+        for control in state["controls"]:
+            self.command(control)
+            self.advance()
 
 
-def _row(observation: Mapping[str, Array]) -> Array:
-    return np.concatenate([value.reshape(-1) for value in observation.values()])
+def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
+    """Returns what Physics.step of the source does: it also takes the first half of the next substep, for what is observed."""
+    if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+
+        def advance() -> None:
+            mujoco.mj_step(model, data, substeps)
+            mujoco.mj_step1(model, data)
+
+    else:
+
+        def advance() -> None:
+            mujoco.mj_step2(model, data)
+            if substeps > 1:
+                mujoco.mj_step(model, data, substeps - 1)
+            mujoco.mj_step1(model, data)
+
+    return advance
+
+
+def _draws_model(simulations: Sequence[DMControlSimulation]) -> bool:
+    """Returns whether two episodes that begin differently leave different models behind."""
+    models = []
+    for seed, simulation in enumerate(simulations):
+        simulation.reset(seed)
+        simulation.source.task.random.seed(None)
+        model = simulation.mujoco[0]
+        models.append(np.empty(mujoco.mj_sizeModel(model), np.uint8))
+        mujoco.mj_saveModel(model, None, models[-1])
+    return any(model.tobytes() != models[0].tobytes() for model in models)
 
 
 def build(

@@ -33,7 +33,8 @@ def test_there_is_a_table_of_seeds():
 def test_each_figure_is_the_mean_return_of_a_stored_run(recipe, seed, figure):
     (folder,) = FOLDER.glob(f"runs/*-{recipe}-{seed}")
     evaluation = Evaluation.from_json(json.loads((folder / "evaluation.json").read_text()))
-    assert f"{evaluation.mean_return.estimate:.0f}" == figure
+    decimals = len(figure.partition(".")[2])
+    assert f"{evaluation.mean_return.estimate:.{decimals}f}" == figure
     assert Run(folder).description["seed"] == seed
 
 

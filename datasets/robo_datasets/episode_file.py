@@ -98,7 +98,7 @@ def read_episode(path: Path) -> EpisodeFile:
             return _decode(read_arrays(file, len(content)))
     except EpisodeCorrupt as error:
         raise EpisodeCorrupt(f"Episode {path.name} cannot be read. {error}", fix="robo-rl data repair DATASET") from None
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError, RoboRLError) as error:
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError, RoboRLError) as error:
         raise EpisodeCorrupt(
             f"Episode {path.name} is no episode of schema {SCHEMA}.", got=f"{type(error).__name__}: {error}"
         ) from error

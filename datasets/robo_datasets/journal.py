@@ -13,11 +13,13 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from robo_datasets.hdf5_arrays import Array
+from robo_rl.errors import DatasetError
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Episode, Transition
 
@@ -64,8 +66,14 @@ class Journal:
         self._write(facts, actions | _prefixed(transition.next_observation))
 
     def close(self) -> None:
-        """Ends writing; the file stays until `remove`."""
+        """Ends writing; the file stays until `remove`, so that what was recorded of an episode that failed is stored later."""
         self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     def remove(self) -> None:
         """Removes the file, once its episode is stored or not wanted."""
@@ -79,8 +87,16 @@ class Journal:
         payload = b"".join([line, *(array.tobytes() for array in held.values())])
         frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
         view = memoryview(frame)
-        while view:
-            view = view[self._file.write(view) :]
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self.close()
+            raise DatasetError(
+                f"The step could not be written to {self.path}; those before it are there.",
+                got=error,
+                fix="make room; robo-rl data repair DATASET stores what was recorded",
+            ) from error
 
 
 def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:

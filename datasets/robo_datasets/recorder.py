@@ -29,10 +29,10 @@ def record_episode(
     """
     rollout = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
     writer.dataset.spec.require(rollout.spec, what="The dataset was recorded in another environment")
-    journal = writer.journal()
-    journal.begin(rollout.observation, seed=seed, instruction=rollout.instruction, source=source)
-    while not rollout.done:
-        journal.step(rollout.step())
+    with writer.journal() as journal:
+        journal.begin(rollout.observation, seed=seed, instruction=rollout.instruction, source=source)
+        while not rollout.done:
+            journal.step(rollout.step())
     episode = rollout.episode()
     entry = writer.add(replace(episode, metadata={**episode.metadata, "source": source}), identity=journal.path.stem)
     journal.remove()

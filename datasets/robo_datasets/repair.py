@@ -92,7 +92,7 @@ def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
             continue
         try:
             found = recover(path)
-        except (RoboRLError, ValueError, KeyError, TypeError) as error:
+        except (RoboRLError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
             found, fault = None, f"unreadable: {error}"
         else:
             fault = "left by a process that died"

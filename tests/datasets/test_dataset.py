@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -136,14 +137,9 @@ def test_a_hundred_kills_lose_nothing(dataset, steps):
 
 
 def test_a_running_episode_is_recovered_up_to_its_last_whole_step(dataset, make_episode, same):
-    sys.path.insert(0, str(SCRIPT.parent))
-    try:
-        from kill_recorder import journal_of
-    finally:
-        sys.path.pop(0)
     episode = make_episode(3, steps=6)
     with dataset.writer() as writer:
-        journal = journal_of(writer, episode)
+        journal = kill_recorder().journal_of(writer, episode)
         journal.close()
     whole, _ = recover(journal.path)
     changes = {"timestamps": whole.timestamps, "metadata": whole.metadata, "reward_terms": {}}
@@ -192,6 +188,58 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(dataset, make_episode):
     assert len(dataset) == 1 and verify(dataset) == []
     fill(dataset, make_episode, 1)
     assert len(dataset) == 2
+
+
+def test_a_disk_that_fills_during_an_episode_keeps_the_steps_before(dataset, make_episode, spec):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with dataset.writer() as writer:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+            with pytest.raises(DatasetError, match=r"step could not be written(.|\n)*make room"):
+                kill_recorder().journal_of(writer, make_episode(0, steps=300))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    with dataset.writer() as writer:
+        repair(writer)
+    (found,) = dataset
+    assert 10 < len(found) < 300 and found.stop_reason == "crash"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(key=st.sampled_from(["schema", "spec", "terminated", "spec_fingerprint", "metadata"]), value=JSON, within=st.booleans())
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_header_leads_to_another_error(tmp_path_factory, spec, make_episode, key, value, within):
+    folder = tmp_path_factory.mktemp("headers")
+    write_episode(folder, IDENTITY, make_episode(), spec)
+
+    def change(file):
+        header = json.loads(bytes(file["header"][()]))
+        target = header["spec"] if within else header
+        target["observation" if within and key == "metadata" else key] = value
+        del file["header"]
+        file["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+
+    path = forged(folder, change)
+    with contextlib.suppress(EpisodeCorrupt):
+        read_episode(path)
+
+
+def kill_recorder():
+    """Returns the module beside this file."""
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        import kill_recorder
+
+        return kill_recorder
+    finally:
+        sys.path.pop(0)
 
 
 def test_two_writers_are_refused(dataset):

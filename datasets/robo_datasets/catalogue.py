@@ -5,16 +5,15 @@ It can be made again from the episodes' files, all but the notes.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from robo_datasets.database import Database
 from robo_datasets.episode_file import FileName
-from robo_rl.errors import DatasetError, DatasetNotFound
+from robo_rl.errors import DatasetNotFound
 from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"
@@ -66,28 +65,28 @@ class Catalogue:
     """Entries in the order in which they were added."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
+        self._database = Database(folder / NAME)
 
     def create(self) -> None:
         """Makes an empty catalogue unless there is one."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             connection.execute(f"CREATE TABLE IF NOT EXISTS episodes ({_COLUMNS})")
             connection.execute("CREATE TABLE IF NOT EXISTS notes (identity TEXT NOT NULL, note TEXT NOT NULL)")
 
     def add(self, entry: Entry) -> None:
         """Adds an entry durably: when this returns, a power cut does not undo it."""
         marks = ", ".join("?" for _ in fields(Entry))
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             connection.execute(f"INSERT INTO episodes VALUES ({marks})", astuple(entry))
 
     def remove(self, identity: str) -> None:
         """Removes an entry; notes stay, in case the episode comes back."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             connection.execute("DELETE FROM episodes WHERE identity = ?", (identity,))
 
     def note(self, identity: str, text: str) -> None:
         """Adds a person's remark on an episode."""
-        with self._writing() as connection:
+        with self._database.writing() as connection:
             connection.execute("INSERT INTO notes VALUES (?, ?)", (identity, text))
 
     def notes(self, identity: str) -> list[str]:
@@ -101,37 +100,11 @@ class Catalogue:
             rows = connection.execute("SELECT * FROM episodes ORDER BY rowid").fetchall()
         return [_entry(row) for row in rows]
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._connected("mode=rwc") as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            with connection:
-                yield connection
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        if not self._path.exists():
-            raise DatasetNotFound(f"{self._path} does not exist.", fix="robo-rl data repair DATASET makes it from the episodes")
-        # a folder that may not be written to has no room for write-ahead files, and nobody can be writing there
-        fixed = "" if os.access(self._path.parent, os.W_OK) else "&immutable=1"
-        with self._connected(f"mode=ro{fixed}") as connection:
-            yield connection
-
-    @contextmanager
-    def _connected(self, options: str) -> Iterator[sqlite3.Connection]:
-        try:
-            connection = sqlite3.connect(f"{self._path.absolute().as_uri()}?{options}", uri=True, timeout=10)
-            try:
-                yield connection
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            raise DatasetError(
-                f"The catalogue {self._path} cannot be used.",
-                got=error,
-                fix="look at the disk; then robo-rl data repair DATASET",
-            ) from error
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        path = self._database.path
+        if not path.exists():
+            raise DatasetNotFound(f"{path} does not exist.", fix="robo-rl data repair DATASET makes it from the episodes")
+        return self._database.reading()
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:

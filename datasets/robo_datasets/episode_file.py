@@ -128,7 +128,7 @@ def _header(episode: Episode, spec: EnvironmentSpec) -> Array:
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def _decode(arrays: Mapping[str, Array]) -> EpisodeFile:
+def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
     header: dict[str, Any] = json.loads(arrays["header"].tobytes())
     if header["schema"] != SCHEMA:
         raise EpisodeCorrupt("The file has another schema.", got=header["schema"], allowed=SCHEMA)

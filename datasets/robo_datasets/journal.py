@@ -104,9 +104,10 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
 
     An episode that had ended keeps its own end.
     """
-    first, *steps = [*records(path)] or [None]
-    if first is None or not steps:
+    steps = [*records(path)]
+    if len(steps) < 2:
         return None
+    first = steps.pop(0)
     spec = EnvironmentSpec.from_json(first.facts["spec"])
     last = steps[-1].facts
     ended = last["terminated"] or last["truncated"]

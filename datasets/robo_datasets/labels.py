@@ -6,17 +6,14 @@ Each set is a SQLite file in write-ahead mode: one row for each episode, with th
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
-from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting, UnknownName
+from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.types import RewardLabels
 
 SUFFIX = ".sqlite"
@@ -33,14 +30,14 @@ class LabelSet:
         if not _NAME.fullmatch(name):
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=_NAME.pattern)
         self.name = name
-        self._path = dataset.path / "labels" / f"{name}{SUFFIX}"
+        self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}")
         self._steps = {entry.identity: entry.steps for entry in dataset.entries()}
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
         """Returns a set that exists; raises UnknownName with the close matches."""
         if name not in (names := label_sets(dataset)):
-            raise UnknownName("label set", name, names, fix="robo-rl label DATASET makes one")
+            raise UnknownName("label set", name, names)
         return cls(dataset, name)
 
     def add(self, identity: str, labels: RewardLabels) -> None:
@@ -58,18 +55,15 @@ class LabelSet:
         confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
         numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
         row = (identity, *numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
-        with self._connected("mode=rwc") as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            with connection:
-                connection.execute(f"CREATE TABLE IF NOT EXISTS labels ({_COLUMNS})")
-                connection.execute("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        with self._database.writing() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS labels ({_COLUMNS})")
+            connection.execute("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def read(self, identity: str) -> RewardLabels | None:
         """Returns the labels of an episode, or None; raises EpisodeCorrupt where their numbers were changed."""
-        if not self._path.exists():
+        if not self._database.path.exists():
             return None
-        with self._connected("mode=ro") as connection:
+        with self._database.reading() as connection:
             row = connection.execute("SELECT * FROM labels WHERE identity = ?", (identity,)).fetchone()
         if row is None:
             return None
@@ -88,22 +82,10 @@ class LabelSet:
     @property
     def labelled(self) -> set[str]:
         """Identities of the episodes that have labels."""
-        if not self._path.exists():
+        if not self._database.path.exists():
             return set()
-        with self._connected("mode=ro") as connection:
+        with self._database.reading() as connection:
             return {row[0] for row in connection.execute("SELECT identity FROM labels")}
-
-    @contextmanager
-    def _connected(self, options: str) -> Iterator[sqlite3.Connection]:
-        fixed = "" if os.access(self._path.parent, os.W_OK) else "&immutable=1"
-        try:
-            connection = sqlite3.connect(f"{self._path.absolute().as_uri()}?{options}{fixed}", uri=True, timeout=10)
-            try:
-                yield connection
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            raise DatasetError(f"The label set {self._path} cannot be used.", got=error) from error
 
 
 def label_sets(dataset: Dataset) -> list[str]:

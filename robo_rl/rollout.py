@@ -7,7 +7,7 @@ replaying them in a fresh environment leads back to the same state, bit for bit.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import gymnasium
@@ -111,13 +111,7 @@ class Rollout:
     @property
     def stop_reason(self) -> str:
         """Why the episode ended: the environment's own word, else what the flags tell; "running" before its end."""
-        if not self.done:
-            return "running"
-        if self._stop_reason is not None:
-            return self._stop_reason
-        if self.terminated and self.success is not None:
-            return "goal" if self.success else "failure"
-        return "time_limit" if self.truncated and not self.terminated else "unknown"
+        return end_of(self.terminated, self.truncated, self.success, self._stop_reason) if self.done else "running"
 
     def step(self) -> Transition:
         """Takes one step and returns what happened; raises InvalidAction, InvalidEpisode."""
@@ -147,7 +141,7 @@ class Rollout:
             actions=self._stacked(self._actions),
             policy_actions=self._stacked(self._policy_actions),
             rewards=np.asarray(self._rewards, np.float32),
-            reward_terms=_stacked_terms(self._reward_terms),
+            reward_terms=stacked_terms(self._reward_terms),
             sources=np.asarray(self._sources, np.int8),
             timestamps=np.asarray(self._timestamps, np.float64),
             terminated=self.terminated,
@@ -257,8 +251,17 @@ def _copy(observation: Observation) -> dict[str, Array]:
     return {name: np.array(value) for name, value in observation.items()}
 
 
-def _stacked_terms(steps: list[Mapping[str, float]]) -> dict[str, Array]:
-    # A term that a step did not report is missing (NaN), not zero.
+def end_of(terminated: bool, truncated: bool, success: bool | None, reason: str | None) -> str:
+    """Returns why an episode ended: the environment's own reason if it gave one, else what the flags tell."""
+    if reason is not None:
+        return reason
+    if terminated and success is not None:
+        return "goal" if success else "failure"
+    return "time_limit" if truncated and not terminated else "unknown"
+
+
+def stacked_terms(steps: Sequence[Mapping[str, float]]) -> dict[str, Array]:
+    """Returns name -> (T,) float32; a term that a step did not report is missing (NaN), not zero."""
     names = dict.fromkeys(name for terms in steps for name in terms)
     return {name: np.asarray([terms.get(name, np.nan) for terms in steps], np.float32) for name in names}
 

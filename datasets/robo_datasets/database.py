@@ -46,4 +46,8 @@ class Database:
             finally:
                 connection.close()
         except sqlite3.Error as error:
-            raise DatasetError(f"{self.path} cannot be used.", got=error, fix="robo-rl data repair DATASET") from error
+            raise DatasetError(
+                f"{self.path} cannot be used.",
+                got=error,
+                fix="look at the disk; robo-rl data repair DATASET makes a catalogue again",
+            ) from error

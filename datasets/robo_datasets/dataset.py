@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +21,8 @@ from typing import IO, Any, Self
 from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.journal import Journal
-from robo_rl.checkpoints import sync_folder
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound
+from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
 
@@ -51,13 +50,7 @@ class Dataset:
             (path / folder).mkdir(parents=True, exist_ok=True)
         Catalogue(path).create()
         description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
-        temporary = path / f"{DESCRIPTION}.tmp"
-        with temporary.open("w") as file:
-            file.write(json.dumps(description, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path / DESCRIPTION)  # last: a folder without it is no dataset
-        sync_folder(path)
+        write_text(path / DESCRIPTION, json.dumps(description, indent=1))  # last: a folder without it is no dataset
         return cls(path)
 
     @property

@@ -20,6 +20,7 @@ import numpy as np
 
 from robo_datasets.hdf5_arrays import Array
 from robo_rl.errors import DatasetError
+from robo_rl.rollout import end_of, stacked_terms
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Episode, Transition
 
@@ -112,18 +113,19 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
     last = steps[-1].facts
     ended = last["terminated"] or last["truncated"]
     successes = [step.facts["success"] for step in steps if step.facts["success"] is not None]
+    success = any(successes) if successes else None
     episode = Episode(
         observations={name: _stack([first, *steps], f"observations/{name}") for name in spec.observation},
         actions=_stack(steps, "action"),
         policy_actions=_stack(steps, "policy_action"),
         rewards=_column(steps, "reward", np.float32),
-        reward_terms=_terms(steps),
+        reward_terms=stacked_terms([step.facts["reward_terms"] for step in steps]),
         sources=_column(steps, "source", np.int8),
         timestamps=_column([first, *steps], "timestamp", np.float64),
         terminated=last["terminated"],
         truncated=last["truncated"] or not ended,
-        stop_reason=(last["stop_reason"] or "unknown") if ended else CRASH,
-        success=any(successes) if successes else None,
+        stop_reason=end_of(last["terminated"], last["truncated"], success, last["stop_reason"]) if ended else CRASH,
+        success=success,
         seed=first.facts["seed"],
         spec_fingerprint=spec.fingerprint,
         instruction=first.facts["instruction"],
@@ -163,9 +165,3 @@ def _stack(entries: list[Record], name: str) -> Array:
 
 def _column(entries: list[Record], name: str, dtype: type[np.generic]) -> Array:
     return np.asarray([entry.facts[name] for entry in entries], dtype)
-
-
-def _terms(steps: list[Record]) -> dict[str, Array]:
-    """Returns name -> (T,); a term that a step did not report is missing (NaN), not zero."""
-    names = dict.fromkeys(name for step in steps for name in step.facts["reward_terms"])
-    return {name: np.asarray([s.facts["reward_terms"].get(name, np.nan) for s in steps], np.float32) for name in names}

@@ -15,7 +15,9 @@ from robo_datasets.catalogue import NAME, Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
 from robo_datasets.journal import SUFFIX, recover
-from robo_rl.errors import DatasetError, RoboRLError
+from robo_datasets.labels import LabelSet, label_sets
+from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
+from robo_rl.types import Episode
 
 
 class Finding(NamedTuple):
@@ -36,7 +38,8 @@ def verify(dataset: Dataset) -> list[Finding]:
     listed = {entry.file for entry in entries}
     findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
     findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
-    return findings + [Finding(entry.file, fault, "quarantine") for entry in entries if (fault := _fault(dataset, entry))]
+    findings += [Finding(entry.file, fault, "quarantine") for entry in entries if (fault := _fault(dataset, entry))]
+    return [*findings, *_label_faults(dataset)]
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
@@ -91,18 +94,25 @@ def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
             path.unlink()
             continue
         try:
-            found = recover(path)
+            episode = _recovered(dataset, path)
         except (RoboRLError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-            found, fault = None, f"unreadable: {error}"
-        else:
-            fault = "left by a process that died"
-        if found is None:
             _quarantine(dataset, path)
-            yield Finding(path.name, fault, "quarantined: not one step of it is whole")
-        else:
-            entry = writer.add(found[0], identity=path.stem)
-            path.unlink()
-            yield Finding(path.name, fault, f"recovered {entry.steps} steps as {entry.file}")
+            yield Finding(path.name, f"{error}", "quarantined")
+            continue
+        entry = writer.add(episode, identity=path.stem)
+        path.unlink()
+        yield Finding(path.name, "left by a process that died", f"recovered {entry.steps} steps as {entry.file}")
+
+
+def _recovered(dataset: Dataset, path: Path) -> Episode:
+    """Returns the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or whatever a damaged record leads to."""
+    FileName.parse(f"{path.stem}.{'0' * 16}.h5")  # the name becomes a file's
+    found = recover(path)
+    if found is None:
+        raise EpisodeCorrupt("Not one step of the journal is whole.")
+    episode, spec = found
+    dataset.spec.require(spec, what="It is of another environment than the dataset")
+    return episode
 
 
 def _fault(dataset: Dataset, entry: Entry) -> str | None:
@@ -114,6 +124,16 @@ def _fault(dataset: Dataset, entry: Entry) -> str | None:
     except RoboRLError as error:
         return str(error)
     return None
+
+
+def _label_faults(dataset: Dataset) -> Iterator[Finding]:
+    for name in label_sets(dataset):
+        labels = LabelSet(dataset, name)
+        try:
+            for identity in labels.labelled:
+                labels.read(identity)
+        except DatasetError as error:
+            yield Finding(name, str(error), "none: label it again")
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:

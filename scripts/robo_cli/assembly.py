@@ -62,6 +62,13 @@ def demonstrations_of(recipe: Recipe[Any]) -> tuple[list[Episode], str]:
         dataset = Dataset(Path(settings.dataset))
         spec_of(recipe).require(dataset.spec, what=f"The dataset {dataset.path} was recorded in another environment")
         entries = dataset.entries()[: settings.episodes or None]
+        if len(entries) < settings.episodes:
+            raise InvalidSetting(
+                f"The dataset {dataset.path} has too few episodes.",
+                got=len(entries),
+                allowed=f"demonstrations.episodes of {settings.episodes}",
+                fix="set demonstrations.episodes to 0 for all that there are, or record more with --append",
+            )
         return [dataset.read(entry) for entry in entries], f"{len(entries)} episodes of {dataset.path}"
     if not settings.episodes:
         return [], "no demonstrations"

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import gymnasium
 import tyro
 import yaml
 
@@ -21,11 +22,10 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import specification
 
-EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick
+EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick --arguments action_repeat=3
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah
 robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.7,random=0.3 --episodes 100 --out data/mixed
-robo-rl record robo/ArmPick-v0 --policy scripted --episodes 50 --seed 100 --out data/pick --append
-robo-rl record robo/ArmReach-v0 --arguments action_repeat=3 reward=dense --episodes 20 --out data/reach"""
+robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100"""
 RECENT = 100  # episodes over which the display averages
 
 
@@ -77,7 +77,9 @@ def run(arguments: Record) -> int:
     return 0
 
 
-def _record(arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: object) -> None:
+def _record(
+    arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
+) -> None:
     returns: deque[float] = deque(maxlen=RECENT)
     successes: deque[bool] = deque(maxlen=RECENT)
     with display(f"record {arguments.environment}", arguments.episodes, "episodes") as shown:

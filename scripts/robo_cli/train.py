@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic
 
@@ -21,7 +21,7 @@ from robo_rl.runs import Run
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
-robo-rl train arm-pick-bc --demonstrations.dataset data/pick --demonstrations.episodes 0     (of `robo-rl record`)
+robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
 robo-rl train my-recipe.yaml --dry-run
 robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file)"""
 
@@ -54,6 +54,10 @@ def start(recipe: Recipe[Any], root: Path) -> int:
     """Trains a recipe in a new run folder under `root`."""
     torch.set_num_threads(recipe.threads)
     demonstrations, origin = demonstrations_of(recipe)
+    if (
+        recipe.demonstrations.dataset
+    ):  # the run's own recipe says how many, so that it can be resumed after the dataset has grown
+        recipe = replace(recipe, demonstrations=replace(recipe.demonstrations, episodes=len(demonstrations)))
     training = training_of(recipe, demonstrations)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -92,6 +93,22 @@ def test_a_recipe_learns_from_a_dataset(recorded, capsys):
     Path("slower.yaml").write_text(Path("bc.yaml").read_text().replace(f"{{name: {TASK}}}", slower))
     with pytest.raises(SpecMismatch, match=r"recorded in another environment(.|\n)*control_period"):
         dispatch(["train", "slower.yaml"])
+
+
+def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
+    Path("bc.yaml").write_text(
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"demonstrations: {{dataset: {recorded}}}\n"
+    )
+    dispatch(["train", "bc.yaml"])
+    (run,) = Path("runs").iterdir()
+    (run / "evaluation.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "0000000020")
+    dispatch(["record", TASK, "--episodes", "2", "--seed", "6", "--out", str(recorded), "--append"])
+    assert dispatch(["resume", "latest"]) == 0
+    assert "resumed at step 10, exact" in capsys.readouterr().out
+    with pytest.raises(InvalidSetting, match=r"too few episodes(.|\n)*got: +8(.|\n)*9"):
+        dispatch(["train", "bc.yaml", "--demonstrations.episodes", "9"])
 
 
 @pytest.mark.parametrize(

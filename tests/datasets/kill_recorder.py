@@ -31,7 +31,7 @@ def journal_of(writer, episode: Episode) -> Journal:
                 truncated=episode.truncated and is_last,
                 policy_action=episode.policy_actions[step],
                 source=ActionSource(int(episode.sources[step])),
-                info={"stop_reason": episode.stop_reason} if is_last else {},
+                info={} if episode.success is None or not is_last else {"success": episode.success},
             )
         )
     return journal

@@ -9,6 +9,7 @@ import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -24,12 +25,14 @@ from hypothesis import strategies as st
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.journal import recover
+from robo_datasets.labels import LabelSet
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair, verify
 from robo_rl.discovery import make_environment
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidEpisode, SpecMismatch
 from robo_rl.rollout import RandomPolicy
 from robo_rl.spec import specification
+from robo_rl.types import RewardLabels
 
 SCRIPT = Path(__file__).with_name("kill_recorder.py")
 IDENTITY = "0" * 32
@@ -154,6 +157,44 @@ def test_a_running_episode_is_recovered_up_to_its_last_whole_step(dataset, make_
     assert (len(found), found.stop_reason, found.truncated, found.terminated) == (5, "crash", True, False)
     assert np.array_equal(found.observations["camera_wrist"], episode.observations["camera_wrist"][:6])
     assert not journal.path.exists()
+
+
+def test_an_episode_that_had_ended_keeps_its_own_end(dataset, make_episode):
+    with dataset.writer() as writer:
+        for success, stop_reason in ((True, "goal"), (False, "failure")):
+            ended = {"terminated": True, "truncated": False, "success": success, "stop_reason": stop_reason}
+            kill_recorder().journal_of(writer, make_episode(**ended)).close()
+        kill_recorder().journal_of(writer, make_episode(stop_reason="time_limit")).close()
+        repair(writer, thorough=False)
+    assert sorted(found.stop_reason for found in dataset) == ["failure", "goal", "time_limit"]
+
+
+def test_a_journal_of_another_environment_or_name_is_quarantined(dataset, make_episode, spec):
+    other = Dataset.create(dataset.path.with_name("other"), replace(spec, name="test/Other-v0"))
+    with other.writer() as writer:
+        foreign = kill_recorder().journal_of(writer, make_episode())
+    with dataset.writer() as writer:
+        own = kill_recorder().journal_of(writer, make_episode())
+    own.close()
+    own.path.rename(own.path.with_name("not-an-identity.journal"))
+    foreign.close()
+    foreign.path.rename(dataset.path / "journal" / foreign.path.name)
+    with dataset.writer() as writer:
+        found = {finding.name: finding for finding in repair(writer, thorough=False)}
+    assert "another environment" in found[foreign.path.name].problem
+    assert "no name of an episode" in found["not-an-identity.journal"].problem
+    assert {finding.action for finding in found.values()} == {"quarantined"} and len(dataset) == 0
+
+
+def test_changed_labels_are_found(dataset, make_episode):
+    (entry,) = fill(dataset, make_episode, 1)
+    values = np.ones(entry.steps, np.float32)
+    LabelSet(dataset, "progress").add(entry.identity, RewardLabels(values, values > 0, "m", "w", "p"))
+    assert verify(dataset) == []
+    with contextlib.closing(sqlite3.connect(dataset.path / "labels" / "progress.sqlite")) as connection, connection:
+        connection.execute("UPDATE labels SET values_f32 = zeroblob(20)")
+    (finding,) = verify(dataset)
+    assert finding.name == "progress" and "were changed" in finding.problem
 
 
 @pytest.mark.parametrize("size", [0, 3, 20])

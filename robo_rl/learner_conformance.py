@@ -142,6 +142,8 @@ def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int) -> Batch:
         next_observations=following,
         weights=np.ones(rows, np.float32),
         is_human=np.zeros(rows, np.bool_),
+        next_actions=_actions(spec, rows, generator),
+        has_next_action=generator.random(rows) < 0.8,
     )
 
 

@@ -171,15 +171,18 @@ class ReplayBuffer:
             )
         first = self._draw(batch_size)
         rewards, steps, last = self._sum_rewards(first, n_step, discount)
+        following = (last + 1) % self._capacity
         return Batch(
             observations=self._observations(first),
             actions=self._rows["action"][first],
             rewards=rewards,
             masks=1.0 - self._rows["terminates"][last].astype(np.float32),
             discounts=np.power(np.float32(discount), steps, dtype=np.float32),
-            next_observations=self._observations((last + 1) % self._capacity),
+            next_observations=self._observations(following),
             weights=np.ones(batch_size, np.float32),
             is_human=self._rows["is_human"][first],
+            next_actions=self._rows["action"][following],
+            has_next_action=self._rows["starts"][following],
         )
 
     def state_dict(self) -> StateDict:
@@ -362,6 +365,9 @@ def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]
     def mixed(a: Array, b: Array) -> Array:
         return np.concatenate((a, b))[order]
 
+    def mixed_if_known(a: Array | None, b: Array | None) -> Array | None:
+        return None if a is None or b is None else mixed(a, b)
+
     def mixed_views(a: Mapping[str, Array], b: Mapping[str, Array]) -> dict[str, Array]:
         return {name: mixed(value, b[name]) for name, value in a.items()}
 
@@ -374,4 +380,6 @@ def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]
         next_observations=mixed_views(online.next_observations, offline.next_observations),
         weights=mixed(online.weights, offline.weights),
         is_human=mixed(online.is_human, offline.is_human),
+        next_actions=mixed_if_known(online.next_actions, offline.next_actions),
+        has_next_action=mixed_if_known(online.has_next_action, offline.has_next_action),
     )

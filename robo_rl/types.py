@@ -135,6 +135,10 @@ class Batch:
     weights: npt.NDArray[np.float32]
     """(B,) importance of each row, 1 by default"""
     is_human: npt.NDArray[np.bool_]
+    next_actions: Array | None = None
+    """(B, A) or (B,) what was executed at the next observation; None where nothing was recorded"""
+    has_next_action: npt.NDArray[np.bool_] | None = None
+    """(B,) False where the episode ended or has got to the next observation: `next_actions` means nothing there"""
 
     def __len__(self) -> int:
         return len(self.rewards)

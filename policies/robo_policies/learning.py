@@ -131,7 +131,7 @@ class CheckedAdam:
     """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are."""
 
     def __init__(self, loss_name: str, parameters: Iterable[Tensor], lr: float) -> None:
-        self._loss_name, self._lr = loss_name, lr
+        self._loss_name, self.lr = loss_name, lr
         self._parameters: list[Tensor] = list(parameters)
         self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in self._parameters]
@@ -149,7 +149,7 @@ class CheckedAdam:
         if not math.isfinite(loss + square):
             self._refuse(loss, square**0.5, update)
         self._step += 1.0
-        fused_adam(self._parameters, gradients, self._means, self._squares, self._step, lr=self._lr)
+        fused_adam(self._parameters, gradients, self._means, self._squares, self._step, lr=self.lr)
 
     def _refuse(self, loss: float, norm: float, update: int) -> None:
         raise NonFiniteUpdate(

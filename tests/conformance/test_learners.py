@@ -7,12 +7,19 @@ import dataclasses
 import numpy as np
 import pytest
 
+from robo_policies.awac import AWACConfig
 from robo_policies.bc import BCConfig
+from robo_policies.cql import CQLConfig
+from robo_policies.f_dvl import FDVLConfig
+from robo_policies.iql import IQLConfig
 from robo_policies.learning import ActorPolicy
 from robo_policies.networks import ObservationEncoder
 from robo_policies.ppo import PPOConfig
+from robo_policies.rebrac import ReBRACConfig
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SAC, SACConfig
+from robo_policies.td3_bc import TD3BCConfig
+from robo_policies.xql import XQLConfig
 from robo_rl.errors import ConformanceFailure
 from robo_rl.learner_conformance import LEARNER_CHECKS, check_learner, check_policy
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -31,6 +38,13 @@ LEARNERS = {
     "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
     "bc": (BCConfig(hidden=(8,), batch_size=8), ARM),
     "bc-choices": (BCConfig(hidden=(8,), batch_size=8), GRID),
+    "iql": (IQLConfig(hidden=(8,), batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),
+    "xql": (XQLConfig(hidden=(8,), batch_size=8), ARM),
+    "f-dvl": (FDVLConfig(hidden=(8,), batch_size=8), ARM),
+    "td3-bc": (TD3BCConfig(hidden=(8,), batch_size=8), ARM),
+    "rebrac": (ReBRACConfig(hidden=(8,), batch_size=8), ARM),
+    "awac": (AWACConfig(hidden=(8,), batch_size=8), ARM),
+    "cql": (CQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
 }
 
 

@@ -39,8 +39,8 @@ class Checkpoint(NamedTuple):
     parts: dict[str, StateDict]
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Writes a checkpoint under `folder` and returns its path; older ones beyond the last two are removed.
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
+    """Writes a checkpoint under `folder` and returns its path; all but the last `kept` are removed, none where it is 0.
 
     Until the final rename nothing under the visible name exists, so that a kill leaves the previous checkpoint in place.
     """
@@ -57,19 +57,19 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         shutil.rmtree(final)
     temporary.rename(final)
     sync_folder(folder)
-    for old in _finished(folder)[:-KEPT]:
+    for old in _finished(folder)[:-kept] if kept else ():
         shutil.rmtree(old)
     return final
 
 
-def load_checkpoint(folder: Path) -> Checkpoint:
-    """Returns the newest checkpoint that verifies; raises CheckpointCorrupt when there is none.
+def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
+    """Returns the newest checkpoint that verifies, or that of one step; raises CheckpointCorrupt when there is none.
 
     Arrays come back as numpy, whatever they were when saved: parts of the mapped file, which may be written to without
     changing it, and which outlive it.
     """
     problems = []
-    for path in reversed(_finished(folder)):
+    for path in reversed([path for path in _finished(folder) if step in (None, int(path.name))]):
         try:
             return _read(path)
         except (OSError, ValueError, KeyError) as error:
@@ -85,6 +85,11 @@ def load_checkpoint(folder: Path) -> Checkpoint:
 def has_checkpoint(folder: Path) -> bool:
     """Returns whether a checkpoint was ever completed under `folder`, sound or not."""
     return bool(_finished(folder))
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Returns the steps of the checkpoints that were completed under `folder`, sound or not."""
+    return [int(path.name) for path in _finished(folder)]
 
 
 def remove_leftovers(folder: Path) -> None:

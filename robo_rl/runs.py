@@ -1,7 +1,7 @@
 """A run folder: what was asked, with which versions, what happened, and where to go on from.
 
 runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  events.out.tfevents.*
-                              checkpoints/  evaluations/  videos/  evaluation.json  report.html
+                              checkpoints/  evaluations/  policies/  episodes/  videos/  evaluation.json  report.html
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -21,10 +22,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint, sync_folder
+from robo_rl.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint, sync_folder
 from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Metrics
+from robo_rl.types import Metrics, StateDict
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "stable-baselines3", "minigrid", "metaworld")
@@ -98,9 +99,28 @@ class Run:
             os.fsync(self._metrics.fileno())
         return save_checkpoint(self.path / "checkpoints", checkpoint)
 
-    def load(self) -> Checkpoint:
-        """Returns the newest checkpoint that verifies."""
-        return load_checkpoint(self.path / "checkpoints")
+    def keep_policy(self, step: int, learner: StateDict) -> None:
+        """Keeps the learner of a step for good, without what only going on would need, such as the replay memory."""
+        save_checkpoint(self.path / "policies", Checkpoint(step, {"learner": learner}), kept=0)
+
+    def load(self, step: int | None = None) -> Checkpoint:
+        """Returns the newest checkpoint that verifies, or that of a step, of which only the learner may be left.
+
+        Raises CheckpointCorrupt, InvalidSetting naming the steps that there are.
+        """
+        folders = [self.path / "checkpoints", self.path / "policies"]
+        if step is None:
+            return load_checkpoint(folders[0])
+        for folder in folders:
+            if step in checkpoint_steps(folder):
+                return load_checkpoint(folder, step)
+        steps = sorted({known for folder in folders for known in checkpoint_steps(folder)})
+        raise InvalidSetting(
+            f"The run {self.path.name} has kept no policy of that step.",
+            got=step,
+            allowed=", ".join(map(str, steps)) or "no step",
+            fix="train with `record_episodes: true`, which keeps the policy of every evaluation",
+        )
 
     @property
     def has_checkpoint(self) -> bool:
@@ -108,12 +128,15 @@ class Run:
         return has_checkpoint(self.path / "checkpoints")
 
     def rewind(self, step: int) -> None:
-        """Removes metrics and evaluations later than `step`: a resumed run will write them again."""
+        """Removes metrics, evaluations and kept policies later than `step`: a resumed run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
         for file in (self.path / "evaluations").glob("*.json"):
             if int(file.stem) > step:
                 file.unlink()
+        for later in checkpoint_steps(self.path / "policies"):
+            if later > step:
+                shutil.rmtree(self.path / "policies" / f"{later:010d}")
 
     def _close(self) -> None:
         for file in (self._metrics, self._lock):

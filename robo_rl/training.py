@@ -6,7 +6,8 @@ its actions, and every generator is part of the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,6 +68,9 @@ class OnlineTraining:
         self.diverged = 0
         self.resumed: str | None = None
         """"exact" or "warm" after `load_state_dict`."""
+        self.keep_episode: Callable[[Episode], None] | None = None
+        """Is given every finished episode, whose metadata say `training_episode`, counted from 0, and `training_step`, at which
+        it ended. An exact resume gives those since the checkpoint again."""
         self._rollout: Rollout | None = None
 
     @property
@@ -111,6 +115,9 @@ class OnlineTraining:
 
     def _finish(self, rollout: Rollout, observer: TrainingObserver) -> None:
         episode = rollout.episode()
+        if self.keep_episode is not None:
+            facts = {"training_episode": self.episodes, "training_step": self.step}
+            self.keep_episode(replace(episode, metadata={**episode.metadata, **facts}))
         self._rollout = None
         self.episodes += 1
         self.diverged += episode.stop_reason == DIVERGED

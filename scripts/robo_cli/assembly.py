@@ -121,10 +121,13 @@ def recipe_of(run: Run) -> Recipe[Any]:
     return parse_recipe(yaml.safe_load((run.path / "recipe.yaml").read_text()), source=f"recipe.yaml of {run.path.name}")
 
 
-def policy_of(run: Run, recipe: Recipe[Any]) -> Policy:
-    """Returns the policy of the newest sound checkpoint; raises SpecMismatch where the environment has changed since."""
+def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
+    """Returns the policy of the newest sound checkpoint, or that of a step.
+
+    Raises SpecMismatch where the environment has changed since, InvalidSetting for a step of which nothing was kept.
+    """
     run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
-    config, state = recipe.learner, run.load().parts
+    config, state = recipe.learner, run.load(step).parts
     if isinstance(config, SelfTrainedConfig):
         return config.restored_policy(RecipeEnvironments(recipe), seed=recipe.seed, state=state)
     learner = config.build(run.spec, recipe.seed)

@@ -97,6 +97,9 @@ class Recipe(Generic[Learner]):
     """Steps between lines of metrics.jsonl; 0 for the last one only."""
     checkpoint_every: int = 10_000
     """Steps between checkpoints; 0 for the last one only, which is always written."""
+    record_episodes: bool = False
+    """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies: what
+    `robo-rl record --family` makes datasets from. Only for our learners that act step by step, such as SAC and RLPD."""
     summary: tyro.conf.Fixed[str] = ""
     """One sentence for `robo-rl recipes`."""
 

@@ -14,6 +14,7 @@ from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
+from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
@@ -59,6 +60,7 @@ def start(recipe: Recipe[Any], root: Path) -> int:
     ):  # the run's own recipe says how many, so that it can be resumed after the dataset has grown
         recipe = replace(recipe, demonstrations=replace(recipe.demonstrations, episodes=len(demonstrations)))
     training = training_of(recipe, demonstrations)
+    require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
         with display(recipe.name, recipe.steps) as shown:
@@ -74,11 +76,12 @@ def train_on(
 ) -> RunRecord:
     """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    record = RunRecord(run, cadence, evaluator(recipe, recipe.evaluation.episodes_during), shown, training.step)
+    evaluate = keeping_policies(run, recipe, training, evaluator(recipe, recipe.evaluation.episodes_during))
+    record = RunRecord(run, cadence, evaluate, shown, training.step)
     if state is not None:
         record.load_state_dict(state)
     try:
-        with gentle_interruption(record.request_stop):
+        with kept(run, recipe, training), gentle_interruption(record.request_stop):
             training.run(record)
     except KeyboardInterrupt:
         shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")

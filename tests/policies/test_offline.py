@@ -1,0 +1,267 @@
+"""Learners from recorded data: known minima, losses by hand, known values, better than cloning only by their key part."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from scipy.optimize import brentq
+
+from robo_policies.awac import AWACConfig
+from robo_policies.bc import BCConfig
+from robo_policies.cal_ql import CalQLConfig
+from robo_policies.cql import CQLConfig
+from robo_policies.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
+from robo_policies.iql import IQLConfig, expectile_loss
+from robo_policies.learning import TensorBatch
+from robo_policies.rebrac import ReBRACConfig
+from robo_policies.td3_bc import TD3BCConfig
+from robo_policies.xql import GumbelLoss, XQLConfig
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import Batch
+
+# Q of the actions of one state, evenly spread over the quantiles of Normal(0, 0.25)
+Q = torch.tensor(stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000, scale=0.5), dtype=torch.float64)
+
+
+def minimum(loss) -> float:
+    """Returns the V at which the derivative of the mean loss over Q crosses zero."""
+
+    def slope(v: float) -> float:
+        value = torch.tensor(v, dtype=torch.float64, requires_grad=True)
+        loss(Q - value).mean().backward()
+        return float(value.grad)
+
+    return brentq(slope, -4.0, 4.0, xtol=1e-6)
+
+
+@pytest.mark.parametrize(("expectile", "expected"), [(0.5, 0.0), (0.7, 0.169), (0.9, 0.431), (0.99, 0.860)])
+def test_expectile_loss_has_its_minimum_at_the_expectile(expectile, expected):
+    v = minimum(lambda d: expectile_loss(d, expectile))
+    assert v == pytest.approx(expected, abs=2e-3)
+    assert v == pytest.approx(stats.expectile(Q.numpy(), expectile), abs=1e-4)
+
+
+@pytest.mark.parametrize("level", [0.6, 0.8, 0.95])
+def test_total_variation_loss_has_its_minimum_at_a_quantile(level):
+    v = minimum(lambda d: total_variation_loss(d, level))
+    assert v == pytest.approx(stats.norm.ppf((2 * level - 1) / level, scale=0.5), abs=1e-3)
+
+
+@pytest.mark.parametrize("temperature", [2.0, 0.5, 0.2])
+def test_gumbel_loss_has_its_minimum_at_the_soft_maximum(temperature):
+    v = minimum(GumbelLoss(temperature, 50.0))
+    assert v == pytest.approx(temperature * math.log(np.exp(Q.numpy() / temperature).mean()), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("difference", "expected"),
+    [(2.0, 0.8 * 3.0 - 0.2 * 2.0), (-1.0, 0.2), (-4.0, 0.8), (-6.0, 0.8 * 3.0 + 0.2 * 6.0)],
+)
+def test_chi_square_loss_by_hand(difference, expected):
+    assert float(chi_square_loss(torch.tensor(difference), 0.8)) == pytest.approx(expected)
+
+
+def test_gumbel_loss_stays_finite_where_the_exponent_is_huge():
+    differences = torch.tensor([1e4, -1e4, 0.0], requires_grad=True)
+    loss = GumbelLoss(0.01, 7.0)(differences)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(differences.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FDVLConfig(level=0.5), "between 0.5 and 1"),
+        (lambda: FDVLConfig(divergence="reverse-KL"), "chi-square or total-variation"),
+        (lambda: IQLConfig(expectile=1.0), "between 0 and 1"),
+        (lambda: XQLConfig(temperature=0.0), "above 0"),
+        (lambda: TD3BCConfig(actor_every=0), "1 or more"),
+        (lambda: CQLConfig(actions_sampled=0), "1 or more"),
+    ],
+)
+def test_settings_out_of_range_are_refused(make, message):
+    with pytest.raises(InvalidSetting, match=message):
+        make()
+
+
+# ------------------------------------------------------------------------------------------------ losses by hand
+STATES = EnvironmentSpec(
+    "three-states", ObservationSpec((ArraySpec("state", (3,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
+)
+
+
+def batch_of(rewards, masks, *, states=None, actions=None, following=None, discount=0.8, **more) -> Batch:
+    """Returns a batch of one-hot states; each state leads to the next one unless told."""
+    size = len(rewards)
+    states = np.arange(size) % 3 if states is None else np.asarray(states)
+    following = (states + 1) % 3 if following is None else np.asarray(following)
+    if actions is None:
+        actions = np.random.default_rng(0).uniform(-1, 1, (size, 1))
+    one_hot = np.eye(3, dtype=np.float32)
+    return Batch(
+        observations={"state": one_hot[states]},
+        actions=np.asarray(actions, np.float32),
+        rewards=np.asarray(rewards, np.float32),
+        masks=np.asarray(masks, np.float32),
+        discounts=np.full(size, discount, np.float32),
+        next_observations={"state": one_hot[following]},
+        weights=np.ones(size, np.float32),
+        is_human=np.zeros(size, np.bool_),
+        next_actions=np.zeros((size, 1), np.float32),
+        has_next_action=np.ones(size, np.bool_),
+        **more,
+    )
+
+
+def tensors(learner, batch):
+    return TensorBatch.of(batch, learner.parts.encoder, 0)
+
+
+def test_advantage_weights_are_limited():
+    learner = IQLConfig(hidden=(8,), normalization_rows=0).build(STATES, 0)
+    data = tensors(learner, batch_of([0.0, 0.0], [1, 1]))
+    densities = learner.actor.log_density(data.observations, data.actions, learner.parts.generator)
+    expected = -(densities[0] * math.exp(3.0 * 0.5) + densities[1] * 100.0) / 2
+    loss = learner.actor_loss(data, torch.tensor([0.5, 50.0]))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_gaussian_density_is_that_of_the_normal_distribution():
+    learner = IQLConfig(hidden=(8,), normalization_rows=0).build(STATES, 0)
+    data = tensors(learner, batch_of([0.0] * 3, [1] * 3))
+    with torch.no_grad():
+        learner.actor.log_std.fill_(-1.0)
+        mean = learner.actor.mode(data.observations).numpy()
+        density = learner.actor.log_density(data.observations, data.actions, learner.parts.generator)
+    expected = stats.norm.logpdf(data.actions.numpy(), mean, math.exp(-1.0)).sum(-1)
+    np.testing.assert_allclose(density, expected, rtol=1e-5)
+
+
+def test_td3_bc_weighs_the_critic_by_its_mean_size():
+    learner = TD3BCConfig(hidden=(8,), normalization_rows=0, alpha=2.5).build(STATES, 0)
+    data = tensors(learner, batch_of([0.0] * 4, [1] * 4))
+    with torch.no_grad():
+        actions = learner.actor(data.observations)
+        q = learner.critic(data.observations, actions)[0].numpy()
+    cloning = ((actions - data.actions).numpy() ** 2).mean(1)
+    expected = (cloning - 2.5 / np.abs(q).mean() * q).mean()
+    assert learner.actor_loss(data).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_rebrac_penalises_next_actions_only_where_they_were_recorded():
+    config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
+    learner = config.build(STATES, 0)
+    data = tensors(learner, batch_of([1.0, 1.0], [1, 1]))
+    recorded = torch.full((2, 1), 0.7)
+    with torch.no_grad():
+        actions = learner.target_actor(data.next_observations)
+        q = learner.target_critic(data.next_observations, actions).min(0).values
+    penalty = ((actions - recorded) ** 2)[:, 0] * torch.tensor([1.0, 0.0])
+    expected = 1.0 + 0.8 * (q - 0.5 * penalty)
+    np.testing.assert_allclose(learner.critic_target(data, recorded, torch.tensor([True, False])), expected, rtol=1e-5)
+
+
+def test_soft_maximum_estimates_the_integral_of_the_critic():
+    """With many actions sampled the estimate is log of the integral of exp Q over [-1, 1], found here on a grid."""
+    learner = CQLConfig(hidden=(8,), normalization_rows=0, actions_sampled=4000).build(STATES, 0)
+    data = tensors(learner, batch_of([0.0] * 2, [1] * 2))
+    grid = torch.linspace(-1, 1, 2001)[:, None]
+    with torch.no_grad():
+        estimate = learner.soft_maximum(data, torch.full((2,), -math.inf))
+        for row in range(2):
+            q = learner.critic(data.observations[row].expand(len(grid), -1), grid)
+            exact = torch.log(torch.trapezoid(torch.exp(q), grid[:, 0], dim=-1))
+            np.testing.assert_allclose(estimate[:, row], exact, atol=0.05)
+
+
+def test_cal_ql_never_pushes_below_what_was_reached():
+    """Where the recorded return is above all values, the policy's own actions get no gradient; without a bound they do."""
+    config = CalQLConfig(hidden=(8,), normalization_rows=0, actions_sampled=3)
+    learner, batch = config.build(STATES, 0), batch_of([0.0] * 2, [1] * 2, returns_to_go=np.array([1e3, np.nan], np.float32))
+    bound = learner.least_values(batch)
+    assert bound.tolist() == [1e3, -math.inf]
+    data = tensors(learner, batch)
+    reached, unknown = learner.soft_maximum(data, bound).mean(0)
+    assert reached.item() > 990
+    assert unknown.item() < 10
+
+
+# ------------------------------------------------------------------------------------------------ what they learn
+LEARNERS = {
+    "iql": IQLConfig(expectile=0.5),
+    "xql": XQLConfig(temperature=5.0, value_layer_norm=False),
+    "f-dvl": FDVLConfig(divergence="total-variation", level=0.7, value_layer_norm=False),
+    "td3-bc": TD3BCConfig(),
+    "rebrac": ReBRACConfig(critic_penalty=0.0),
+    "awac": AWACConfig(),
+    "cql": CQLConfig(alpha=0.0, actions_sampled=1),
+}
+QUICK = {"hidden": (32,), "lr": 1e-2, "tau": 0.2, "batch_size": 48, "normalization_rows": 0}
+
+
+def true_values(ends: bool) -> np.ndarray:
+    """Solves V = r + 0.8 P V for rewards 0.5, -1, 2 along a chain that ends or begins again."""
+    to_next = np.roll(np.eye(3), 1, axis=1)
+    to_next[2] *= not ends
+    return np.linalg.solve(np.eye(3) - 0.8 * to_next, [0.5, -1.0, 2.0])
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("name", LEARNERS)
+def test_three_states_reach_their_known_values(name, ends):
+    """Rewards do not depend on actions, so that every method has to find the same values; and a mask ends the task."""
+    learner = replace(LEARNERS[name], **QUICK).build(STATES, 0)
+    state = np.arange(48) % 3
+    batch = batch_of(np.array([0.5, -1.0, 2.0])[state], np.where(ends & (state == 2), 0.0, 1.0))
+    for _ in range(320):
+        learner.update(batch)
+    with torch.no_grad():
+        values = learner.critic(torch.eye(3), torch.zeros(3, 1))
+    np.testing.assert_allclose(values.numpy(), [true_values(ends)] * 2, atol=0.2)
+
+
+def one_step(seed: int = 0, size: int = 256) -> Batch:
+    """Actions of a clumsy demonstrator around -0.2; the reward is best at 0.5, and every episode has one step."""
+    actions = np.clip(np.random.default_rng(seed).normal(-0.2, 0.5, (size, 1)), -1, 1)
+    rewards = 4.0 - 8.0 * (actions[:, 0] - 0.5) ** 2
+    return batch_of(rewards, np.zeros(size), states=np.zeros(size, int), actions=actions)
+
+
+BETTER_THAN_CLONING = {
+    "iql": (IQLConfig(), {"inverse_temperature": 0.0}),
+    "xql": (XQLConfig(temperature=2.0), {"inverse_temperature": 0.0}),
+    "f-dvl": (FDVLConfig(), {"inverse_temperature": 0.0}),
+    "f-dvl-total-variation": (FDVLConfig(divergence="total-variation"), {"inverse_temperature": 0.0}),
+    "td3-bc": (TD3BCConfig(), {"alpha": 0.0}),
+    "rebrac": (ReBRACConfig(), {"actor_penalty": 1e6}),
+    "awac": (AWACConfig(), {"temperature": 1e6}),
+    "cql": (CQLConfig(alpha=0.1, actions_sampled=4, actor_lr=1e-2), {"alpha": 1e4}),
+}
+
+
+def learnt_action(config) -> float:
+    learner = config.build(STATES, 0)
+    batches = [one_step(seed) for seed in range(10)]
+    for update in range(120):
+        learner.update(batches[update % 10])
+    action = learner.policy.act({"state": np.eye(3, dtype=np.float32)[0]}, deterministic=True)
+    return float(action[0])
+
+
+def test_cloning_repeats_the_mean_action():
+    assert learnt_action(BCConfig(hidden=(32,), lr=1e-2)) == pytest.approx(-0.2, abs=0.07)
+
+
+@pytest.mark.parametrize("name", BETTER_THAN_CLONING)
+def test_better_actions_than_those_recorded_are_found_by_the_key_part_alone(name):
+    config, without = BETTER_THAN_CLONING[name]
+    config = replace(config, **QUICK)
+    assert learnt_action(config) > 0.15
+    assert learnt_action(replace(config, **without)) < 0.0

@@ -135,9 +135,29 @@ class Batch:
     weights: npt.NDArray[np.float32]
     """(B,) importance of each row, 1 by default"""
     is_human: npt.NDArray[np.bool_]
+    returns_to_go: npt.NDArray[np.float32] | None = None
+    """(B,) discounted sum of the rewards from the first step until the episode ended or was cut; NaN while it still runs.
+    None where they were not asked for."""
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of L consecutive steps, each within one episode, with a leading axis B."""
+
+    observations: Mapping[str, Array]
+    """name -> (B, L, ...), before each action"""
+    actions: Array
+    """(B, L, A), or (B, L) where actions are choices"""
+    rewards: npt.NDArray[np.float32]
+    """(B, L)"""
+    valid: npt.NDArray[np.bool_]
+    """(B, L) False beyond the episode, where its first or last step is repeated"""
+
+    def __len__(self) -> int:
+        return len(self.valid)
 
 
 @dataclass(frozen=True)

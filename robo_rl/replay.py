@@ -1,14 +1,4 @@
-"""Replay memory: uniform and n-step sampling, and the symmetric mix of online and offline data.
-
-Every observation is stored once. An episode of T steps takes T + 1 consecutive rows of a ring:
-
-    row            0    1    2    3  |  4    5    6
-    observation    s0   s1   s2   s3 |  s0   s1   s2       row 3: last observation of an episode of three steps
-    starts         yes  yes  yes  no |  yes  yes  no       row 6: where the running episode has got to
-
-The next observation of row i is row i + 1, so the newest transition is complete as soon as it is added. An episode's last row
-starts no step, so that neither a transition nor an n-step sum can cross into another episode.
-"""
+"""Replay memory: a ring of rows (robo_rl.rows) that grows with every step, and the symmetric mix of online and offline data."""
 
 from __future__ import annotations
 
@@ -20,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.memory import GIGABYTE, InMemory, Layout, Storage, size_of
+from robo_rl.memory import GIGABYTE, InMemory, Storage, size_of
+from robo_rl.protocols import Stateful
+from robo_rl.rows import RETURNS, RowReader, columns_of, key_of, layout_of
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
 
@@ -45,6 +37,8 @@ class Sampling:
     offline_fraction: float = 0.0
     """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
     environment: the learner uses nothing else."""
+    returns_to_go: bool = False
+    """Every batch tells the discounted sum of rewards from each step until its episode ends."""
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
@@ -64,6 +58,11 @@ class Sampling:
         }
         require_allowed(self, allowed)
 
+    @property
+    def returns_discount(self) -> float | None:
+        """Discount of the returns-to-go; None where they are not asked for."""
+        return self.discount if self.returns_to_go else None
+
 
 IN_MEMORY = InMemory()
 
@@ -76,36 +75,55 @@ class Sampler(Protocol):
         ...
 
 
+class Memory(Sampler, Stateful, Protocol):
+    """A sampler that can be saved and knows how many transitions it holds."""
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        ...
+
+
 class ReplayBuffer:
     """A ring of transitions of one environment, sampled uniformly with its own random generator.
 
-    Float observations lie side by side in one float32 matrix, in the order of the spec, so that a batch is one gather;
-    arrays of another type (images) keep their type. Memory is taken as it is written, up to `bytes_at_capacity`.
+    Memory is taken as it is written, up to `bytes_at_capacity`.
     """
 
-    def __init__(self, spec: EnvironmentSpec, capacity: int, seed: int, storage: Storage = IN_MEMORY) -> None:
-        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, where they cannot fit."""
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        capacity: int,
+        seed: int,
+        storage: Storage = IN_MEMORY,
+        returns_discount: float | None = None,
+    ) -> None:
+        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, where they cannot fit.
+
+        With a discount every batch has returns-to-go; those of the running episode are NaN until it ends.
+        """
         if capacity < 2:
             raise InvalidSetting("A replay memory needs two rows for one transition.", got=capacity, allowed="2 or more")
         self._spec = spec
         self._capacity = int(capacity)
         self._generator = np.random.default_rng(seed)
-        self._columns = _columns(spec)
-        self._rows = storage.allocate(_layout(spec, self._columns), self._capacity)
+        self._columns = columns_of(spec)
+        self._returns_discount = returns_discount
+        self._rows = storage.allocate(layout_of(spec, with_returns=returns_discount is not None), self._capacity)
+        self._reader = RowReader(spec, self._rows)
         self._cursor = 0
         self._used = 0
         self._count = 0
         self._is_running = False
 
     @staticmethod
-    def bytes_at_capacity(spec: EnvironmentSpec, capacity: int) -> int:
+    def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, *, with_returns: bool = False) -> int:
         """Returns the size of a full memory, without making one."""
-        return size_of(_layout(spec, _columns(spec)), capacity)
+        return size_of(layout_of(spec, with_returns=with_returns), capacity)
 
     @staticmethod
-    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage) -> str:
+    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, *, with_returns: bool = False) -> str:
         """Returns in words what a memory would take, for people to see before it is made."""
-        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows) for rows in (capacity, 1))
+        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, with_returns=with_returns) for rows in (capacity, 1))
         return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
 
     def __len__(self) -> int:
@@ -131,6 +149,8 @@ class ReplayBuffer:
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
         self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
+        if self._returns_discount is not None:
+            self._rows[RETURNS][row] = np.nan
         self._mark(row, True)
         self._cursor = following
         if transition.terminated or transition.truncated:
@@ -139,6 +159,8 @@ class ReplayBuffer:
     def cut(self) -> None:
         """Ends the running episode at its last stored step, as a truncation would; does nothing between episodes."""
         if self._is_running:
+            if self._returns_discount is not None:
+                self._write_returns(self._returns_discount)
             self._cursor = (self._cursor + 1) % self._capacity
             self._is_running = False
 
@@ -169,21 +191,7 @@ class ReplayBuffer:
             raise InvalidSetting(
                 "An empty replay memory cannot be sampled.", got="0 transitions", fix="add steps first: learning_starts >= 1"
             )
-        first = self._draw(batch_size)
-        rewards, steps, last = self._sum_rewards(first, n_step, discount)
-        following = (last + 1) % self._capacity
-        return Batch(
-            observations=self._observations(first),
-            actions=self._rows["action"][first],
-            rewards=rewards,
-            masks=1.0 - self._rows["terminates"][last].astype(np.float32),
-            discounts=np.power(np.float32(discount), steps, dtype=np.float32),
-            next_observations=self._observations(following),
-            weights=np.ones(batch_size, np.float32),
-            is_human=self._rows["is_human"][first],
-            next_actions=self._rows["action"][following],
-            has_next_action=self._rows["starts"][following],
-        )
+        return self._reader.batch(self._reader.draw(self._generator, self._used, batch_size), n_step, discount)
 
     def state_dict(self) -> StateDict:
         """Returns the used rows, the cursor and the random generator.
@@ -216,35 +224,6 @@ class ReplayBuffer:
         self._is_running = bool(state["is_running"])
         self._generator.bit_generator.state = state["generator"]
 
-    def _draw(self, size: int) -> npt.NDArray[np.int64]:
-        """Draws rows uniformly and redraws those that start no transition, at worst two of three."""
-        rows = self._generator.integers(self._used, size=size)
-        while len(rejected := np.flatnonzero(~self._rows["starts"][rows])):
-            rows[rejected] = self._generator.integers(self._used, size=len(rejected))
-        return rows
-
-    def _sum_rewards(
-        self, first: npt.NDArray[np.int64], n_step: int, discount: float
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Returns (B,) discounted sums, (B,) number of rewards in each, (B,) rows of the last one."""
-        rewards = self._rows["reward"][first]
-        steps, last = np.ones(len(first), np.int64), first
-        for power in range(1, n_step):
-            following = (last + 1) % self._capacity
-            goes_on = self._rows["starts"][following] & (steps == power)
-            rewards = rewards + np.where(goes_on, np.float32(discount**power) * self._rows["reward"][following], np.float32(0))
-            steps, last = steps + goes_on, np.where(goes_on, following, last)
-        return rewards, steps, last
-
-    def _observations(self, rows: npt.NDArray[np.int64]) -> dict[str, Array]:
-        matrix = self._rows["vectors"][rows]
-        return {
-            name: matrix[:, self._columns[name]].reshape(-1, *array.shape)
-            if name in self._columns
-            else self._rows[_key(name)][rows]
-            for name, array in self._spec.observation.items()
-        }
-
     def _begin(self, observation: Observation) -> None:
         self.cut()
         self._write_observation(self._cursor, observation)
@@ -254,7 +233,7 @@ class ReplayBuffer:
         return all(
             np.array_equal(self._rows["vectors"][row, self._columns[name]], np.ravel(observation[name]).astype(np.float32))
             if name in self._columns
-            else np.array_equal(self._rows[_key(name)][row], observation[name])
+            else np.array_equal(self._rows[key_of(name)][row], observation[name])
             for name in self._spec.observation
         )
 
@@ -266,7 +245,15 @@ class ReplayBuffer:
             if name in self._columns:
                 self._rows["vectors"][row, self._columns[name]] = np.ravel(observation[name])
             else:
-                self._rows[_key(name)][row] = observation[name]
+                self._rows[key_of(name)][row] = observation[name]
+
+    def _write_returns(self, discount: float) -> None:
+        """Fills in the returns of the episode that ends at the cursor; the row before its first one starts no step."""
+        row, following_return = self._cursor - 1, 0.0
+        while self._rows["starts"][row]:  # ends at the cursor at the latest
+            following_return = float(self._rows["reward"][row]) + discount * following_return
+            self._rows[RETURNS][row] = following_return
+            row -= 1
 
     def _mark(self, row: int, starts: bool) -> None:
         self._count += int(starts) - int(self._rows["starts"][row])
@@ -281,8 +268,8 @@ class SymmetricReplay:
     transition, so that a large batch may be cut into several. Of B transitions floor(fraction * B) are offline.
     """
 
-    online: ReplayBuffer
-    offline: ReplayBuffer
+    online: Memory
+    offline: Memory
     fraction: float = 0.5
     """Share of offline transitions."""
 
@@ -317,38 +304,10 @@ class SymmetricReplay:
         self.offline.load_state_dict(state["offline"])
 
 
-def _columns(spec: EnvironmentSpec) -> dict[str, slice]:
-    """Returns where each float array lies in the matrix of vectors."""
-    columns, start = {}, 0
-    for name, array in spec.observation.items():
-        if np.dtype(array.dtype).kind == "f":
-            columns[name] = slice(start, start + array.size)
-            start += array.size
-    return columns
-
-
-def _layout(spec: EnvironmentSpec, columns: Mapping[str, slice]) -> Layout:
-    """Returns shape and type of one row of every array."""
-    return {
-        "vectors": ((max((column.stop for column in columns.values()), default=0),), np.float32),
-        "action": (spec.action.shape, spec.action.dtype),
-        "reward": ((), np.float32),
-        "terminates": ((), np.bool_),
-        "starts": ((), np.bool_),
-        "is_human": ((), np.bool_),
-        **{_key(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},
-    }
-
-
 def _read_only(rows: Array) -> Array:
     view = rows.view()
     view.flags.writeable = False
     return view
-
-
-def _key(name: str) -> str:
-    """Returns the key of an array that keeps its own type; names are snake_case, so none can clash with "action"."""
-    return f"observation.{name}"
 
 
 def _spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
@@ -382,4 +341,5 @@ def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]
         is_human=mixed(online.is_human, offline.is_human),
         next_actions=mixed_if_known(online.next_actions, offline.next_actions),
         has_next_action=mixed_if_known(online.has_next_action, offline.has_next_action),
+        returns_to_go=mixed_if_known(online.returns_to_go, offline.returns_to_go),
     )

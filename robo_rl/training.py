@@ -17,6 +17,7 @@ import numpy as np
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.memory import storage_in
 from robo_rl.protocols import Learner, Policy, Supervisor, TrainingObserver
+from robo_rl.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation, specification
@@ -36,7 +37,7 @@ class OnlineTraining:
     """Off-policy training in an environment: one step, some updates, until `steps` steps are taken.
 
     Demonstrations go into a second buffer that fills `sampling.offline_fraction` of each batch, or into the same replay
-    where that fraction is 0.
+    where that fraction is 0. Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class OnlineTraining:
         spec = specification(environment)
         self.environment, self.learner, self.sampling = environment, learner, sampling
         self.steps, self.seed, self.supervisor = steps, seed, supervisor
-        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed, storage_in(sampling.replay_folder))
-        self.offline: ReplayBuffer | None = None
+        storage = storage_in(sampling.replay_folder)
+        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed, storage, sampling.returns_discount)
+        self.offline: RecordedReplay | None = None
         self.sampler: ReplayBuffer | SymmetricReplay = self.replay
         if sampling.offline_fraction > 0:
             self.offline = _recorded(spec, demonstrations, sampling, seed + 1)
@@ -249,25 +251,26 @@ class _Explorer:
         return training.stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
 
 
-def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> ReplayBuffer:
-    """Returns a memory with room for the episodes and no more."""
-    replay = ReplayBuffer(spec, max(2, min(_rows(episodes), sampling.replay_capacity)), seed)
-    _fill(replay, episodes)
-    return replay
-
-
-def _rows(episodes: Sequence[Episode]) -> int:
-    return sum(len(episode) + 1 for episode in episodes)
+def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
+    """Returns what samples from the episodes: where they lie on disk, or in RAM."""
+    if isinstance(episodes, ReplayableEpisodes):
+        return episodes.replay(seed, sampling.returns_discount)
+    _require_room(episodes, sampling.replay_capacity)
+    return RecordedReplay.of(spec, episodes, seed, returns_discount=sampling.returns_discount)
 
 
 def _fill(replay: ReplayBuffer, episodes: Sequence[Episode]) -> None:
-    rows = _rows(episodes)
-    if rows > replay.capacity:
+    _require_room(episodes, replay.capacity)
+    for episode in episodes:
+        replay.add_episode(episode)
+
+
+def _require_room(episodes: Sequence[Episode], capacity: int) -> None:
+    rows = sum(len(episode) + 1 for episode in episodes)
+    if rows > capacity:
         raise InvalidSetting(
             "The recorded episodes do not fit into the replay memory.",
             got=f"{rows} rows",
-            allowed=f"replay_capacity of {replay.capacity}",
+            allowed=f"replay_capacity of {capacity}",
             fix="raise learner.replay_capacity",
         )
-    for episode in episodes:
-        replay.add_episode(episode)

@@ -139,9 +139,29 @@ class Batch:
     """(B, A) or (B,) what was executed at the next observation; None where nothing was recorded"""
     has_next_action: npt.NDArray[np.bool_] | None = None
     """(B,) False where the episode ended or has got to the next observation: `next_actions` means nothing there"""
+    returns_to_go: npt.NDArray[np.float32] | None = None
+    """(B,) discounted sum of the rewards from the first step until the episode ended or was cut; NaN while it still runs.
+    None where they were not asked for."""
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of L consecutive steps, each within one episode, with a leading axis B."""
+
+    observations: Mapping[str, Array]
+    """name -> (B, L, ...), before each action"""
+    actions: Array
+    """(B, L, A), or (B, L) where actions are choices"""
+    rewards: npt.NDArray[np.float32]
+    """(B, L)"""
+    valid: npt.NDArray[np.bool_]
+    """(B, L) False beyond the episode, where its first or last step is repeated"""
+
+    def __len__(self) -> int:
+        return len(self.valid)
 
 
 @dataclass(frozen=True)

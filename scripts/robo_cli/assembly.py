@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,10 @@ import gymnasium
 import yaml
 from gymnasium.vector import AutoresetMode
 
+from robo_cli.display import display
 from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
+from robo_datasets.cache import CachedEpisodes
+from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
@@ -52,10 +55,10 @@ def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
     return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
-def demonstrations_of(recipe: Recipe[Any]) -> tuple[list[Episode], str]:
+def demonstrations_of(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
     """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
 
-    Raises SpecMismatch for a dataset of another environment.
+    Those of a dataset stay on disk until they are asked for. Raises SpecMismatch for a dataset of another environment.
     """
     settings = recipe.demonstrations
     if settings.dataset:
@@ -69,11 +72,18 @@ def demonstrations_of(recipe: Recipe[Any]) -> tuple[list[Episode], str]:
                 allowed=f"demonstrations.episodes of {settings.episodes}",
                 fix="set demonstrations.episodes to 0 for all that there are, or record more with --append",
             )
-        return [dataset.read(entry) for entry in entries], f"{len(entries)} episodes of {dataset.path}"
+        return CachedEpisodes(dataset, entries, _building_cache), f"{len(entries)} episodes of {dataset.path}"
     if not settings.episodes:
         return [], "no demonstrations"
     episodes, tries = record_demonstrations(recipe, settings)
     return episodes, f"{len(episodes)} demonstrations by the scripted expert (in {tries} tries)"
+
+
+def _building_cache(entries: Sequence[Entry]) -> Iterator[Entry]:
+    with display("training cache", len(entries), "episodes") as shown:
+        for done, entry in enumerate(entries, 1):
+            yield entry
+            shown.update(done, {})
 
 
 def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:
@@ -96,11 +106,12 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
     )
 
 
-def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
+def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode]) -> Training:
     """Returns a training at step 0, ready to run or to be restored."""
     config: Any = recipe.learner
     if isinstance(config, SelfTrainedConfig):
-        return config.training(RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations)
+        episodes = list(demonstrations)  # such a learner keeps them in a memory of its own
+        return config.training(RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=episodes)
     environment = environment_of(recipe)
     spec = specification(environment)
     learner = config.build(spec, recipe.seed)
@@ -110,7 +121,8 @@ def training_of(recipe: Recipe[Any], demonstrations: list[Episode]) -> Training:
         return OfflineTraining(
             spec, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
         )
-    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage_in(sampling.replay_folder)), flush=True)
+    storage = storage_in(sampling.replay_folder)
+    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
     return OnlineTraining(
         environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
     )

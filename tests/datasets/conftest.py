@@ -77,3 +77,28 @@ def spec() -> EnvironmentSpec:
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
     return Dataset.create(tmp_path / "data", SPEC, {"how": "by hand"})
+
+
+NUMBERS = EnvironmentSpec(
+    "test/Numbers-v0", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
+)
+
+
+@pytest.fixture(scope="session")
+def spec_of_numbers() -> EnvironmentSpec:
+    return NUMBERS
+
+
+@pytest.fixture(scope="session")
+def numbered():
+    """Makes episode `number`, whose step k observes and is rewarded 100 * number + k, and acts a thousandth of it."""
+
+    def make(number: int, steps: int) -> Episode:
+        x = 100 * number + np.arange(steps + 1, dtype=np.float32)
+        actions = (x[:-1, None] / 1000).astype(np.float32)
+        return Episode(
+            {"x": x[:, None]}, actions, actions, x[:-1], np.zeros(steps, np.int8), np.arange(steps + 1.0),
+            False, True, "time_limit", None, None, NUMBERS.fingerprint,
+        )  # fmt: skip
+
+    return make

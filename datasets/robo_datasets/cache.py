@@ -1,0 +1,212 @@
+"""A dataset's episodes as mapped rows for training: built once, then as fast as arrays in memory, however large it is.
+
+    CACHE/<content>/  cache.json  vectors.npy  action.npy  reward.npy  ...  observation.camera_front.npy
+
+CACHE is DATASET/cache, or a folder under $XDG_CACHE_HOME/robo_rl where that cannot be written. `content` is the hash of the
+names of the episodes' files, which hold their digests: other episodes are another cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from robo_datasets.catalogue import Entry
+from robo_datasets.dataset import Dataset
+from robo_datasets.mapped_rows import map_rows, write_rows
+from robo_rl.checkpoints import sync_folder
+from robo_rl.errors import DatasetError
+from robo_rl.memory import GIGABYTE, size_of
+from robo_rl.recorded import RecordedReplay
+from robo_rl.rows import layout_of, rows_of
+from robo_rl.runs import write_text
+from robo_rl.types import Array, Episode
+
+SCHEMA = "robo_rl.cache/1"
+MANIFEST = "cache.json"
+KEPT = 3
+"""Caches of one dataset that are kept, for example of its first 50 and of all its episodes; the least recently used goes."""
+TEMPORARY = ".tmp-"
+
+Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
+"""Passes entries on one by one, and may show how far that got."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Rows of some episodes (robo_rl.rows), mapped read-only."""
+
+    path: Path
+    content: str
+    """What identifies the episodes: 32 hex digits."""
+    rows: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class CachedEpisodes(Sequence[Episode]):
+    """Episodes of a dataset, read one by one as they are asked for, or sampled from their cache."""
+
+    dataset: Dataset
+    entries: Sequence[Entry]
+    watch: Watch = iter
+    """Is told of each episode as the cache is built."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Episode]: ...
+    def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
+        if isinstance(index, slice):
+            return CachedEpisodes(self.dataset, self.entries[index], self.watch)
+        return self.dataset.read(self.entries[index])
+
+    def replay(self, seed: int, returns_discount: float | None = None) -> RecordedReplay:
+        """Returns what samples from the episodes; none of them need fit into RAM."""
+        cache = open_cache(self.dataset, self.entries, self.watch)
+        return RecordedReplay(self.dataset.spec, cache.rows, seed, content=cache.content, returns_discount=returns_discount)
+
+
+def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:
+    """Returns the cache of these episodes; builds it where there is none, or where it is not as it was written.
+
+    Every episode is checked against its hash as it goes in. Raises EpisodeCorrupt, and DatasetError where there is no room.
+    """
+    content, places = content_of(dataset, entries), cache_folders(dataset)
+    for place in places:
+        if (cache := _found(place / content, dataset)) is not None:
+            return cache
+    with _locked(places) as place:  # of two processes at once, the second finds what the first has built
+        if (cache := _found(place / content, dataset)) is None:
+            _remove_old(place, dataset)
+            _build(place / content, dataset, entries, watch)
+            cache = _found(place / content, dataset)
+    if cache is None:
+        raise DatasetError(f"The cache {place / content} is not as it was just written.", fix="check the disk")
+    return cache
+
+
+def content_of(dataset: Dataset, entries: Iterable[Entry]) -> str:
+    """Returns what identifies these episodes in this order."""
+    names = [SCHEMA, dataset.spec.fingerprint, *(entry.file for entry in entries)]
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:32]
+
+
+def cache_folders(dataset: Dataset) -> tuple[Path, Path]:
+    """Returns where caches of a dataset may lie: in it, or in the user's own cache."""
+    path = dataset.path.absolute()
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return path / "cache", root / "robo_rl" / f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+
+
+def _found(path: Path, dataset: Dataset) -> Cache | None:
+    """Returns a cache whose every byte is as it was written, else None; notes that it was used."""
+    try:
+        manifest = _manifest(path)
+        rows = map_rows(path, layout_of(dataset.spec), manifest["rows"], manifest["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    with suppress(OSError):  # where nothing can be written, nothing is removed either
+        os.utime(path)
+    return Cache(path, path.name, rows)
+
+
+def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch) -> None:
+    """Writes a cache under a temporary name, with one episode at a time in memory, and renames it once it is durable."""
+    layout = layout_of(dataset.spec)
+    count = sum(entry.steps + 1 for entry in entries if entry.steps)
+    _require_space(final.parent, size_of(layout, count))
+    temporary = final.with_name(f"{final.name}{TEMPORARY}{uuid.uuid4().hex}")
+    parts = (rows_of(dataset.spec, _read(dataset, entry)) for entry in watch(entries))
+    try:
+        temporary.mkdir()
+        digests = write_rows(temporary, layout, count, parts)
+        files = [entry.file for entry in entries]
+        manifest = {"schema": SCHEMA, "content": final.name, "rows": count, "sha256": digests, "episodes": files}
+        write_text(temporary / MANIFEST, json.dumps(manifest))
+        shutil.rmtree(final, ignore_errors=True)  # one that is damaged
+        temporary.rename(final)
+        sync_folder(final.parent)
+    except OSError as error:
+        raise DatasetError(f"No training cache could be written to {final.parent}.", got=error, fix="make room") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _read(dataset: Dataset, entry: Entry) -> Episode:
+    episode = dataset.read(entry)
+    if len(episode) != entry.steps:
+        raise DatasetError(
+            f"The catalogue is wrong about episode {entry.file}.",
+            got=f"{entry.steps} steps",
+            allowed=f"{len(episode)} steps",
+            fix=f"remove {dataset.path}/catalogue.sqlite, then: robo-rl data repair {dataset.path}",
+        )
+    return episode
+
+
+def _remove_old(place: Path, dataset: Dataset) -> None:
+    """Removes what a killed process left, caches of episodes that are gone, and all but the caches used last.
+
+    A process that still uses one keeps it: a file that is mapped outlives its name.
+    """
+    present = {entry.file for entry in dataset.entries()}
+    usable: list[tuple[float, Path]] = []
+    for path in [path for path in place.iterdir() if path.is_dir()]:
+        try:
+            is_usable = TEMPORARY not in path.name and present.issuperset(_manifest(path)["episodes"])
+        except (OSError, ValueError, KeyError, TypeError):
+            is_usable = False
+        usable += [(path.stat().st_mtime, path)] if is_usable else []
+    kept = {path for _, path in sorted(usable)[-(KEPT - 1) :]}  # and the one that is about to be built
+    for path in [path for path in place.iterdir() if path.is_dir() and path not in kept]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((path / MANIFEST).read_bytes())
+    if (manifest["schema"], manifest["content"]) != (SCHEMA, path.name):
+        raise ValueError(f"{path} holds another cache than it says.")
+    return manifest
+
+
+@contextmanager
+def _locked(places: Sequence[Path]) -> Iterator[Path]:
+    """Yields the first of some folders that can be written, while no other process builds a cache there."""
+    problems = []
+    for place in places:
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            file = (place / "lock").open("a")
+        except OSError as error:
+            problems.append(f"{place}: {error.strerror}")
+            continue
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield place
+        return
+    raise DatasetError(
+        "There is no place for the training cache.", got="; ".join(problems), fix="set XDG_CACHE_HOME to a folder of yours"
+    )
+
+
+def _require_space(place: Path, size: int) -> None:
+    free = shutil.disk_usage(place).free
+    if size > free:
+        raise DatasetError(
+            f"The training cache does not fit on the disk of {place}.",
+            got=f"{size / GIGABYTE:.2f} GB",
+            allowed=f"{free / GIGABYTE:.2f} GB",
+            fix="make room, or train on fewer episodes: --demonstrations.episodes N",
+        )

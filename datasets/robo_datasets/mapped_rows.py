@@ -1,0 +1,83 @@
+"""Rows of a replay (robo_rl.rows) in plain .npy files, one for each array: written in one go, then mapped read-only."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from robo_rl.memory import Layout
+from robo_rl.types import Array
+
+
+def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping[str, Array]]) -> dict[str, str]:
+    """Writes `count` rows durably, as they come in parts, and returns name -> SHA-256; raises OSError where the disk is full.
+
+    Files are written, not mapped: a write to a mapped file on a full disk kills the process.
+    """
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(_ArrayFile(_file(folder, name), (count, *shape), np.dtype(dtype)))
+            for name, (shape, dtype) in layout.items()
+        }
+        for part in parts:
+            for name, rows in part.items():
+                files[name].write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+        return {name: file.finish() for name, file in files.items()}
+
+
+def map_rows(folder: Path, layout: Layout, count: int, digests: Mapping[str, str]) -> dict[str, Array]:
+    """Returns name -> (count, ...) read-only; raises OSError, KeyError or ValueError unless every byte is as it was written."""
+    for name in layout:
+        with _file(folder, name).open("rb") as file:  # also brings the file into the system's memory, if it fits
+            if hashlib.file_digest(file, "sha256").hexdigest() != digests[name]:
+                raise ValueError(f"{name} was changed after it was written.")
+    return {name: _mapped(_file(folder, name), (count, *shape), dtype) for name, (shape, dtype) in layout.items()}
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
+    if not math.prod(shape):  # nothing to map
+        array = np.zeros(shape, dtype)
+        array.flags.writeable = False
+        return array
+    array = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # np.memmap itself is slow to index
+    if array.shape != shape or array.dtype != np.dtype(dtype):
+        raise ValueError(f"{path.name} holds {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}.")
+    return array
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.npy"
+
+
+class _ArrayFile:
+    """A .npy file whose shape is known before its content."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._digest = hashlib.sha256()
+        self._file = path.open("wb")
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self, header)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    def write(self, content: bytes | memoryview) -> None:
+        self._digest.update(content)
+        self._file.write(content)
+
+    def finish(self) -> str:
+        """Makes the file durable and returns its SHA-256."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        return self._digest.hexdigest()

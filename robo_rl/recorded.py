@@ -1,0 +1,111 @@
+"""Recorded episodes to learn from: rows (robo_rl.rows) that never change, in RAM or mapped from files that outlive the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.memory import InMemory
+from robo_rl.rows import RETURNS, RowReader, layout_of, returns_to_go, rows_of
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Array, Batch, Episode, StateDict, Windows
+
+
+class RecordedReplay:
+    """Samples transitions and windows of recorded episodes uniformly, with its own random generator.
+
+    The same seed gives the same batches as a ReplayBuffer that holds these episodes and nothing else.
+    """
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        rows: Mapping[str, Array],
+        seed: int,
+        *,
+        content: str | None = None,
+        returns_discount: float | None = None,
+    ) -> None:
+        """Reads rows in the layout of robo_rl.rows; with a discount every batch has returns-to-go.
+
+        `content` identifies rows that stay on disk: a saved state then holds it instead of the rows.
+        """
+        self._spec, self._content, self._returns_discount = spec, content, returns_discount
+        self._generator = np.random.default_rng(seed)
+        self._take(rows)
+
+    @classmethod
+    def of(
+        cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, returns_discount: float | None = None
+    ) -> Self:
+        """Returns the episodes in RAM; raises InvalidSetting where they do not fit."""
+        count = sum(len(episode) + 1 for episode in episodes if len(episode))
+        rows, end = InMemory().allocate(layout_of(spec), count), 0
+        for episode in episodes:
+            for name, part in rows_of(spec, episode).items():
+                rows[name][end : end + len(part)] = part
+            end += len(episode) + 1 if len(episode) else 0
+        return cls(spec, rows, seed, returns_discount=returns_discount)
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        return self._count
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+        """Returns `batch_size` transitions drawn uniformly with replacement, as ReplayBuffer.sample does."""
+        return self._reader.batch(self._draw(batch_size), n_step, discount)
+
+    def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
+        """Returns `count` windows of `length` steps: `before` of them precede a step that is drawn uniformly.
+
+        What lies outside that step's episode repeats the episode's first or last step, and is not `valid`.
+        """
+        drawn = self._draw(count)
+        episode = np.searchsorted(self._ends, drawn)
+        first, last = self._firsts[episode], self._ends[episode] - 1
+        return self._reader.windows(first, last, drawn - before, length)
+
+    def state_dict(self) -> StateDict:
+        """Returns the random generator, and the rows, or what identifies them where they stay on disk."""
+        rows: StateDict = {"rows": dict(self._rows)} if self._content is None else {"content": self._content}
+        return {"generator": self._generator.bit_generator.state, **rows}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; raises InvalidSetting where the rows on disk are others than then."""
+        if state.get("content") != self._content:
+            raise InvalidSetting(
+                "The run learnt from other recorded episodes than there are now.",
+                got=f"content {self._content}",
+                allowed=f"content {state.get('content')}",
+                fix="give the dataset back the episodes that it had (`robo-rl data verify` checks each), or train anew",
+            )
+        if self._content is None:
+            self._take(state["rows"])
+        self._generator.bit_generator.state = state["generator"]
+
+    def _take(self, rows: Mapping[str, Array]) -> None:
+        self._rows = {name: rows[name] for name in layout_of(self._spec)}
+        self._ends = np.flatnonzero(~self._rows["starts"])
+        self._firsts = np.concatenate(([0], self._ends[:-1] + 1))
+        self._count = len(self._rows["starts"]) - len(self._ends)
+        returns = {}
+        if self._returns_discount is not None:
+            returns[RETURNS] = returns_to_go(self._rows["reward"], self._rows["starts"], self._returns_discount)
+        self._reader = RowReader(self._spec, self._rows | returns)
+
+    def _draw(self, size: int) -> Array:
+        if not self._count:
+            raise InvalidSetting("There are no recorded steps to learn from.", got="0 transitions", allowed="1 or more")
+        return self._reader.draw(self._generator, len(self._rows["starts"]), size)
+
+
+@runtime_checkable
+class ReplayableEpisodes(Protocol):
+    """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
+
+    def replay(self, seed: int, returns_discount: float | None = None) -> RecordedReplay:
+        """Returns what samples from them."""
+        ...

@@ -58,6 +58,11 @@ class Dataset:
         """How the dataset was made."""
         return dict(self._description["card"])
 
+    def describe(self, card: Mapping[str, Any]) -> None:
+        """Replaces the card in one step."""
+        self._description |= {"card": dict(card)}
+        write_text(self.path / DESCRIPTION, json.dumps(self._description, indent=1))
+
     def entries(self) -> list[Entry]:
         """Returns what is known of each episode, in the order of recording."""
         return self.catalogue.entries()

@@ -254,6 +254,10 @@ class ActorPolicy:
     def reset(self) -> None:
         """Does nothing: the policy remembers no earlier step."""
 
+    def seed(self, seed: int) -> None:
+        """Begins the random numbers of sampled actions anew, so that an episode can be played again by itself."""
+        self._generator.manual_seed(seed)
+
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns an action (A,) float32 in [-1, 1], or an int64 scalar."""
         self._encoder.write(observation, self._row)

@@ -13,17 +13,19 @@ from robo_cli.assembly import policy_of, recipe_of, scripted_expert
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.rollout import RandomPolicy
-from robo_rl.runs import find_run
+from robo_rl.runs import Run, find_run
 from robo_rl.spec import specification
 
 MIX = "mix:"
+AT = "@"
 
 
 class Actor(NamedTuple):
-    """A policy for one episode, and its name for the record."""
+    """A policy for one episode, its name for the record, and whether it is to take its most likely actions."""
 
     name: str
     policy: Policy
+    deterministic: bool = False
 
 
 class ActorSettings(Protocol):
@@ -34,12 +36,19 @@ class ActorSettings(Protocol):
         """Of the scripted expert."""
 
     @property
+    def stochastic(self) -> bool:
+        """Whether a run's actions are sampled."""
+
+    @property
     def runs(self) -> Path:
         """Folder that holds the runs."""
 
 
 def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:
-    """Returns a function from an episode's seed to its actor; raises InvalidSetting, RunNotFound, SpecMismatch."""
+    """Returns a function from an episode's seed to its actor; RUN@STEP is the run's policy as it was at that step.
+
+    Raises InvalidSetting, RunNotFound, SpecMismatch.
+    """
     if text.startswith(MIX):
         return _mixed(text.removeprefix(MIX), environment, settings)
     spec = specification(environment)
@@ -48,10 +57,17 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
     if text == "scripted":
         expert_for = scripted_expert(environment, spec.name)
         return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
-    run = find_run(text, settings.runs)
+    run, step = run_at(text, settings.runs)
     spec.require(run.spec, what=f"The run {run.path.name} was trained in another environment")
-    trained = Actor(run.path.name, policy_of(run, recipe_of(run)))
+    name = run.path.name if step is None else f"{run.path.name}{AT}{step}"
+    trained = Actor(name, policy_of(run, recipe_of(run), step), deterministic=not settings.stochastic)
     return lambda _: trained
+
+
+def run_at(text: str, runs: Path) -> tuple[Run, int | None]:
+    """Returns the run that RUN or RUN@STEP names, and the step."""
+    name, _, step = text.rpartition(AT)
+    return (find_run(name, runs), int(step)) if name and step.isdigit() else (find_run(text, runs), None)
 
 
 def _mixed(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettings) -> Callable[[int], Actor]:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium
+import torch
 import tyro
 import yaml
 
 from robo_cli.actors import Actor, actor
+from robo_cli.assembly import recipe_of
 from robo_cli.display import display
+from robo_cli.families import PLAYED
+from robo_cli.family_recorder import record_family
+from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
+from robo_cli.sources import Sources
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
 from robo_rl.discovery import make_environment
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import DatasetError, InvalidSetting
+from robo_rl.runs import find_run
 from robo_rl.spec import specification
 
 EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick --arguments action_repeat=3
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah
 robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.7,random=0.3 --episodes 100 --out data/mixed
-robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100"""
-RECENT = 100  # episodes over which the display averages
+robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100
+robo-rl record gymnasium/HalfCheetah-v5 --family medium-replay --run RUN --out data/cheetah-medium-replay
+robo-rl record gymnasium/HalfCheetah-v5 --family mixed-30 --run RUN --episodes 200 --out data/cheetah-mixed"""
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,16 @@ class Record:
     """"family/task"; `robo-rl envs` lists them."""
     out: Path
     """Folder of the dataset."""
-    policy: str = "scripted"
-    """"scripted", "random", a run, or mix:NAME=SHARE,NAME=SHARE with one of them drawn for each episode."""
-    episodes: int = 10
-    """How many."""
+    policy: str | None = None
+    """"scripted", the default, "random", RUN, RUN@STEP, or mix:NAME=SHARE,NAME=SHARE with one drawn for each episode."""
+    family: str | None = None
+    """Instead of a policy: random, medium, medium-replay, replay, expert, play, or mixed-K with K % of expert episodes."""
+    run: str = ""
+    """Of a family: the run that it is made from, trained with record_episodes."""
+    expert: str = ""
+    """Of a family: "scripted", RUN or RUN@STEP; empty for the newest policy of the run."""
+    episodes: int | None = None
+    """How many; 10 by default, and all that there are where a family copies training episodes."""
     seed: int = 0
     """Reset seed of the first episode; the others follow."""
     noise: float = 0.0
@@ -55,52 +68,86 @@ class Record:
     """Folder that holds the runs."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"episodes": 1, "seed": 0, "noise": 0})
+        require_at_least(self, {"seed": 0, "noise": 0} | ({} if self.episodes is None else {"episodes": 1}))
+        if self.family is not None and self.policy is not None:
+            raise InvalidSetting("A family says itself who acts.", got="--family and --policy", allowed="one of the two")
+        if self.family is None and (self.run or self.expert):
+            raise InvalidSetting("--run and --expert are of a family.", fix="name a --family, or the run as --policy")
 
 
 def run(arguments: Record) -> int:
     """Records, showing progress."""
-    environment = make_environment(arguments.environment, **_settings(arguments.arguments))
-    choose = actor(arguments.policy, environment, arguments)
+    dataset = _record_policy(arguments) if arguments.family is None else _record_family(arguments, arguments.family)
+    print(f"{len(dataset)} episodes in {dataset.path}; `robo-rl data info {dataset.path}` describes them")
+    return 0
+
+
+def _record_policy(arguments: Record) -> Dataset:
+    settings, policy = _settings(arguments.arguments), arguments.policy or "scripted"
+    environment = make_environment(arguments.environment, **settings)
+    choose = actor(policy, environment, arguments)
     spec = specification(environment)
     if arguments.append:
-        dataset = Dataset(arguments.out)
+        dataset = _appendable(arguments.out)
     else:
-        card = {"environment": arguments.environment, "policy": arguments.policy, "arguments": list(arguments.arguments)}
+        card = {"environment": arguments.environment, "arguments": settings, "policy": policy}
         dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed, "noise": arguments.noise})
     with dataset.writer() as writer:
         for found in repair(writer, thorough=False):
             print(f"{found.name}: {found.problem}; {found.action}")
         _record(arguments, writer, choose, environment)
     environment.close()
-    print(f"{len(dataset)} episodes in {dataset.path}; `robo-rl data info {dataset.path}` describes them")
-    return 0
+    return dataset
 
 
 def _record(
     arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
 ) -> None:
-    returns: deque[float] = deque(maxlen=RECENT)
-    successes: deque[bool] = deque(maxlen=RECENT)
-    with display(f"record {arguments.environment}", arguments.episodes, "episodes") as shown:
-        for index in range(arguments.episodes):
-            chosen = choose(arguments.seed + index)
-            entry = record_episode(
-                environment,
-                chosen.policy,
-                writer,
-                seed=arguments.seed + index,
-                source=chosen.name,
-                deterministic=not arguments.stochastic,
+    progress, episodes = Progress(), arguments.episodes or PLAYED
+    with display(f"record {arguments.environment}", episodes, "episodes") as shown:
+        for index in range(episodes):
+            seed = arguments.seed + index
+            name, policy, is_deterministic = choose(seed)
+            entry = record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
+            shown.update(index + 1, progress.add(entry))
+
+
+def _record_family(arguments: Record, family: str) -> Dataset:
+    settings = _settings(arguments.arguments)
+    trained = find_run(arguments.run, arguments.runs) if arguments.run else None
+    if trained is not None:
+        recipe = recipe_of(trained)
+        torch.set_num_threads(recipe.threads)
+        made = (recipe.environment.name, recipe.environment.arguments)
+        if made != (arguments.environment, settings or recipe.environment.arguments):
+            raise InvalidSetting(
+                f"The run {trained.path.name} was trained in another environment.",
+                got=f"{arguments.environment} {settings}",
+                allowed=f"{made[0]} {made[1]}",
+                fix="leave --arguments out to have those of the run",
             )
-            returns.append(entry.episode_return)
-            successes += [] if entry.success is None else [entry.success]
-            metrics = {"rollout/ep_rew_mean": sum(returns) / len(returns)}
-            metrics |= {"rollout/success_rate": sum(successes) / len(successes)} if successes else {}
-            shown.update(index + 1, metrics)
+        settings = made[1]
+    environment = make_environment(arguments.environment, **settings)
+    places = (trained, arguments.expert, arguments.runs)
+    sources = Sources(environment, arguments.environment, settings, *places, seed=arguments.seed, noise=arguments.noise)
+    dataset = record_family(family, sources, arguments.episodes, arguments.out, append=arguments.append)
+    environment.close()
+    return dataset
 
 
-def _settings(pairs: tuple[str, ...]) -> dict[str, object]:
+def _appendable(path: Path) -> Dataset:
+    dataset = Dataset(path)
+    if "family" in dataset.card:
+        raise DatasetError(
+            f"{path} is a family of datasets, whose card says what is in it.",
+            got="--policy",
+            allowed=f"--family {dataset.card['family']}, to complete it",
+            fix="record into another folder",
+        )
+    return dataset
+
+
+def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise InvalidSetting("An environment's setting has no value.", got=wrong, allowed="NAME=VALUE")
     return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}

@@ -1,0 +1,29 @@
+"""What a card says of the episodes themselves: how many, how good, and one hash over all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from robo_datasets.catalogue import Entry
+from robo_datasets.episode_file import FileName
+
+
+def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Returns episodes, steps, range of undiscounted returns, success rate (None without a notion of it), content hash."""
+    returns = [entry.episode_return for entry in entries]
+    judged = [entry.success for entry in entries if entry.success is not None]
+    return {
+        "episodes": len(entries),
+        "steps": sum(entry.steps for entry in entries),
+        "return": {"least": min(returns), "mean": fmean(returns), "most": max(returns)} if returns else None,
+        "success": sum(judged) / len(judged) if judged else None,
+        "content": content_hash(entries),
+    }
+
+
+def content_hash(entries: Sequence[Entry]) -> str:
+    """Returns the SHA-256 over the digests of the episodes' files in their order: it changes with any byte, or the order."""
+    return hashlib.sha256("".join(FileName.parse(entry.file).digest for entry in entries).encode()).hexdigest()

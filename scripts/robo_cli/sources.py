@@ -1,0 +1,160 @@
+"""What families of datasets are made from: an environment, chance, an expert, and a run that kept its episodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from robo_cli import reference
+from robo_cli.actors import AT, Actor, actor, run_at
+from robo_cli.assembly import recipe_of, scripted_expert
+from robo_cli.keeping import FOLDER
+from robo_cli.wandering import WanderingPolicy
+from robo_datasets.dataset import DESCRIPTION, Dataset
+from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation import Evaluation
+from robo_rl.runs import Run
+from robo_rl.spec import EnvironmentSpec, specification
+
+SHARE = 1 / 3  # of the way from random to expert, as in D4RL
+SCRIPTED = "scripted"
+
+
+class Medium(NamedTuple):
+    """The first evaluated policy of a run that was good enough."""
+
+    step: int
+    evaluated: float
+    """mean return in that evaluation, on the run's own seeds"""
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Makes what families are made of, on demand; whatever is drawn follows from `seed`."""
+
+    environment: gymnasium.Env[Any, Any]
+    environment_name: str
+    arguments: Mapping[str, Any]
+    run: Run | None
+    expert_name: str
+    """"scripted", RUN or RUN@STEP; empty for the newest policy of the run"""
+    runs: Path
+    seed: int = 0
+    noise: float = 0.0
+    stochastic: bool = True
+    """Actions of trained policies are sampled, as in D4RL."""
+
+    @cached_property
+    def spec(self) -> EnvironmentSpec:
+        """That of the environment."""
+        return specification(self.environment)
+
+    @cached_property
+    def has_script(self) -> bool:
+        """Whether the environment has a scripted expert."""
+        return bool(self.environment.has_wrapper_attr("scripted_policy"))
+
+    @cached_property
+    def random(self) -> Callable[[int], Actor]:
+        """Chance."""
+        return actor("random", self.environment, self)
+
+    @cached_property
+    def expert(self) -> Callable[[int], Actor]:
+        """The expert; raises InvalidSetting where none is named."""
+        if self.expert_name and (self.expert_name == SCRIPTED or AT in self.expert_name):
+            return actor(self.expert_name, self.environment, self)
+        run = run_at(self.expert_name, self.runs)[0] if self.expert_name else self.training
+        return actor(f"{run.path}{AT}{run.load().step}", self.environment, self)
+
+    @cached_property
+    def wanderer(self) -> Callable[[int], Actor]:
+        """Somebody without a task."""
+        expert_for = scripted_expert(self.environment, self.environment_name) if self.has_script else None
+
+        def wander(seed: int) -> Actor:
+            expert = None if expert_for is None else expert_for(seed, noise=self.noise)
+            return Actor("play", WanderingPolicy(self.spec, seed, expert))
+
+        return wander
+
+    @cached_property
+    def medium_actor(self) -> Callable[[int], Actor]:
+        """The run's policy at the medium step."""
+        return actor(f"{self.training.path}{AT}{self.medium.step}", self.environment, self)
+
+    @cached_property
+    def medium(self) -> Medium:
+        """Where the run first was good enough; raises InvalidSetting where it never was, or the expert is no expert."""
+        scores = self.scores
+        random, expert = scores["random"]["return"], scores["expert"]["return"]
+        if expert <= random:
+            raise InvalidSetting("The expert is no better than chance.", got=f"{expert:.6g}", allowed=f"above {random:.6g}")
+        threshold = random + SHARE * (expert - random)
+        files = sorted((self.training.path / "evaluations").glob("*.json"))
+        means = {int(file.stem): fmean(Evaluation.from_json(json.loads(file.read_bytes())).returns) for file in files}
+        for step, mean in means.items():
+            if mean >= threshold:
+                return Medium(step, mean, threshold)
+        raise InvalidSetting(
+            f"No evaluation of the run {self.training.path.name} reached a third of the way from random to expert.",
+            got=f"at most {max(means.values()):.6g} in {len(means)} evaluations" if means else "no evaluation",
+            allowed=f"{threshold:.6g} or more",
+            fix="train longer, with evaluation.every",
+        )
+
+    @cached_property
+    def scores(self) -> dict[str, reference.Score]:
+        """Scores of "random" and, where there is one, "expert"."""
+        named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name else {})
+        return {role: reference.score(choose, self.environment, self.run) for role, choose in named.items()}
+
+    @property
+    def training(self) -> Run:
+        """The run; raises InvalidSetting where none is given."""
+        if self.run is None:
+            raise InvalidSetting(
+                "This family needs a run.", got="no --run", fix="name one that was trained in this environment"
+            )
+        return self.run
+
+    @property
+    def has_training_episodes(self) -> bool:
+        """Whether there is a run that kept its episodes."""
+        return self.run is not None and (self.run.path / FOLDER / DESCRIPTION).exists()
+
+    @property
+    def training_episodes(self) -> Dataset:
+        """The episodes of the run; raises InvalidSetting where it kept none."""
+        if not self.has_training_episodes:
+            raise InvalidSetting(
+                f"The run {self.training.path.name} kept no episodes.",
+                got=f"no {FOLDER}/{DESCRIPTION} in it",
+                fix="train with `--record-episodes True`",
+            )
+        return Dataset(self.training.path / FOLDER)
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What a card says of where the episodes come from."""
+        origin = None
+        if self.run is not None:
+            facts = self.run.description
+            recipe = recipe_of(self.run)
+            origin = {"name": self.run.path.name, "commit": facts["commit"], "seed": recipe.seed, "steps": recipe.steps}
+        return {
+            "environment": self.environment_name,
+            "arguments": dict(self.arguments),
+            "run": origin,
+            "seed": self.seed,
+            "noise": self.noise,
+            "reference": reference.summary(self.scores),
+        }

@@ -1,0 +1,70 @@
+"""Behaviour without a task: slow random motion, and where there is an expert, stretches of what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from robo_rl.protocols import Policy
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import Array
+
+
+@dataclass(frozen=True)
+class WanderingConfig:
+    """How slow random motion is."""
+
+    theta: float = 0.15
+    """Share of the distance to zero that an action loses in a step; of Lillicrap et al. 2016. For discrete actions the
+    probability of another choice."""
+    sigma: float = 0.2
+    """Standard deviation of what is added in a step, in [-1, 1] units; of Lillicrap et al. 2016."""
+    switch: float = 0.04
+    """Probability in each step of turning from wandering to the expert, or back: stretches of 25 steps on average."""
+
+
+class WanderingPolicy:
+    """Actions of an Ornstein-Uhlenbeck process (Uhlenbeck and Ornstein 1930), in turn with those of an expert if there is one.
+
+    Everything is drawn from the seed; the expert begins anew each time it has its turn.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, seed: int, expert: Policy | None = None) -> None:
+        self.environment_spec, self._expert, self._config = spec, expert, WanderingConfig()
+        self._random = np.random.default_rng(seed)
+        self.reset()
+
+    def reset(self) -> None:
+        """Begins an episode, with the expert or without it at even odds."""
+        self._has_expert = self._expert is not None and bool(self._random.random() < 0.5)
+        if self._expert is not None:
+            self._expert.reset()
+        self._action = self._first()
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns the next action; "deterministic" changes nothing, since wandering has no most likely action."""
+        if self._expert is not None and self._random.random() < self._config.switch:
+            self._has_expert = not self._has_expert
+            self._expert.reset()
+        self._action = self._next()
+        if self._expert is not None and self._has_expert:
+            return self._expert.act(observation, deterministic=deterministic)
+        return np.asarray(self._action, np.int64) if self._is_discrete else np.clip(self._action, -1, 1).astype(np.float32)
+
+    @property
+    def _is_discrete(self) -> bool:
+        return self.environment_spec.action.is_discrete
+
+    def _first(self) -> Array:
+        action, config = self.environment_spec.action, self._config
+        if self._is_discrete:
+            return np.asarray(self._random.integers(action.size))
+        spread = config.sigma / np.sqrt(1 - (1 - config.theta) ** 2)  # that of the process after a long time
+        return np.asarray(self._random.normal(0.0, spread, action.shape))
+
+    def _next(self) -> Array:
+        config = self._config
+        if self._is_discrete:
+            return self._first() if self._random.random() < config.theta else self._action
+        return np.asarray((1 - config.theta) * self._action + self._random.normal(0.0, config.sigma, self._action.shape))

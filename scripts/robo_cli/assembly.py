@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.memory import storage_in
-from robo_rl.protocols import Policy, SelfTrainedConfig, Training
+from robo_rl.offline_to_online import OfflineThenOnline
+from robo_rl.protocols import Learner, Policy, SelfTrainedConfig, Training
 from robo_rl.replay import ReplayBuffer, Sampling
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
@@ -116,16 +117,34 @@ def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode]) -> Train
     spec = specification(environment)
     learner = config.build(spec, recipe.seed)
     sampling: Sampling = config.sampling
-    if config.sampling.offline_fraction == 1.0:
+    if sampling.offline_fraction == 1.0:
+        offline = OfflineTraining(spec, learner, sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations)
+        if recipe.online.steps:
+            return OfflineThenOnline(offline, _online_phase(recipe, environment, learner, sampling, demonstrations))
         environment.close()
-        return OfflineTraining(
-            spec, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
-        )
+        return offline
     storage = storage_in(sampling.replay_folder)
     print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
     return OnlineTraining(
         environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
     )
+
+
+def _online_phase(
+    recipe: Recipe[Any],
+    environment: gymnasium.Env[Any, Any],
+    learner: Learner,
+    sampling: Sampling,
+    demonstrations: Sequence[Episode],
+) -> OnlineTraining:
+    settings = recipe.online
+    sampling = replace(
+        sampling,
+        learning_starts=1,
+        offline_fraction=settings.offline_fraction,
+        replay_capacity=settings.replay_capacity,
+    )
+    return OnlineTraining(environment, learner, sampling, steps=settings.steps, seed=recipe.seed, demonstrations=demonstrations)
 
 
 def recipe_of(run: Run) -> Recipe[Any]:

@@ -152,7 +152,7 @@ def merge(arguments: Merge) -> int:
     sources = [Dataset(path) for path in arguments.datasets]
     if len(sources) < 2:
         raise InvalidSetting("Merging needs two datasets or more.", got=len(sources))
-    card = {"merged_from": {str(source.path): source.card for source in sources}}
+    card = _environment(sources[0]) | {"merged_from": {str(source.path): source.card for source in sources}}
     made = Dataset.create(arguments.out, sources[0].spec, card)
     with made.writer() as writer:
         for source in sources:
@@ -164,7 +164,7 @@ def filter_(arguments: Filter) -> int:
     """Makes a dataset of the episodes that were selected."""
     source = Dataset(arguments.dataset)
     wanted = [entry for entry in source.entries() if arguments.select.has(entry)]
-    card = {"filtered_from": {str(source.path): source.card}, "select": asdict(arguments.select)}
+    card = _environment(source) | {"filtered_from": {str(source.path): source.card}, "select": asdict(arguments.select)}
     made = Dataset.create(arguments.out, source.spec, card)
     with made.writer() as writer:
         print(f"{copy_episodes(source, wanted, writer)} of {len(source)} episodes in {made.path}")
@@ -177,11 +177,20 @@ def split(arguments: Split) -> int:
     pairs = (part.partition("=") for part in arguments.into)
     fractions = {name: _number(share) for name, _, share in pairs}
     for name, entries in shares(source.entries(), fractions, arguments.seed).items():
-        card = {"split_from": {str(source.path): source.card}, "into": list(arguments.into), "seed": arguments.seed}
+        card = _environment(source) | {
+            "split_from": {str(source.path): source.card},
+            "into": list(arguments.into),
+            "seed": arguments.seed,
+        }
         made = Dataset.create(source.path.with_name(f"{source.path.name}-{name}"), source.spec, card)
         with made.writer() as writer:
             print(f"{copy_episodes(source, entries, writer)} episodes in {made.path}")
     return 0
+
+
+def _environment(dataset: Dataset) -> dict[str, Any]:
+    """Returns what the card says of how the environment is made, for cards of datasets made from this one."""
+    return {name: dataset.card[name] for name in ("environment", "arguments") if name in dataset.card}
 
 
 def _show(findings: list[Finding]) -> None:

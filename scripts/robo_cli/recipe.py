@@ -33,8 +33,8 @@ def require_at_least(settings: Any, least: Mapping[str, float]) -> None:
 class EnvironmentSettings:
     """Which environment, and how it is made."""
 
-    name: str
-    """"family/task"; `robo-rl envs` lists them."""
+    name: str = ""
+    """"family/task"; `robo-rl envs` lists them. Empty for that in which the dataset was recorded."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments of the environment."""
 
@@ -75,6 +75,23 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
+class OnlineSettings:
+    """How a learner that has learnt from recorded episodes goes on in the environment."""
+
+    steps: int = 0
+    """Environment steps after the updates, with one update each; 0 for none. `--then online` takes as many as there were
+    updates."""
+    offline_fraction: float = 0.5
+    """Share of every batch that stays recorded: half and half, as in RLPD (Ball et al. 2023)."""
+    replay_capacity: int = 1_000_000
+    """Rows of the replay memory of its own steps."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 0, "replay_capacity": 2})
+        require_allowed(self, {"offline_fraction": (0.0 < self.offline_fraction < 1.0, "between 0 and 1, both excluded")})
+
+
+@dataclass(frozen=True)
 class Recipe(Generic[Learner]):
     """A training, completely."""
 
@@ -88,6 +105,7 @@ class Recipe(Generic[Learner]):
     steps: int
     """Environment steps to train for; updates where the learner uses no environment."""
     demonstrations: DemonstrationSettings = DemonstrationSettings()
+    online: OnlineSettings = OnlineSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     seed: int = 0
     """Determines training completely: networks, exploration, sampling, resets."""
@@ -105,6 +123,11 @@ class Recipe(Generic[Learner]):
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of both phases."""
+        return self.steps + self.online.steps
 
 
 def recipe_files() -> dict[str, Path]:

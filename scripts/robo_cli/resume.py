@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
+from robo_cli.completion import with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
+from robo_cli.recipe import to_yaml
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
-from robo_rl.runs import Run, find_run
+from robo_rl.runs import Run, find_run, write_text
 
-EXAMPLES = "robo-rl resume latest\nrobo-rl resume runs/20260101-120000-arm-pick-rlpd-0"
+EXAMPLES = """robo-rl resume latest
+robo-rl resume runs/20260101-120000-arm-pick-rlpd-0
+robo-rl resume latest --then online --online-steps 5000     (a finished run of a learner from recorded data)"""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Resume:
     """Path or name of a run folder, or "latest"."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
+    then: Literal["nothing", "online"] = "nothing"
+    """"online": a run of a learner from recorded data goes on in the environment, also after it was finished."""
+    online_steps: int = 0
+    """Environment steps of that; 0 for as many as the recipe names, or as there were updates."""
 
 
 def run(arguments: Resume) -> int:
@@ -37,9 +45,12 @@ def run(arguments: Resume) -> int:
     """
     with find_run(arguments.run, arguments.runs) as interrupted:
         recipe = recipe_of(interrupted)
+        if arguments.then == "online":
+            recipe = with_online_phase(recipe, arguments.online_steps)
+            write_text(interrupted.path / "recipe.yaml", to_yaml(recipe))
         interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
         checkpoint = interrupted.load() if interrupted.has_checkpoint else Checkpoint(0, {})
-        if checkpoint.step >= recipe.steps and (interrupted.path / "evaluation.json").exists():
+        if checkpoint.step >= recipe.total_steps and (interrupted.path / "evaluation.json").exists():
             print(f"The run {interrupted.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
             print(f"More seeds: robo-rl evaluate {interrupted.path} --episodes 200")
             return 0
@@ -51,7 +62,7 @@ def run(arguments: Resume) -> int:
         interrupted.rewind(checkpoint.step)
         kind = training.resumed or "exact"
         _note(interrupted, checkpoint.step, kind)
-        with display(recipe.name, recipe.steps) as shown:
+        with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {kind}")
             record = train_on(interrupted, recipe, training, shown, checkpoint.parts.get("record"))
         return conclude(interrupted, recipe, training.policy, record)

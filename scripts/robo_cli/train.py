@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic
+from typing import Annotated, Any, Generic, Literal
 
 import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
+from robo_cli.completion import completed, with_dataset, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
@@ -23,6 +24,7 @@ from robo_rl.runs import Run
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
+robo-rl train offline-iql --dataset data/pick --then online --online.steps 5000
 robo-rl train my-recipe.yaml --dry-run
 robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file)"""
 
@@ -34,6 +36,10 @@ class Train(Generic[Learner]):
     recipe: Annotated[Recipe[Learner], tyro.conf.arg(name="")]
     out: Path = Path("runs")
     """Folder in which the run folder is made."""
+    dataset: str = ""
+    """Short for --demonstrations.dataset."""
+    then: Literal["nothing", "online"] = "nothing"
+    """"online": go on in the environment after the updates of a learner from recorded data (--online.steps)."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
 
@@ -45,25 +51,24 @@ def main(arguments: list[str]) -> int:
         print("`robo-rl train RECIPE --help` lists every key of that recipe, `robo-rl recipes` the recipes.")
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     order = _parse(arguments[0], arguments[1:])
+    recipe = with_dataset(order.recipe, order.dataset)
+    recipe = with_online_phase(recipe) if order.then == "online" else recipe
+    recipe = completed(recipe)
     if order.dry_run:
-        print(to_yaml(order.recipe), end="")
+        print(to_yaml(recipe), end="")
         return 0
-    return start(order.recipe, order.out)
+    return start(recipe, order.out)
 
 
 def start(recipe: Recipe[Any], root: Path) -> int:
     """Trains a recipe in a new run folder under `root`."""
     torch.set_num_threads(recipe.threads)
     demonstrations, origin = demonstrations_of(recipe)
-    if (
-        recipe.demonstrations.dataset
-    ):  # the run's own recipe says how many, so that it can be resumed after the dataset has grown
-        recipe = replace(recipe, demonstrations=replace(recipe.demonstrations, episodes=len(demonstrations)))
     training = training_of(recipe, demonstrations)
     require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
-        with display(recipe.name, recipe.steps) as shown:
+        with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {run.path}")
             if demonstrations:
                 shown.say(origin)

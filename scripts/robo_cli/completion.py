@@ -1,0 +1,57 @@
+"""Fill in what a recipe leaves to its dataset, so that a run's own recipe says everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from robo_cli.recipe import EnvironmentSettings, Recipe
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import InvalidSetting
+
+
+def with_dataset(recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
+    """Returns the recipe with another dataset to learn from; an empty name changes nothing."""
+    return replace(recipe, demonstrations=replace(recipe.demonstrations, dataset=dataset)) if dataset else recipe
+
+
+def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
+    """Returns the recipe with environment steps after its updates: so many, or those it names, or as many as updates.
+
+    Raises InvalidSetting for a learner that learns in the environment anyway.
+    """
+    sampling = getattr(recipe.learner, "sampling", None)
+    if sampling is None or sampling.offline_fraction != 1.0:
+        raise InvalidSetting(
+            f"The learner {recipe.algorithm} is online already.",
+            got="--then online",
+            allowed="a learner from recorded data alone, such as iql, td3-bc or bc",
+            fix="leave it out",
+        )
+    return replace(recipe, online=replace(recipe.online, steps=steps or recipe.online.steps or recipe.steps))
+
+
+def completed(recipe: Recipe[Any]) -> Recipe[Any]:
+    """Returns the recipe with the environment of its dataset, where it has none, and the number of episodes.
+
+    The number, so that a run can be resumed after its dataset has grown. Raises InvalidSetting where neither names one.
+    """
+    settings = recipe.demonstrations
+    if settings.dataset and not settings.episodes:
+        recipe = replace(recipe, demonstrations=replace(settings, episodes=len(Dataset(Path(settings.dataset)))))
+    if recipe.environment.name:
+        return recipe
+    if not settings.dataset:
+        raise InvalidSetting(
+            f"The recipe {recipe.name} takes its environment from a dataset, and there is none.",
+            fix="--dataset DATASET (`robo-rl record` makes one), or --environment.name FAMILY/TASK",
+        )
+    card = Dataset(Path(settings.dataset)).card
+    if not isinstance(card.get("environment"), str):
+        raise InvalidSetting(
+            f"The dataset {settings.dataset} does not say how its environment is made.",
+            got=f"a card with {', '.join(card) or 'nothing'}",
+            fix="--environment.name FAMILY/TASK, and --environment.arguments where it needs any",
+        )
+    return replace(recipe, environment=EnvironmentSettings(card["environment"], dict(card.get("arguments", {}))))

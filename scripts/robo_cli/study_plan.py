@@ -1,0 +1,145 @@
+"""What a study consists of: trainings that datasets are made from, datasets, and methods trained on them with several seeds.
+
+A study is a YAML file over the dataclasses below, strict as a recipe is. Everything it makes lies in one folder:
+
+    OUT/sources/  runs          OUT/data/NAME  datasets          OUT/runs/  runs          OUT/logs/  what they printed
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import yaml
+
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+
+STRICT = pydantic.ConfigDict(extra="forbid")
+Settings = dict[str, Any]
+"""Options of the command line without their dashes, such as learner.lr: 1e-4"""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A training that keeps its episodes."""
+
+    __pydantic_config__ = STRICT
+    recipe: str
+    seed: int = 10
+    """Apart from the seeds of the study."""
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A dataset of one of D4RL's families."""
+
+    __pydantic_config__ = STRICT
+    source: str
+    family: str
+    episodes: int = 0
+    """0 for all that there are, or `robo-rl record`'s own default."""
+    expert: str = ""
+    """As in `robo-rl record --expert`."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A recipe that learns from each dataset."""
+
+    __pydantic_config__ = STRICT
+    recipe: str
+    settings: Settings = field(default_factory=dict)
+    for_source: dict[str, Settings] = field(default_factory=dict)
+    """Settings that hold for the datasets of one source, such as a penalty that the paper chooses for each domain."""
+    return_span: float = 0.0
+    """Rewards are scaled so that the returns of a dataset span this times the longest episode's steps; 0 leaves them."""
+    only: tuple[str, ...] = ()
+    """Datasets; none for all."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An order that is expected, stated before it is measured."""
+
+    __pydantic_config__ = STRICT
+    better: str
+    than: str
+    on: tuple[str, ...]
+    """Endings of the datasets' names, such as mixed"""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table of methods by datasets."""
+
+    __pydantic_config__ = STRICT
+    name: str
+    summary: str
+    sources: dict[str, Source]
+    datasets: dict[str, Data]
+    methods: dict[str, Method]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    settings: Settings = field(default_factory=dict)
+    """Of every training."""
+    claims: tuple[Claim, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {"source": self.sources, "dataset": self.datasets, "method": self.methods}
+        named = [("source", data.source) for data in self.datasets.values()]
+        named += [("source", source) for method in self.methods.values() for source in method.for_source]
+        named += [("dataset", dataset) for method in self.methods.values() for dataset in method.only]
+        named += [("method", name) for claim in self.claims for name in (claim.better, claim.than)]
+        for kind, name in named:
+            if name not in known[kind]:
+                raise UnknownName(f"{kind} of the study {self.name}", name, known[kind])
+        require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
+
+    def trainings(self) -> Iterator[tuple[str, str, int]]:
+        """Yields (method, dataset, seed), one seed of everything before the next, so that a table grows evenly."""
+        for seed in self.seeds:
+            for name, method in self.methods.items():
+                for dataset in method.only or self.datasets:
+                    yield name, dataset, seed
+
+    def settings_of(self, method: str, dataset: str, card: Mapping[str, Any], longest: int) -> Settings:
+        """Returns the settings of one training, given the dataset's card and its longest episode [steps]."""
+        chosen = self.methods[method]
+        settings = self.settings | chosen.settings | chosen.for_source.get(self.datasets[dataset].source, {})
+        span = card["return"]["most"] - card["return"]["least"]
+        if chosen.return_span and span > 0:
+            settings["learner.reward-scale"] = float(f"{chosen.return_span * longest / span:.4g}")
+        return settings
+
+
+def read_study(name: str) -> Study:
+    """Returns a study that comes with the package, or that of a YAML file."""
+    folder = Path(str(files("robo_cli") / "studies"))
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    path = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
+    if path is None or not path.exists():
+        raise UnknownName("study", name, known, fix="a path to a .yaml file works too")
+    try:
+        return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
+    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
+        raise InvalidSetting(f"{path} is no study.", got=_reasons(error), fix="docs/offline.md shows one") from None
+
+
+def options(settings: Settings) -> list[str]:
+    """Returns settings as words of a command line; a mapping or a list is written as its values."""
+    words: list[str] = []
+    for name, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(text if isinstance(text, str) else json.dumps(text) for text in values)]
+    return words
+
+
+def _reasons(error: Exception) -> str:
+    if not isinstance(error, pydantic.ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())

@@ -1,0 +1,108 @@
+"""The table of a study: normalised scores with intervals, and whether what was expected holds."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robo_cli.study_plan import Study
+from robo_datasets.dataset import Dataset
+from robo_rl.evaluation import Evaluation
+from robo_rl.statistics import Comparison, Interval, paired_comparison
+from robo_rl.types import Array
+
+Evaluations = Mapping[tuple[str, str], Mapping[int, Evaluation]]
+"""(method, dataset) -> seed -> evaluation of a training that is finished"""
+
+
+def score(returns: Array, reference: Mapping[str, Any]) -> Array:
+    """Returns normalised scores, 0 for chance and 100 for the expert of the dataset's card (Fu et al. 2020, D4RL)."""
+    return 100.0 * (returns - reference["random"]) / (reference["expert"] - reference["random"])
+
+
+def table(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -> dict[str, Any]:
+    """Returns every cell as plain values: scores of each seed, mean with interval; hashes; and the claims."""
+    rows = {}
+    for name, dataset in datasets.items():
+        card = dataset.card
+        own = score(np.array([entry.episode_return for entry in dataset.entries()]), card["reference"])
+        cells = {method: _cell(found[method, name], card["reference"]) for method in study.methods if found.get((method, name))}
+        facts = {"content": card["content"], "reference": card["reference"], "episodes": len(own), "score": float(own.mean())}
+        rows[name] = facts | {"methods": cells}
+    return {"study": study.name, "datasets": rows, "claims": [*_claims(study, datasets, found)]}
+
+
+def markdown(facts: Mapping[str, Any], methods: Sequence[str]) -> str:
+    """Returns the table for a page."""
+    lines = ["| dataset | data | " + " | ".join(methods) + " |", "|---|---|" + "---|" * len(methods)]
+    for name, row in facts["datasets"].items():
+        cells = [_text(row["methods"].get(method)) for method in methods]
+        lines.append(f"| {name} | {row['score']:.0f} | " + " | ".join(cells) + " |")
+    lines += ["", "| expected | on | difference | holds |", "|---|---|---|---|"]
+    for claim in facts["claims"]:
+        interval = f"{claim['difference']:+.1f} [{claim['low']:+.1f}, {claim['high']:+.1f}]"
+        lines.append(f"| {claim['better']} > {claim['than']} | {claim['dataset']} | {interval} | {claim['holds']} |")
+    lines += ["", "| dataset | content | episodes | random | expert |", "|---|---|---|---|---|"]
+    for name, row in facts["datasets"].items():
+        reference = row["reference"]
+        ends = f"{reference['random']:.4g} | {reference['expert']:.4g}"
+        lines.append(f"| {name} | {row["content"][:16]} | {row['episodes']} | {ends} |")
+    return "\n".join(lines) + "\n"
+
+
+def finished(runs: Path) -> Evaluations:
+    """Returns the evaluations of the runs in a folder that have one, by the name that a study gives its runs."""
+    found: dict[tuple[str, str], dict[int, Evaluation]] = defaultdict(dict)
+    for path in sorted(runs.glob("*/evaluation.json")):
+        method, _, rest = path.parent.name.split("-", 2)[2].partition("--")
+        dataset, _, seed = rest.rpartition("-")
+        found[method, dataset][int(seed)] = Evaluation.from_json(json.loads(path.read_text()))
+    return found
+
+
+def _cell(evaluations: Mapping[int, Evaluation], reference: Mapping[str, Any]) -> dict[str, Any]:
+    returns = np.array([evaluation.returns for _, evaluation in sorted(evaluations.items())])
+    scores = score(returns, reference)
+    interval = paired_comparison(scores, np.zeros(scores.shape[1])).mean_difference  # from chance, whose score is 0
+    successes = [item for evaluation in evaluations.values() for item in evaluation.successes if item is not None]
+    return {
+        "seeds": sorted(evaluations),
+        "scores": scores.mean(1).round(2).tolist(),
+        **_plain(interval),
+        "success": float(np.mean(successes)) if successes else None,
+    }
+
+
+def _claims(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -> Any:
+    for claim in study.claims:
+        for name in datasets:
+            sides = [found.get((method, name)) for method in (claim.better, claim.than)]
+            if not name.endswith(claim.on) or not all(sides):
+                continue
+            reference = datasets[name].card["reference"]
+            first, second = (score(np.array([each.returns for each in side.values()]), reference) for side in sides if side)
+            yield {"better": claim.better, "than": claim.than, "dataset": name, **_verdict(paired_comparison(first, second))}
+
+
+def _verdict(comparison: Comparison) -> dict[str, Any]:
+    """Yes or no where the interval says so; one seed a side covers the evaluation only."""
+    interval = comparison.mean_difference
+    holds = "yes" if interval.low > 0 else "no" if interval.high < 0 else "undecided"
+    return {"difference": interval.estimate, "low": interval.low, "high": interval.high, "holds": holds}
+
+
+def _plain(interval: Interval) -> dict[str, float | None]:
+    ends = {"score": interval.estimate, "low": interval.low, "high": interval.high}
+    return {name: float(value) if np.isfinite(value) else None for name, value in ends.items()}
+
+
+def _text(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    ends = "" if cell["low"] is None else f" [{cell['low']:.0f}, {cell['high']:.0f}]"
+    return f"{cell['score']:.0f}{ends}" + (f" ({len(cell['seeds'])})" if len(cell["seeds"]) != 3 else "")

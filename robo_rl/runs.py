@@ -119,7 +119,7 @@ class Run:
             f"The run {self.path.name} has kept no policy of that step.",
             got=step,
             allowed=", ".join(map(str, steps)) or "no step",
-            fix="train with `record_episodes: true`, which keeps the policy of every evaluation",
+            fix="train with --record-episodes, which keeps the policy of every evaluation",
         )
 
     @property

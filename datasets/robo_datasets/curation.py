@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -54,6 +55,16 @@ def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWrit
     for name in label_sets(source):
         _copy_labels(LabelSet(source, name), LabelSet(target, name), wanted)
     return len(wanted)
+
+
+def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what a dataset made from others knows by their cards: environment, arguments, reference, where all agree."""
+    wheres = [(card.get("environment"), card.get("arguments")) for card in cards]
+    if None in wheres[0] or any(where != wheres[0] for where in wheres):
+        return {}
+    same = {"environment": wheres[0][0], "arguments": wheres[0][1]}
+    references = [card.get("reference") for card in cards]
+    return same | ({"reference": references[0]} if references[0] and all(r == references[0] for r in references) else {})
 
 
 def shares(entries: list[Entry], fractions: Mapping[str, float], seed: int) -> dict[str, list[Entry]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +22,12 @@ def figures_of(entries: Sequence[Entry]) -> dict[str, Any]:
         "success": sum(judged) / len(judged) if judged else None,
         "content": content_hash(entries),
     }
+
+
+def normalised(episode_return: float, reference: Mapping[str, Any]) -> float:
+    """Returns 100 (R - random) / (expert - random), the score of D4RL (Fu et al. 2020); `reference` is that of a card."""
+    random, expert = float(reference["random"]), float(reference["expert"])
+    return 100 * (episode_return - random) / (expert - random)
 
 
 def content_hash(entries: Sequence[Entry]) -> str:

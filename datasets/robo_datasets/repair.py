@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from robo_datasets.catalogue import NAME, Entry
-from robo_datasets.dataset import Dataset, DatasetWriter
+from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
+from robo_datasets.figures import content_hash
 from robo_datasets.journal import SUFFIX, recover
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
@@ -39,6 +40,9 @@ def verify(dataset: Dataset) -> list[Finding]:
     findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
     findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
     findings += [Finding(entry.file, fault, "quarantine") for entry in entries if (fault := _fault(dataset, entry))]
+    if dataset.card.get("content") not in (None, content_hash(entries)):
+        complete = "none: the command that made it completes it with --append"
+        findings.append(Finding(DESCRIPTION, "the episodes are not those that its content hash is of", complete))
     return [*findings, *_label_faults(dataset)]
 
 

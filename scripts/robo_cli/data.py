@@ -13,8 +13,9 @@ from typing import Annotated, Any
 import tyro
 
 from robo_cli.main import described
-from robo_datasets.curation import Selection, copy_episodes, shares
+from robo_datasets.curation import Selection, copy_episodes, inherited, shares
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.repair import Finding
 from robo_datasets.repair import repair as mend
@@ -104,8 +105,12 @@ def info(arguments: Info) -> int:
     if arguments.json:
         print(json.dumps(facts))
         return 0
+    card = facts.pop("card")
     for name, value in facts.items():
         print(f"{name:12} {_readable(value)}")
+    print("card")
+    for name, value in card.items():
+        print(f"  {name:12} {_readable(value)}")
     return 0
 
 
@@ -114,12 +119,17 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
     returns = [entry.episode_return for entry in entries]
+    spread = {"least": min(returns), "mean": fmean(returns), "most": max(returns)} if returns else None
+    reference = dataset.card.get("reference", {})
+    can_normalise = "expert" in reference and reference["expert"] != reference["random"]
+    scores = {name: normalised(value, reference) for name, value in spread.items()} if spread and can_normalise else None
     return {
         "environment": f"{dataset.spec.name}   spec {dataset.spec.fingerprint}",
         "episodes": len(entries),
         "steps": sum(entry.steps for entry in entries),
         "bytes": sum(entry.bytes for entry in entries),
-        "return": {"least": min(returns), "mean": fmean(returns), "most": max(returns)} if returns else None,
+        "return": spread,
+        "score": scores,
         "success": {"episodes": sum(judged), "of": len(judged)} if judged else None,
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
         "actors": dict(Counter(entry.source for entry in entries).most_common()),
@@ -152,7 +162,8 @@ def merge(arguments: Merge) -> int:
     sources = [Dataset(path) for path in arguments.datasets]
     if len(sources) < 2:
         raise InvalidSetting("Merging needs two datasets or more.", got=len(sources))
-    card = _environment(sources[0]) | {"merged_from": {str(source.path): source.card for source in sources}}
+    cards = {str(source.path): source.card for source in sources}
+    card = inherited([*cards.values()]) | {"merged_from": cards}
     made = Dataset.create(arguments.out, sources[0].spec, card)
     with made.writer() as writer:
         for source in sources:
@@ -164,7 +175,7 @@ def filter_(arguments: Filter) -> int:
     """Makes a dataset of the episodes that were selected."""
     source = Dataset(arguments.dataset)
     wanted = [entry for entry in source.entries() if arguments.select.has(entry)]
-    card = _environment(source) | {"filtered_from": {str(source.path): source.card}, "select": asdict(arguments.select)}
+    card = inherited([source.card]) | {"filtered_from": {str(source.path): source.card}, "select": asdict(arguments.select)}
     made = Dataset.create(arguments.out, source.spec, card)
     with made.writer() as writer:
         print(f"{copy_episodes(source, wanted, writer)} of {len(source)} episodes in {made.path}")
@@ -177,20 +188,12 @@ def split(arguments: Split) -> int:
     pairs = (part.partition("=") for part in arguments.into)
     fractions = {name: _number(share) for name, _, share in pairs}
     for name, entries in shares(source.entries(), fractions, arguments.seed).items():
-        card = _environment(source) | {
-            "split_from": {str(source.path): source.card},
-            "into": list(arguments.into),
-            "seed": arguments.seed,
-        }
+        card = inherited([source.card]) | {"split_from": {str(source.path): source.card}}
+        card |= {"into": list(arguments.into), "seed": arguments.seed}
         made = Dataset.create(source.path.with_name(f"{source.path.name}-{name}"), source.spec, card)
         with made.writer() as writer:
             print(f"{copy_episodes(source, entries, writer)} episodes in {made.path}")
     return 0
-
-
-def _environment(dataset: Dataset) -> dict[str, Any]:
-    """Returns what the card says of how the environment is made, for cards of datasets made from this one."""
-    return {name: dataset.card[name] for name in ("environment", "arguments") if name in dataset.card}
 
 
 def _show(findings: list[Finding]) -> None:
@@ -200,8 +203,12 @@ def _show(findings: list[Finding]) -> None:
 
 def _readable(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_readable(part)}" for name, part in value.items()) or "none"
+        return ", ".join(f"{name} {_nested(part)}" for name, part in value.items()) or "none"
     return f"{value:.6g}" if isinstance(value, float) else f"{value}"
+
+
+def _nested(value: object) -> str:
+    return f"({_readable(value)})" if isinstance(value, dict) and value else _readable(value)
 
 
 def _number(text: str) -> float:

@@ -51,7 +51,7 @@ class Record:
     run: str = ""
     """Of a family: the run that it is made from, trained with record_episodes."""
     expert: str = ""
-    """Of a family: "scripted", RUN or RUN@STEP; empty for the newest policy of the run."""
+    """Of a family: "scripted", RUN or RUN@STEP; by default the newest policy of the run, without a run "scripted"."""
     episodes: int | None = None
     """How many; 10 by default, and all that there are where a family copies training episodes."""
     seed: int = 0

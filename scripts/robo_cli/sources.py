@@ -45,7 +45,7 @@ class Sources:
     arguments: Mapping[str, Any]
     run: Run | None
     expert_name: str
-    """"scripted", RUN or RUN@STEP; empty for the newest policy of the run"""
+    """"scripted", RUN or RUN@STEP; empty for the newest policy of the run, or without one the environment's scripted expert"""
     runs: Path
     seed: int = 0
     noise: float = 0.0
@@ -69,11 +69,11 @@ class Sources:
 
     @cached_property
     def expert(self) -> Callable[[int], Actor]:
-        """The expert; raises InvalidSetting where none is named."""
-        if self.expert_name and (self.expert_name == SCRIPTED or AT in self.expert_name):
-            return actor(self.expert_name, self.environment, self)
-        run = run_at(self.expert_name, self.runs)[0] if self.expert_name else self.training
-        return actor(f"{run.path}{AT}{run.load().step}", self.environment, self)
+        """The expert, a trained one with the step in its name; raises InvalidSetting where there is none."""
+        if self.expert_name == SCRIPTED or not (self.expert_name or self.run):
+            return actor(SCRIPTED, self.environment, self)
+        run, step = run_at(self.expert_name, self.runs) if self.expert_name else (self.training, None)
+        return actor(f"{run.path}{AT}{run.load().step if step is None else step}", self.environment, self)
 
     @cached_property
     def wanderer(self) -> Callable[[int], Actor]:
@@ -114,7 +114,7 @@ class Sources:
     @cached_property
     def scores(self) -> dict[str, reference.Score]:
         """Scores of "random" and, where there is one, "expert"."""
-        named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name else {})
+        named = {"random": self.random} | ({"expert": self.expert} if self.run or self.expert_name or self.has_script else {})
         return {role: reference.score(choose, self.environment, self.run) for role, choose in named.items()}
 
     @property
@@ -138,7 +138,7 @@ class Sources:
             raise InvalidSetting(
                 f"The run {self.training.path.name} kept no episodes.",
                 got=f"no {FOLDER}/{DESCRIPTION} in it",
-                fix="train with `--record-episodes True`",
+                fix="train one with --record-episodes",
             )
         return Dataset(self.training.path / FOLDER)
 

@@ -78,7 +78,9 @@ def _run_all(study: Study, out: Path, jobs: int, make: Callable[[Study, Path], l
             shown.update(done, {})
     if failed:
         logs = ", ".join(str(out / "logs" / f"{name}.log") for name in failed)
-        raise RunError(f"{len(failed)} of {len(wanted)} jobs failed.", got=logs, fix="read these logs, then run the study again")
+        raise RunError(
+            f"{len(failed)} of {len(wanted)} jobs failed.", got=logs, fix="read these logs, then run the study again"
+        )
 
 
 def _run(job: Job, logs: Path) -> int:
@@ -99,7 +101,14 @@ def _datasets(study: Study, out: Path) -> list[Job]:
     for name, data in study.datasets.items():
         source = study.sources[data.source]
         environment = read_recipe(source.recipe).environment.name
-        command = ["record", environment, "--family", data.family, "--run", str(_run_of(data.source, source.seed, out / "sources"))]
+        command = [
+            "record",
+            environment,
+            "--family",
+            data.family,
+            "--run",
+            str(_run_of(data.source, source.seed, out / "sources")),
+        ]
         command += ["--out", str(out / "data" / name)]
         command += ["--episodes", str(data.episodes)] if data.episodes else []
         command += ["--expert", data.expert] if data.expert else []

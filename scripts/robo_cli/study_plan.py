@@ -70,8 +70,8 @@ class Claim:
     __pydantic_config__ = STRICT
     better: str
     than: str
-    on: tuple[str, ...]
-    """Endings of the datasets' names, such as mixed"""
+    datasets: tuple[str, ...]
+    """Endings of their names, such as mixed"""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from robo_cli.study_plan import Study
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import normalised
 from robo_rl.evaluation import Evaluation
 from robo_rl.statistics import Comparison, Interval, paired_comparison
 from robo_rl.types import Array
@@ -20,17 +21,12 @@ Evaluations = Mapping[tuple[str, str], Mapping[int, Evaluation]]
 """(method, dataset) -> seed -> evaluation of a training that is finished"""
 
 
-def score(returns: Array, reference: Mapping[str, Any]) -> Array:
-    """Returns normalised scores, 0 for chance and 100 for the expert of the dataset's card (Fu et al. 2020, D4RL)."""
-    return 100.0 * (returns - reference["random"]) / (reference["expert"] - reference["random"])
-
-
 def table(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -> dict[str, Any]:
     """Returns every cell as plain values: scores of each seed, mean with interval; hashes; and the claims."""
     rows = {}
     for name, dataset in datasets.items():
         card = dataset.card
-        own = score(np.array([entry.episode_return for entry in dataset.entries()]), card["reference"])
+        own = _scores([entry.episode_return for entry in dataset.entries()], card["reference"])
         cells = {method: _cell(found[method, name], card["reference"]) for method in study.methods if found.get((method, name))}
         facts = {"content": card["content"], "reference": card["reference"], "episodes": len(own), "score": float(own.mean())}
         rows[name] = facts | {"methods": cells}
@@ -51,7 +47,7 @@ def markdown(facts: Mapping[str, Any], methods: Sequence[str]) -> str:
     for name, row in facts["datasets"].items():
         reference = row["reference"]
         ends = f"{reference['random']:.4g} | {reference['expert']:.4g}"
-        lines.append(f"| {name} | {row["content"][:16]} | {row['episodes']} | {ends} |")
+        lines.append(f"| {name} | {row['content'][:16]} | {row['episodes']} | {ends} |")
     return "\n".join(lines) + "\n"
 
 
@@ -65,9 +61,12 @@ def finished(runs: Path) -> Evaluations:
     return found
 
 
+def _scores(returns: Sequence[float], reference: Mapping[str, Any]) -> Array:
+    return np.array([normalised(value, reference) for value in returns])
+
+
 def _cell(evaluations: Mapping[int, Evaluation], reference: Mapping[str, Any]) -> dict[str, Any]:
-    returns = np.array([evaluation.returns for _, evaluation in sorted(evaluations.items())])
-    scores = score(returns, reference)
+    scores = np.array([_scores(evaluation.returns, reference) for _, evaluation in sorted(evaluations.items())])
     interval = paired_comparison(scores, np.zeros(scores.shape[1])).mean_difference  # from chance, whose score is 0
     successes = [item for evaluation in evaluations.values() for item in evaluation.successes if item is not None]
     return {
@@ -82,10 +81,10 @@ def _claims(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -
     for claim in study.claims:
         for name in datasets:
             sides = [found.get((method, name)) for method in (claim.better, claim.than)]
-            if not name.endswith(claim.on) or not all(sides):
+            if not name.endswith(claim.datasets) or not all(sides):
                 continue
             reference = datasets[name].card["reference"]
-            first, second = (score(np.array([each.returns for each in side.values()]), reference) for side in sides if side)
+            first, second = (np.array([_scores(each.returns, reference) for each in side.values()]) for side in sides if side)
             yield {"better": claim.better, "than": claim.than, "dataset": name, **_verdict(paired_comparison(first, second))}
 
 

@@ -55,6 +55,7 @@ class Job:
 def run(arguments: StudyOrder) -> int:
     """Makes what is missing, in the order sources, datasets, trainings; prints the table."""
     study, out = read_study(arguments.study), arguments.out
+    out.mkdir(parents=True, exist_ok=True)
     if not arguments.table:
         for make in (_sources, _datasets, _trainings):
             _run_all(study, out, arguments.jobs, make)

@@ -48,6 +48,7 @@ def check_policy(policy: Policy, spec: EnvironmentSpec) -> None:
             require(kind == spec.action.dtype, "an action has the wrong type", got=kind, allowed=spec.action.dtype)
             require(action in spec.action.space, "an action leaves the spec", got=action, allowed=spec.action.space)
     first, second = _observations(spec, 2)
+    policy.reset()
     action = policy.act(first, deterministic=True)
     kept = np.copy(action)
     policy.act(second, deterministic=True)
@@ -129,8 +130,8 @@ LEARNER_CHECKS: tuple[LearnerCheck, ...] = (
 )
 
 
-def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int) -> Batch:
-    """Returns a batch of random numbers in the shapes and types of a spec."""
+def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int, chunk: int = 4) -> Batch:
+    """Returns a batch of random numbers in the shapes and types of a spec, with everything that may be asked for."""
     generator = np.random.default_rng(seed)
     observations, following = (_stacked_observations(spec, rows, generator) for _ in range(2))
     return Batch(
@@ -144,6 +145,9 @@ def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int) -> Batch:
         is_human=np.zeros(rows, np.bool_),
         next_actions=_actions(spec, rows, generator),
         has_next_action=generator.random(rows) < 0.8,
+        returns_to_go=generator.normal(size=rows).astype(np.float32),
+        action_chunks=_actions(spec, rows * chunk, generator).reshape(rows, chunk, *spec.action.shape),
+        chunk_valid=np.arange(chunk) <= generator.integers(chunk, size=(rows, 1)),
     )
 
 

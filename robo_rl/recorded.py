@@ -54,9 +54,9 @@ class RecordedReplay:
         """Number of transitions that can be sampled."""
         return self._count
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement, as ReplayBuffer.sample does."""
-        return self._reader.batch(self._draw(batch_size), n_step, discount)
+        return self._reader.batch(self._draw(batch_size), n_step, discount, chunk)
 
     def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
         """Returns `count` windows of `length` steps: `before` of them precede a step that is drawn uniformly.

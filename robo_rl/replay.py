@@ -27,6 +27,8 @@ class Sampling:
     """Critic updates per environment step; `update` receives batch_size * updates_per_step transitions at once."""
     n_step: int = 1
     """Steps of reward summed before the bootstrap value."""
+    chunk: int = 1
+    """Actions that a batch has from each step on, for learners that predict several at once."""
     discount: float = 0.99
     learning_starts: int = 5_000
     """Environment steps with uniformly random actions before the first update."""
@@ -51,6 +53,7 @@ class Sampling:
             "batch_size": (self.batch_size >= 1, "1 or more"),
             "updates_per_step": (self.updates_per_step >= 1, "1 or more"),
             "n_step": (self.n_step >= 1, "1 or more"),
+            "chunk": (self.chunk >= 1, "1 or more"),
             "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
             "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
             "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
@@ -70,7 +73,7 @@ IN_MEMORY = InMemory()
 class Sampler(Protocol):
     """Something that batches can be drawn from."""
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
         """Returns `batch_size` transitions drawn at random, with replacement."""
         ...
 
@@ -181,7 +184,7 @@ class ReplayBuffer:
                 )
             )
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement.
 
         With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops where the episode ends or has
@@ -191,7 +194,7 @@ class ReplayBuffer:
             raise InvalidSetting(
                 "An empty replay memory cannot be sampled.", got="0 transitions", fix="add steps first: learning_starts >= 1"
             )
-        return self._reader.batch(self._reader.draw(self._generator, self._used, batch_size), n_step, discount)
+        return self._reader.batch(self._reader.draw(self._generator, self._used, batch_size), n_step, discount, chunk)
 
     def state_dict(self) -> StateDict:
         """Returns the used rows, the cursor and the random generator.
@@ -284,14 +287,14 @@ class SymmetricReplay:
                 fix="record demonstrations and name them in the recipe, or use a learner without offline data such as sac",
             )
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
         """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
         is_offline = _spread(batch_size, self.fraction)
         total = int(is_offline.sum())
-        online = self.online.sample(batch_size - total, n_step, discount)
+        online = self.online.sample(batch_size - total, n_step, discount, chunk)
         if total == 0:
             return online
-        offline = self.offline.sample(total, n_step, discount)
+        offline = self.offline.sample(total, n_step, discount, chunk)
         return _interleave(online, offline, is_offline)
 
     def state_dict(self) -> StateDict:
@@ -342,4 +345,6 @@ def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]
         next_actions=mixed_if_known(online.next_actions, offline.next_actions),
         has_next_action=mixed_if_known(online.has_next_action, offline.has_next_action),
         returns_to_go=mixed_if_known(online.returns_to_go, offline.returns_to_go),
+        action_chunks=mixed_if_known(online.action_chunks, offline.action_chunks),
+        chunk_valid=mixed_if_known(online.chunk_valid, offline.chunk_valid),
     )

@@ -111,8 +111,8 @@ class RowReader:
             rows[rejected] = generator.integers(used, size=len(rejected))
         return rows
 
-    def batch(self, first: RowNumbers, n_step: int, discount: float) -> Batch:
-        """Returns the transitions that start in these rows, each with up to `n_step` rewards."""
+    def batch(self, first: RowNumbers, n_step: int, discount: float, chunk: int = 1) -> Batch:
+        """Returns the transitions that start in these rows, each with up to `n_step` rewards and `chunk` actions."""
         rewards, steps, last = self._sum_rewards(first, n_step, discount)
         powers = np.power(np.float32(discount), np.arange(n_step + 1), dtype=np.float32)
         returns, following = self._rows.get(RETURNS), self._after(last)
@@ -128,6 +128,7 @@ class RowReader:
             next_actions=self._rows["action"].take(following, 0),
             has_next_action=self._rows["starts"].take(following),
             returns_to_go=None if returns is None else returns.take(first),
+            **(self._chunks(first, chunk) if chunk > 1 else {}),
         )
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
@@ -163,6 +164,16 @@ class RowReader:
             rewards = rewards + np.where(goes_on, np.float32(discount**power) * self._rows["reward"][following], np.float32(0))
             steps, last = steps + goes_on, np.where(goes_on, following, last)
         return rewards, steps, last
+
+    def _chunks(self, first: RowNumbers, length: int) -> dict[str, Array]:
+        """Returns the actions of `length` steps from these rows on (B, H, ...), and which of them the episode has (B, H)."""
+        rows, valid = np.empty((len(first), length), np.int64), np.ones((len(first), length), np.bool_)
+        rows[:, 0] = first
+        for step in range(1, length):
+            following = self._after(rows[:, step - 1])
+            valid[:, step] = valid[:, step - 1] & self._rows["starts"].take(following)
+            rows[:, step] = np.where(valid[:, step], following, rows[:, step - 1])
+        return {"action_chunks": self._rows["action"].take(rows, 0), "chunk_valid": valid}
 
     def _after(self, rows: RowNumbers) -> RowNumbers:
         following = rows + 1

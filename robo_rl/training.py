@@ -112,8 +112,8 @@ class OnlineTraining:
         sampling = self.sampling
         if not len(self.replay):
             return {}
-        batch = self.sampler.sample(sampling.batch_size * sampling.updates_per_step, sampling.n_step, sampling.discount)
-        return self.learner.update(batch)
+        rows = sampling.batch_size * sampling.updates_per_step
+        return self.learner.update(self.sampler.sample(rows, sampling.n_step, sampling.discount, sampling.chunk))
 
     def _finish(self, rollout: Rollout, observer: TrainingObserver) -> None:
         episode = rollout.episode()
@@ -216,7 +216,8 @@ class OfflineTraining:
 
     def _learn(self) -> Metrics:
         sampling = self.sampling
-        return self.learner.update(self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount))
+        batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount, sampling.chunk)
+        return self.learner.update(batch)
 
     def state_dict(self) -> StateDict:
         """Returns learner, data and counters."""

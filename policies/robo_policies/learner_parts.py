@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,25 +21,31 @@ from robo_policies.learning import (
     load_state,
 )
 from robo_policies.networks import ObservationEncoder
+from robo_rl.protocols import Policy, Stateful
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Metrics, StateDict
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
+class StatefulPolicy(Policy, Stateful, Protocol):
+    """A policy that is saved and restored."""
+
+
 class LearnerParts:
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
     def __init__(self, spec: EnvironmentSpec, seed: int, normalization_rows: int) -> None:
-        self.initial, self.generator, self._acting = generators(seed, 3)
-        """`initial` draws first parameters, `generator` everything that updates draw."""
+        self.initial, self.generator, self.acting = generators(seed, 3)
+        """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec = spec
         self.encoder = ObservationEncoder(spec, normalization_rows)
         self.updates = 0
         self._networks: dict[str, nn.Module] = {}
         self._optimizers: dict[str, CheckedAdam] = {}
         self._metrics = MetricsWindow()
-        self._policy: ActorPolicy | None = None
+        self.policy: StatefulPolicy
+        """The policy being trained, saved and restored with the rest."""
 
     def add(self, name: str, network: Module, lr: float) -> Module:
         """Returns the network, from now on trained by Adam with this learning rate."""
@@ -55,14 +61,8 @@ class LearnerParts:
 
     def act_with(self, actor: Actor) -> ActorPolicy:
         """Returns the policy of an actor that was added."""
-        self._policy = ActorPolicy(self.spec, self.encoder, actor, self._acting)
-        return self._policy
-
-    @property
-    def policy(self) -> ActorPolicy:
-        """The policy being trained."""
-        assert self._policy is not None
-        return self._policy
+        self.policy = policy = ActorPolicy(self.spec, self.encoder, actor, self.acting)
+        return policy
 
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
         """Takes one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""

@@ -9,7 +9,9 @@ import pytest
 
 from robo_policies.awac import AWACConfig
 from robo_policies.bc import BCConfig
+from robo_policies.cal_ql import CalQLConfig
 from robo_policies.cql import CQLConfig
+from robo_policies.diffusion_bc import DiffusionBCConfig
 from robo_policies.f_dvl import FDVLConfig
 from robo_policies.iql import IQLConfig
 from robo_policies.learning import ActorPolicy
@@ -44,6 +46,8 @@ LEARNERS = {
     "td3-bc": (TD3BCConfig(hidden=(8,), batch_size=8), ARM),
     "rebrac": (ReBRACConfig(hidden=(8,), batch_size=8), ARM),
     "awac": (AWACConfig(hidden=(8,), batch_size=8), ARM),
+    "diffusion-bc": (DiffusionBCConfig(hidden=(8,), batch_size=8, chunk=4, executed=2, noise_levels=3), ARM),
+    "cal-ql": (CalQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
     "cql": (CQLConfig(hidden=(8,), batch_size=8, actions_sampled=2), ARM),
 }
 

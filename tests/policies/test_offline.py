@@ -15,6 +15,7 @@ from robo_policies.awac import AWACConfig
 from robo_policies.bc import BCConfig
 from robo_policies.cal_ql import CalQLConfig
 from robo_policies.cql import CQLConfig
+from robo_policies.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
 from robo_policies.iql import IQLConfig, expectile_loss
 from robo_policies.learning import TensorBatch
@@ -265,3 +266,60 @@ def test_better_actions_than_those_recorded_are_found_by_the_key_part_alone(name
     config = replace(config, **QUICK)
     assert learnt_action(config) > 0.15
     assert learnt_action(replace(config, **without)) < 0.0
+
+
+# ------------------------------------------------------------------------------------------------ diffusion
+def two_ways(size: int = 256) -> Batch:
+    """From one state the demonstrator goes left twice or right twice, never in between; the last chunks are cut short."""
+    side = np.where(np.arange(size) % 2 == 0, -0.8, 0.8).astype(np.float32)
+    chunks = np.repeat(side[:, None, None], 2, axis=1)
+    valid = np.ones((size, 2), np.bool_)
+    valid[: size // 4, 1] = False
+    chunks[: size // 4, 1] = 0.0  # beyond the end: must not be learnt
+    more = {"action_chunks": chunks, "chunk_valid": valid}
+    return batch_of(np.zeros(size), np.ones(size), states=np.zeros(size, int), actions=side[:, None], **more)
+
+
+def test_diffusion_keeps_to_one_of_two_ways_where_cloning_goes_between():
+    config = DiffusionBCConfig(hidden=(64, 64), chunk=2, executed=2, noise_levels=10, lr=3e-3, tau=0.05, normalization_rows=0)
+    learner, batch, state = config.build(STATES, 0), two_ways(), {"state": np.eye(3, dtype=np.float32)[0]}
+    for _ in range(250):
+        learner.update(batch)
+    chunks = learner.draw(torch.eye(3)[:1].expand(200, -1), torch.Generator().manual_seed(0))[:, :, 0].numpy()
+    near = np.abs(np.abs(chunks) - 0.8) < 0.3
+    assert near.all(1).mean() > 0.85
+    assert (np.sign(chunks[:, 0]) == np.sign(chunks[:, 1])).mean() > 0.9
+    assert 0.25 < (chunks[:, 0] > 0).mean() < 0.75
+    cloned = BCConfig(hidden=(32,), lr=1e-2).build(STATES, 0)
+    for _ in range(100):
+        cloned.update(batch)
+    assert abs(float(cloned.policy.act(state)[0])) < 0.2
+
+
+def test_noise_that_is_known_is_taken_off_exactly():
+    """With the true noise predicted at every level, what is drawn is the clean chunk."""
+    schedule, generator = Schedule(20), torch.Generator().manual_seed(0)
+    clean = torch.rand((50, 3), generator=generator) * 2 - 1
+    chunks = torch.randn((50, 3), generator=generator)
+    for level in reversed(range(20)):
+        left = schedule.left[level]
+        noise = (chunks - left.sqrt() * clean) / (1 - left).sqrt()
+        chunks = schedule.less_noisy(chunks, noise, level, torch.randn(chunks.shape, generator=generator))
+    np.testing.assert_allclose(chunks, clean, atol=1e-4)
+    assert schedule.left[-1] < 0.02
+    assert schedule.left[0] > 0.95
+
+
+def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
+    learner = DiffusionBCConfig(hidden=(8,), chunk=4, executed=2, noise_levels=3, normalization_rows=0).build(STATES, 0)
+    state, other = ({"state": np.eye(3, dtype=np.float32)[k]} for k in (0, 1))
+    learner.policy.reset()
+    first = [learner.policy.act(state, deterministic=True), learner.policy.act(other, deterministic=True)]
+    learner.policy.reset()
+    again = [learner.policy.act(state, deterministic=True), learner.policy.act(state, deterministic=True)]
+    np.testing.assert_array_equal(first, again)  # the second action was decided with the first
+    saved = learner.policy.state_dict()
+    third = learner.policy.act(other, deterministic=True)
+    learner.policy.reset()
+    learner.policy.load_state_dict(saved)
+    np.testing.assert_array_equal(learner.policy.act(other, deterministic=True), third)

@@ -9,7 +9,7 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.memory import InMemory
-from robo_rl.rows import RETURNS, RowReader, layout_of, returns_to_go, rows_of
+from robo_rl.rows import RETURNS, RowReader, layout_of, returns_to_go, rows_of, with_views
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Batch, Episode, StateDict, Windows
 
@@ -93,7 +93,8 @@ class RecordedReplay:
         self._count = len(self._rows["starts"]) - len(self._ends)
         returns = {}
         if self._returns_discount is not None:
-            returns[RETURNS] = returns_to_go(self._rows["reward"], self._rows["starts"], self._returns_discount)
+            rewards = with_views(self._spec, self._rows)["reward"]
+            returns[RETURNS] = returns_to_go(rewards, self._rows["starts"], self._returns_discount)
         self._reader = RowReader(self._spec, self._rows | returns)
 
     def _draw(self, size: int) -> Array:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.memory import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.protocols import Stateful
-from robo_rl.rows import RETURNS, RowReader, columns_of, key_of, layout_of
+from robo_rl.rows import RETURNS, RowReader, columns_of, key_of, layout_of, with_views
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
 
@@ -111,8 +111,9 @@ class ReplayBuffer:
         self._generator = np.random.default_rng(seed)
         self._columns = columns_of(spec)
         self._returns_discount = returns_discount
-        self._rows = storage.allocate(layout_of(spec, with_returns=returns_discount is not None), self._capacity)
-        self._reader = RowReader(spec, self._rows)
+        self._stored = storage.allocate(layout_of(spec, with_returns=returns_discount is not None), self._capacity)
+        self._rows = with_views(spec, self._stored)
+        self._reader = RowReader(spec, self._stored)
         self._cursor = 0
         self._used = 0
         self._count = 0
@@ -202,7 +203,7 @@ class ReplayBuffer:
         The rows are read-only views, because a copy could exceed the machine's memory: write them before the next `add`.
         """
         return {
-            "rows": {name: _read_only(value[: self._used]) for name, value in self._rows.items()},
+            "rows": {name: _read_only(value[: self._used]) for name, value in self._stored.items()},
             "cursor": self._cursor,
             "is_running": self._is_running,
             "capacity": self._capacity,
@@ -219,7 +220,7 @@ class ReplayBuffer:
                 fix="resume with the settings of the run",
             )
         self._used = len(state["rows"]["starts"])
-        for name, rows in self._rows.items():
+        for name, rows in self._stored.items():
             rows[: self._used] = state["rows"][name]
         self._rows["starts"][self._used :] = False
         self._count = int(self._rows["starts"].sum())

@@ -7,8 +7,8 @@ Every observation is stored once. An episode of T steps takes T + 1 consecutive 
     starts         yes  yes  yes  no |  yes  yes  no       row 6: where the running episode has got to
 
 The next observation of row i is row i + 1. An episode's last row starts no step, so that neither a transition nor an n-step sum
-can cross into another episode. Float observations lie side by side in one float32 matrix, in the order of the spec, so that a
-batch is one gather; arrays of another type (images) keep their type.
+can cross into another episode. Float observations, in the order of the spec, then continuous actions, then the reward lie side
+by side in one float32 matrix, `vectors`, so that a batch is one gather; arrays of another type (images) keep their type.
 """
 
 from __future__ import annotations
@@ -39,18 +39,30 @@ def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
 
 
 def layout_of(spec: EnvironmentSpec, *, with_returns: bool = False) -> Layout:
-    """Returns shape and type of one row of every array."""
+    """Returns shape and type of one row of every array that is stored."""
     columns = columns_of(spec)
+    actions = {"action": (spec.action.shape, spec.action.dtype)} if spec.action.is_discrete else {}
     return {
-        "vectors": ((max((column.stop for column in columns.values()), default=0),), np.float32),
-        "action": (spec.action.shape, spec.action.dtype),
-        "reward": ((), np.float32),
+        "vectors": ((_reward_column(spec) + 1,), np.float32),
+        **actions,
         "terminates": ((), np.bool_),
         "starts": ((), np.bool_),
         "is_human": ((), np.bool_),
         **({RETURNS: ((), np.float32)} if with_returns else {}),
         **{key_of(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},
     }
+
+
+def with_views(spec: EnvironmentSpec, stored: Mapping[str, Array]) -> dict[str, Array]:
+    """Returns the stored arrays, and as views of them "reward" and "action"."""
+    reward, vectors = _reward_column(spec), stored["vectors"]
+    views = {} if spec.action.is_discrete else {"action": vectors[:, reward - spec.action.size : reward]}
+    return {**stored, **views, "reward": vectors[:, reward]}
+
+
+def _reward_column(spec: EnvironmentSpec) -> int:
+    observed = max((column.stop for column in columns_of(spec).values()), default=0)
+    return observed + (0 if spec.action.is_discrete else spec.action.size)
 
 
 def key_of(name: str) -> str:
@@ -60,25 +72,24 @@ def key_of(name: str) -> str:
 
 def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     """Returns the T + 1 rows of a recorded episode, and none of one without steps; pictures are not copied."""
-    steps, columns = len(episode), columns_of(spec)
+    steps, columns, layout = len(episode), columns_of(spec), layout_of(spec)
     count = steps + 1 if steps else 0
-    rows: dict[str, Array] = {
-        name: np.zeros((count, *shape), dtype)
-        for name, (shape, dtype) in layout_of(spec).items()
-        if not name.startswith("observation.")
+    observed = {name: values[:count] for name, values in episode.observations.items()}
+    pictures = {
+        key_of(name): np.ascontiguousarray(observed[name], array.dtype)
+        for name, array in spec.observation.items()
+        if name not in columns
     }
-    for name, array in spec.observation.items():
-        values = episode.observations[name][:count]
-        if name in columns:
-            rows["vectors"][:, columns[name]] = values.reshape(count, array.size)
-        else:
-            rows[key_of(name)] = np.ascontiguousarray(values, array.dtype)
+    stored = {name: np.zeros((count, *shape), dtype) for name, (shape, dtype) in layout.items() if name not in pictures}
+    rows = with_views(spec, stored)
+    for name, column in columns.items():
+        rows["vectors"][:, column] = observed[name].reshape(count, column.stop - column.start)
     rows["action"][:steps], rows["reward"][:steps] = episode.actions, episode.rewards
     rows["starts"][:steps] = True
     rows["is_human"][:steps] = episode.sources == ActionSource.HUMAN
     if steps:
         rows["terminates"][steps - 1] = episode.terminated
-    return rows
+    return stored | pictures
 
 
 def returns_to_go(rewards: Array, starts: Array, discount: float) -> npt.NDArray[np.float32]:
@@ -95,87 +106,92 @@ def returns_to_go(rewards: Array, starts: Array, discount: float) -> npt.NDArray
 class RowReader:
     """Reads batches from rows in this layout; a hot path.
 
-    `take` instead of an index, because it is two to three times faster for batches of a few hundred rows.
+    `take` instead of an index, because it is two to three times faster for batches of a few hundred rows. It wraps around,
+    because row 0 follows the last row of a ring.
     """
 
-    def __init__(self, spec: EnvironmentSpec, rows: Mapping[str, Array]) -> None:
-        self._spec, self._rows, self._columns = spec, rows, columns_of(spec)
-        self._capacity = len(rows["starts"])
+    def __init__(self, spec: EnvironmentSpec, stored: Mapping[str, Array]) -> None:
+        self._stored, self._reward = stored, _reward_column(spec)
+        self._action = None if spec.action.is_discrete else slice(self._reward - spec.action.size, self._reward)
+        columns = columns_of(spec)
+        self._observed = [(name, array.shape, columns.get(name)) for name, array in spec.observation.items()]
 
     def draw(self, generator: np.random.Generator, used: int, size: int) -> RowNumbers:
         """Draws from the first `used` rows uniformly and redraws those that start no transition, at worst two of three."""
         rows = generator.integers(used, size=size)
-        starts = self._rows["starts"]
-        while not (is_fit := starts.take(rows)).all():
+        starts = self._stored["starts"]
+        while np.count_nonzero(is_fit := starts.take(rows)) < size:
             rejected = np.flatnonzero(~is_fit)
             rows[rejected] = generator.integers(used, size=len(rejected))
         return rows
 
     def batch(self, first: RowNumbers, n_step: int, discount: float, chunk: int = 1) -> Batch:
         """Returns the transitions that start in these rows, each with up to `n_step` rewards and `chunk` actions."""
-        rewards, steps, last = self._sum_rewards(first, n_step, discount)
-        powers = np.power(np.float32(discount), np.arange(n_step + 1), dtype=np.float32)
-        returns, following = self._rows.get(RETURNS), self._after(last)
+        vectors, last = self._take("vectors", first), first
+        rewards, discounts = vectors[:, self._reward], np.full(len(first), discount, np.float32)
+        if n_step > 1:
+            rewards, discounts, last = self._sum_rewards(first, rewards, n_step, discount)
+        following = last + 1
+        next_vectors = self._take("vectors", following)
         return Batch(
-            observations=self.observations(first),
-            actions=self._rows["action"].take(first, 0),
+            observations=self._observations(first, vectors),
+            actions=self._actions(first, vectors),
             rewards=rewards,
-            masks=np.subtract(1.0, self._rows["terminates"].take(last), dtype=np.float32),
-            discounts=powers.take(steps),
-            next_observations=self.observations(following),
+            masks=np.logical_not(self._take("terminates", last)).astype(np.float32),
+            discounts=discounts,
+            next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
-            is_human=self._rows["is_human"].take(first),
-            next_actions=self._rows["action"].take(following, 0),
-            has_next_action=self._rows["starts"].take(following),
-            returns_to_go=None if returns is None else returns.take(first),
+            is_human=self._take("is_human", first),
+            next_actions=self._actions(following, next_vectors),
+            has_next_action=self._take("starts", following),
+            returns_to_go=self._take(RETURNS, first) if RETURNS in self._stored else None,
             **(self._chunks(first, chunk) if chunk > 1 else {}),
         )
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
         """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated."""
         wanted = start[:, None] + np.arange(length)
-        rows = np.clip(wanted, first[:, None], last[:, None])
+        rows = np.minimum(np.maximum(wanted, first[:, None]), last[:, None])
+        vectors = self._take("vectors", rows)
         return Windows(
-            observations=self.observations(rows),
-            actions=self._rows["action"].take(rows, 0),
-            rewards=self._rows["reward"].take(rows),
+            observations=self._observations(rows, vectors),
+            actions=self._actions(rows, vectors),
+            rewards=vectors[..., self._reward],
             valid=rows == wanted,
         )
 
-    def observations(self, rows: RowNumbers) -> dict[str, Array]:
-        """Returns name -> the observations of these rows, of shape (*rows.shape, ...)."""
-        matrix = self._rows["vectors"].take(rows, 0)
-        return {
-            name: matrix[..., self._columns[name]].reshape(*rows.shape, *array.shape)
-            if name in self._columns
-            else self._rows[key_of(name)].take(rows, 0)
-            for name, array in self._spec.observation.items()
-        }
+    def _take(self, name: str, rows: RowNumbers) -> Array:
+        return self._stored[name].take(rows, 0, mode="wrap")
+
+    def _actions(self, rows: RowNumbers, vectors: Array) -> Array:
+        return self._take("action", rows) if self._action is None else vectors[..., self._action]
+
+    def _observations(self, rows: RowNumbers, vectors: Array) -> dict[str, Array]:
+        """Returns name -> the observations of these rows, of shape (*rows.shape, ...); those of floats are views."""
+        found = {}
+        for name, shape, column in self._observed:
+            values = self._take(key_of(name), rows) if column is None else vectors[..., column]
+            found[name] = values if len(shape) == 1 or column is None else values.reshape(*rows.shape, *shape)
+        return found
 
     def _sum_rewards(
-        self, first: RowNumbers, n_step: int, discount: float
-    ) -> tuple[npt.NDArray[np.float32], RowNumbers, RowNumbers]:
-        """Returns (B,) discounted sums, (B,) number of rewards in each, (B,) rows of the last one."""
-        rewards = self._rows["reward"].take(first)
+        self, first: RowNumbers, rewards: npt.NDArray[np.float32], n_step: int, discount: float
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], RowNumbers]:
+        """Returns (B,) discounted sums, (B,) discount ** number of rewards in each, (B,) rows of the last one."""
         steps, last = np.ones(len(first), np.int64), first
+        numbers, width = self._stored["vectors"].reshape(-1), self._reward + 1
         for power in range(1, n_step):
-            following = self._after(last)
-            goes_on = self._rows["starts"].take(following) & (steps == power)
-            rewards = rewards + np.where(goes_on, np.float32(discount**power) * self._rows["reward"][following], np.float32(0))
-            steps, last = steps + goes_on, np.where(goes_on, following, last)
-        return rewards, steps, last
+            goes_on = self._take("starts", last + 1) & (steps == power)
+            following = np.float32(discount**power) * numbers.take((last + 1) * width + self._reward, mode="wrap")
+            rewards = rewards + np.where(goes_on, following, np.float32(0))
+            steps, last = steps + goes_on, last + goes_on
+        return rewards, np.power(np.float32(discount), steps, dtype=np.float32), last
 
     def _chunks(self, first: RowNumbers, length: int) -> dict[str, Array]:
         """Returns the actions of `length` steps from these rows on (B, H, ...), and which of them the episode has (B, H)."""
         rows, valid = np.empty((len(first), length), np.int64), np.ones((len(first), length), np.bool_)
         rows[:, 0] = first
         for step in range(1, length):
-            following = self._after(rows[:, step - 1])
-            valid[:, step] = valid[:, step - 1] & self._rows["starts"].take(following)
-            rows[:, step] = np.where(valid[:, step], following, rows[:, step - 1])
-        return {"action_chunks": self._rows["action"].take(rows, 0), "chunk_valid": valid}
-
-    def _after(self, rows: RowNumbers) -> RowNumbers:
-        following = rows + 1
-        following[following == self._capacity] = 0
-        return following
+            valid[:, step] = valid[:, step - 1] & self._take("starts", rows[:, step - 1] + 1)
+            rows[:, step] = rows[:, step - 1] + valid[:, step]
+        return {"action_chunks": self._actions(rows, self._take("vectors", rows)), "chunk_valid": valid}

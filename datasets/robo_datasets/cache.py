@@ -128,7 +128,7 @@ def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch
     count = sum(entry.steps + 1 for entry in entries if entry.steps)
     _require_space(final.parent, size_of(layout, count))
     temporary = final.with_name(f"{final.name}{TEMPORARY}{uuid.uuid4().hex}")
-    parts = (rows_of(dataset.spec, _read(dataset, entry)) for entry in watch(entries))
+    parts = (rows_of(dataset.spec, read_listed(dataset, entry)) for entry in watch(entries))
     try:
         temporary.mkdir()
         digests = write_rows(temporary, layout, count, parts)
@@ -144,7 +144,8 @@ def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _read(dataset: Dataset, entry: Entry) -> Episode:
+def read_listed(dataset: Dataset, entry: Entry) -> Episode:
+    """Returns an episode; raises DatasetError where it has not as many steps as the catalogue says."""
     episode = dataset.read(entry)
     if len(episode) != entry.steps:
         raise DatasetError(

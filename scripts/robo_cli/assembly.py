@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ import gymnasium
 import yaml
 from gymnasium.vector import AutoresetMode
 
-from robo_cli.display import display
+from robo_cli.display import counted
 from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
 from robo_datasets.cache import CachedEpisodes
-from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
@@ -73,18 +73,12 @@ def demonstrations_of(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
                 allowed=f"demonstrations.episodes of {settings.episodes}",
                 fix="set demonstrations.episodes to 0 for all that there are, or record more with --append",
             )
-        return CachedEpisodes(dataset, entries, _building_cache), f"{len(entries)} episodes of {dataset.path}"
+        watch = partial(counted, "training cache", "episodes")
+        return CachedEpisodes(dataset, entries, watch), f"{len(entries)} episodes of {dataset.path}"
     if not settings.episodes:
         return [], "no demonstrations"
     episodes, tries = record_demonstrations(recipe, settings)
     return episodes, f"{len(episodes)} demonstrations by the scripted expert (in {tries} tries)"
-
-
-def _building_cache(entries: Sequence[Entry]) -> Iterator[Entry]:
-    with display("training cache", len(entries), "episodes") as shown:
-        for done, entry in enumerate(entries, 1):
-            yield entry
-            shown.update(done, {})
 
 
 def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:

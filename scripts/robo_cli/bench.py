@@ -28,6 +28,7 @@ BENCHES = {
     "render": ("robo_sims.drawing_speed",),
     "memory": ("robo_policies.replay_peak",),
     "resume": ("robo_cli.bench_resume",),
+    "data": ("robo_datasets.reading_speed",),
 }
 """Name -> modules, each with a function `cases(effort)`."""
 
@@ -36,7 +37,7 @@ BENCHES = {
 class Bench:
     """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
 
-    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|all")]
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|all")]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0
     """[s] of one trial."""

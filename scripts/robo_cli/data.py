@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from robo_cli.data_stats import Stats, stats
 from robo_cli.main import described
 from robo_datasets.curation import Selection, copy_episodes, inherited, shares
 from robo_datasets.dataset import Dataset
@@ -24,6 +25,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 
 DATASET = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
 EXAMPLES = """robo-rl data info data/pick
+robo-rl data stats data/pick
 robo-rl data verify data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into train=0.9 test=0.1
@@ -220,6 +222,7 @@ def _number(text: str) -> float:
 
 ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "info": (Info, info),
+    "stats": (Stats, stats),
     "verify": (Verify, verify),
     "repair": (Repair, repair),
     "merge": (Merge, merge),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from types import TracebackType
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from robo_rl.types import Metrics
 
+Item = TypeVar("Item")
 PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
 
 
@@ -83,6 +86,14 @@ class PlainDisplay:
 def display(title: str, total: int, unit: str = "steps") -> LiveDisplay | PlainDisplay:
     """Returns the display that fits standard output; `unit` is what it counts."""
     return LiveDisplay(title, total, unit, Console()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
+
+
+def counted(title: str, unit: str, items: Sequence[Item]) -> Iterator[Item]:
+    """Yields items and shows how many of them were passed on."""
+    with display(title, len(items), unit) as shown:
+        for done, item in enumerate(items, 1):
+            yield item
+            shown.update(done, {})
 
 
 def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:

@@ -33,6 +33,7 @@ CHEAP = {
     "render": "batch of 16",
     "memory": "RAM",
     "resume": "resume SAC",
+    "data": "transitions of 17 numbers",
 }
 
 

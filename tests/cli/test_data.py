@@ -107,8 +107,37 @@ def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
     dispatch(["record", TASK, "--episodes", "2", "--seed", "6", "--out", str(recorded), "--append"])
     assert dispatch(["resume", "latest"]) == 0
     assert "resumed at step 10, exact" in capsys.readouterr().out
+    assert not list((run / "checkpoints").glob("*/*rows*")) and len(list((recorded / "cache").glob("*/cache.json"))) == 1
     with pytest.raises(InvalidSetting, match=r"too few episodes(.|\n)*got: +8(.|\n)*9"):
         dispatch(["train", "bc.yaml", "--demonstrations.episodes", "9"])
+
+
+def test_a_run_is_not_resumed_with_other_episodes(recorded):
+    Path("bc.yaml").write_text(
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"demonstrations: {{dataset: {recorded}}}\n"
+    )
+    dispatch(["train", "bc.yaml"])
+    (run,) = Path("runs").iterdir()
+    (run / "evaluation.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "0000000020")
+    dataset = Dataset(recorded)
+    dataset.catalogue.remove(dataset.entries()[2].identity)
+    dispatch(["record", TASK, "--episodes", "1", "--seed", "6", "--out", str(recorded), "--append"])
+    dataset.catalogue.remove(Dataset(recorded).entries()[1].identity)
+    dispatch(["record", TASK, "--episodes", "1", "--seed", "7", "--out", str(recorded), "--append"])
+    with pytest.raises(InvalidSetting, match="learnt from other recorded episodes than there are now"):
+        dispatch(["resume", "latest"])
+
+
+def test_statistics_fit_a_terminal(recorded, capsys):
+    assert dispatch(["data", "stats", str(recorded)]) == 0
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 120
+    for word in ("observations/joint_position", "actions", "at -1 or 1", "scripted", "returns: min", "terminated"):
+        assert word in told
+    assert dispatch(["data", "stats", str(recorded), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["episodes"] == 6
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_mapped_and_ram_give_the_same_samples(tmp_path_factory, operations, capa
 
 def test_the_size_is_known_before_and_frames_are_stored_once():
     assert ReplayBuffer.bytes_at_capacity(PIXELS, 1_000_000) == 1_000_000 * ROW
-    assert sum(rows.nbytes for rows in ReplayBuffer(PIXELS, 50, 0)._rows.values()) == 50 * ROW
+    assert sum(rows.nbytes for rows in ReplayBuffer(PIXELS, 50, 0)._stored.values()) == 50 * ROW
     assert ReplayBuffer.statement(PIXELS, 1_000_000, InMemory()) == (
         "replay memory: up to 21.20 GB in RAM (1000000 rows of 21195 bytes)"
     )

@@ -1,0 +1,230 @@
+"""Measures how long a batch from recorded episodes takes, for `robo-rl bench data`.
+
+Everybody reads the same episodes in turns: our cache; numpy arrays in RAM, gathered in the fastest way that numpy has (`take`)
+and in the usual one (an index); h5py from one file, uncompressed and contiguous, which is its best case; Minari's loader, which
+reads whole episodes. Files are in the system's memory. What a batch holds is what a learner takes: robo_rl.types.Batch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from robo_datasets.cache import CachedEpisodes
+from robo_datasets.dataset import Dataset
+from robo_rl.benchmark import Cases, Effort, Measurement, measurement
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import ActionSource, Array, Episode
+
+BATCH, WINDOWS, LENGTH = 256, 64, 16
+STATE, ACTIONS, SIZE = 17, 6, 64
+"""Numbers of HalfCheetah; [pixel] of a picture."""
+DISCOUNT = 0.99
+Read = Callable[[], object]
+Fields = dict[str, Array]
+"""observation, next, action, reward, terminated: one row for each step of all episodes"""
+
+
+def cases(effort: Effort) -> Cases:
+    """Returns batches of transitions and of windows, of numbers and of pictures; trials below a second get less data."""
+    state = ArraySpec("state", (STATE,))
+    picture = ArraySpec("camera_front", (SIZE, SIZE, 3), "uint8", 0, 255, role="image")
+    share = min(1.0, effort.seconds)
+    kinds = {}
+    for words, array, most, steps in ((f"{STATE} numbers", state, 200, 1000), (f"pictures {SIZE}x{SIZE}x3", picture, 20, 200)):
+        episodes = max(2, int(share * most))
+        kinds[f"{words}, {episodes} episodes of {steps}"] = partial(_measure, effort, array, episodes, steps)
+    return {
+        f"{batch} of {kind}": partial(measure, f"{batch} of {kind}", in_windows)
+        for kind, measure in kinds.items()
+        for batch, in_windows in ((f"{BATCH} transitions", False), (f"{WINDOWS} windows x {LENGTH}", True))
+    }
+
+
+def _measure(effort: Effort, observed: ArraySpec, episodes: int, steps: int, case: str, in_windows: bool) -> Measurement:
+    spec = EnvironmentSpec(
+        "reading",
+        ObservationSpec((observed,)),
+        ActionSpec(tuple("abcdef")[:ACTIONS], (-1.0,) * ACTIONS, (1.0,) * ACTIONS, ("1",) * ACTIONS),
+    )
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        recorded = [_episode(spec, number, steps) for number in range(episodes)]
+        dataset = Dataset.create(Path(folder) / "data", spec)
+        with dataset.writer() as writer:
+            for episode in recorded:
+                writer.add(episode)
+        fields, starts = _fields(recorded, observed.name), _starts(episodes, steps, in_windows)
+        readers = {
+            "ours": _ours(dataset, in_windows),
+            "numpy in RAM, take": _arrays(fields, starts, in_windows, lambda array, rows: array.take(rows, 0)),
+            "numpy in RAM, index": _arrays(fields, starts, in_windows, lambda array, rows: array[rows]),
+            "h5py": _h5py(stack.enter_context(_hdf5(Path(folder) / "all.h5", fields)), starts, in_windows),
+            **stack.enter_context(_minari(Path(folder), spec, recorded, starts, in_windows)),
+        }
+        return measurement("data", case, "us", {name: partial(_microseconds, read) for name, read in readers.items()}, effort)
+
+
+def _ours(dataset: Dataset, in_windows: bool) -> Read:
+    replay = CachedEpisodes(dataset, dataset.entries()).replay(seed=0)
+    return partial(replay.sample_windows, WINDOWS, LENGTH) if in_windows else partial(replay.sample, BATCH)
+
+
+def _arrays(fields: Fields, starts: Array, in_windows: bool, gather: Callable[[Array, Array], Array]) -> Read:
+    """Returns what reads from arrays in RAM; the sixth, `human`, and what is computed are part of every batch."""
+    observation, following, action, reward, terminated = fields.values()
+    generator, human = np.random.default_rng(0), np.zeros(len(reward), np.bool_)
+
+    def transitions() -> tuple[Array, ...]:
+        rows = generator.integers(len(starts), size=BATCH)
+        masks = 1.0 - gather(terminated, rows).astype(np.float32)
+        computed = np.full(BATCH, DISCOUNT, np.float32), np.ones(BATCH, np.float32)
+        read = (gather(array, rows) for array in (observation, following, action, reward, human))
+        return (*read, masks, *computed)
+
+    def windows() -> tuple[Array, ...]:
+        rows = starts.take(generator.integers(len(starts), size=WINDOWS))[:, None] + np.arange(LENGTH)
+        return (*(gather(array, rows) for array in (observation, action, reward)), np.ones(rows.shape, np.bool_))
+
+    return windows if in_windows else transitions
+
+
+def _h5py(file: h5py.File, starts: Array, in_windows: bool) -> Read:
+    """Returns what reads from a file: transitions with one sorted list of rows a field, windows slice by slice."""
+    generator = np.random.default_rng(0)
+
+    def transitions() -> list[Array]:
+        rows = np.sort(generator.choice(len(starts), BATCH, replace=False))
+        return [file[name][rows] for name in file]
+
+    def windows() -> list[list[Array]]:
+        drawn = starts.take(generator.integers(len(starts), size=WINDOWS))
+        return [[file[name][start : start + LENGTH] for start in drawn] for name in ("observation", "action", "reward")]
+
+    return windows if in_windows else transitions
+
+
+@contextmanager
+def _minari(
+    folder: Path, spec: EnvironmentSpec, episodes: list[Episode], starts: Array, in_windows: bool
+) -> Iterator[dict[str, Read]]:
+    """Yields Minari's loader; nothing, and a line that says so, where it is not installed."""
+    if importlib.util.find_spec("minari") is None:
+        sys.stderr.write("left out: minari, which is not installed\n")
+        yield {}
+        return
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(folder)
+    try:
+        yield {"minari": _minari_reader(spec, episodes, starts, in_windows)}
+    finally:
+        del os.environ["MINARI_DATASETS_PATH"]
+        os.environ |= {} if before is None else {"MINARI_DATASETS_PATH": before}
+
+
+def _minari_reader(spec: EnvironmentSpec, episodes: list[Episode], starts: Array, in_windows: bool) -> Read:
+    import minari
+
+    (name,) = spec.observation
+    steps = len(episodes[0])
+    buffers = [
+        minari.data_collector.EpisodeBuffer(
+            observations=episode.observations[name],
+            actions=episode.actions,
+            rewards=list(episode.rewards),
+            terminations=[False] * (steps - 1) + [episode.terminated],
+            truncations=[False] * (steps - 1) + [episode.truncated],
+        )
+        for episode in episodes
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that no environment and no author is named
+        dataset = minari.create_dataset_from_buffers(
+            "robo/reading-v0",
+            buffers,
+            observation_space=spec.observation.space[name],
+            action_space=spec.action.space,
+            jpeg_encoding=False,
+        )
+    generator = np.random.default_rng(0)
+
+    def read() -> list[Array]:
+        rows = starts.take(generator.integers(len(starts), size=WINDOWS if in_windows else BATCH))
+        length = LENGTH if in_windows else 1
+        found = []
+        for episode in dataset.iterate_episodes(np.unique(rows // steps)):  # each of them once
+            here = rows[rows // steps == episode.id] % steps
+            wanted = here[:, None] + np.arange(length)
+            found += [episode.observations[wanted], episode.actions[wanted], episode.rewards[wanted]]
+        return found
+
+    return read
+
+
+def _fields(episodes: list[Episode], name: str) -> Fields:
+    ends = np.concatenate([np.arange(len(episode)) == len(episode) - 1 for episode in episodes])
+    terminated = np.concatenate([np.full(len(episode), episode.terminated) for episode in episodes])
+    return {
+        "observation": np.concatenate([episode.observations[name][:-1] for episode in episodes]),
+        "next": np.concatenate([episode.observations[name][1:] for episode in episodes]),
+        "action": np.concatenate([episode.actions for episode in episodes]),
+        "reward": np.concatenate([episode.rewards for episode in episodes]),
+        "terminated": ends & terminated,
+    }
+
+
+def _starts(episodes: int, steps: int, in_windows: bool) -> Array:
+    """Returns the rows at which a transition, or a whole window, starts."""
+    rows = np.arange(episodes * steps)
+    return rows[rows % steps <= steps - LENGTH] if in_windows else rows
+
+
+@contextmanager
+def _hdf5(path: Path, fields: Fields) -> Iterator[h5py.File]:
+    with h5py.File(path, "w") as file:
+        for name, array in fields.items():
+            file.create_dataset(name, data=array)
+    with h5py.File(path) as file:
+        yield file
+
+
+def _episode(spec: EnvironmentSpec, number: int, steps: int) -> Episode:
+    random = np.random.default_rng(number)
+    ((name, array),) = spec.observation.items()
+    shape = (steps + 1, *array.shape)
+    is_picture = array.dtype == "uint8"
+    observations = random.integers(0, 256, shape, np.uint8) if is_picture else random.normal(size=shape).astype(np.float32)
+    actions = random.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32)
+    return Episode(
+        observations={name: observations},
+        actions=actions,
+        policy_actions=actions,
+        rewards=random.normal(size=steps).astype(np.float32),
+        sources=np.full(steps, ActionSource.SCRIPT, np.int8),
+        timestamps=np.arange(steps + 1) * 0.05,
+        terminated=False,
+        truncated=True,
+        stop_reason="time_limit",
+        success=None,
+        seed=number,
+        spec_fingerprint=spec.fingerprint,
+    )
+
+
+def _microseconds(read: Read, seconds: float) -> float:
+    done, started, passed = 0, time.perf_counter(), 0.0
+    while passed < seconds or not done:
+        read()
+        done += 1
+        passed = time.perf_counter() - started
+    return passed / done * 1e6

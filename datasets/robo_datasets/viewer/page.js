@@ -65,7 +65,7 @@ async function ask(address, options = {}) {
 // --- the list of episodes
 
 const COLUMN = {
-  position: { title: "#", figure: true, of: (e) => e.position },
+  position: { title: "#", of: (e) => e.position },
   episode_return: { title: "return", figure: true, of: (e) => Number(e.episode_return), show: (e) => number(e.episode_return) },
   steps: { title: "steps", figure: true, of: (e) => e.steps, show: (e) => e.steps.toLocaleString("en") },
   success: { title: "success", of: (e) => outcome(e.success) },
@@ -111,7 +111,7 @@ function showList() {
         ["Label sets", labels.join(", ") || "none"],
         ["Spec", dataset.fingerprint],
       ]),
-      dataset.success_rule ? h("p", { class: "note" }, `Success: ${dataset.success_rule}.`) : null,
+      dataset.success_rule ? h("p", { class: "note rule" }, `Success: ${dataset.success_rule}.`) : null,
       h("details", {}, h("summary", {}, "How it was made"), h("pre", {}, JSON.stringify(dataset.card, null, 2)))),
     episodes.length ? h("section", { class: "card" }, filters(), h("div", { id: "rows" })) : h("section", { class: "card" },
       h("h2", {}, "No episodes yet"), h("p", { class: "note" }, `robo-rl record ${dataset.environment.replace(/-v\d+$/, "$&")} --append --out ${dataset.path} adds some; then load this page again.`)));
@@ -128,7 +128,7 @@ function filters() {
   return h("div", { class: "filters" },
     h("label", {}, "Search", h("input", { type: "search", value: list.text, placeholder: "actor, end, instruction, “seed 3”, identity", oninput: (event) => narrow("text", event.target.value) })),
     select("success", "Success"), select("stop_reason", "Ended by"), select("source", "Actor"),
-    h("label", {}, "Order", h("select", { id: "order", onchange: (event) => { const [sort, way] = event.target.value.split(" "); Object.assign(list, { sort, descending: way === "down" }); showRows(); } },
+    h("label", { class: "order" }, "Order", h("select", { id: "order", onchange: (event) => { const [sort, way] = event.target.value.split(" "); Object.assign(list, { sort, descending: way === "down" }); showRows(); } },
       sorts.map(([name, descending, title]) => h("option", { value: `${name} ${descending ? "down" : "up"}`, selected: list.sort === name && list.descending === descending }, title)))));
 }
 
@@ -204,7 +204,7 @@ function crumbs(order, place) {
     return h("button", { disabled: !target, title: `key ${key}`, "data-key": key, onclick: () => { location.hash = target.identity; } }, title);
   };
   return h("nav", { class: "crumbs", "aria-label": "Episodes" }, h("a", { href: "#" }, "← All episodes"), h("span", { class: "spring" }),
-    place < 0 ? null : h("span", { class: "note" }, `${place + 1} of ${order.length} listed`), other(-1, "‹ Previous", "["), other(1, "Next ›", "]"));
+    place < 0 ? null : h("span", { class: "note listed" }, `${place + 1} of ${order.length} listed`), other(-1, "‹ Previous", "["), other(1, "Next ›", "]"));
 }
 
 function headline({ entry, cameras }, position) {
@@ -216,7 +216,7 @@ function headline({ entry, cameras }, position) {
     h("p", { class: "tags" }, h("span", { class: `tag ${entry.success === null ? "quiet" : outcome(entry.success)}` }, outcome(entry.success)),
       ends.map((end) => h("span", { class: "tag quiet" }, end)), h("span", { class: "tag quiet" }, `ended by: ${entry.stop_reason}`)),
     facts([["Return", number(entry.episode_return)], ["Steps", entry.steps.toLocaleString("en")], ["Actor", entry.source], ["Seed", entry.seed === null ? "–" : String(entry.seed)],
-      cameras ? ["Cameras", cameras.length ? cameras.map((c) => `${c.name.replace("camera_", "")} ${c.width}×${c.height}`).join(", ") : "none"] : null, ["Size", size(entry.bytes)], ["Identity", entry.identity]]));
+      cameras ? ["Cameras", cameras.length ? cameras.map((c) => `${c.name.replace("camera_", "")} ${c.width}×${c.height}`).join(", ") : "none"] : null]));
 }
 
 function ending({ entry }) {
@@ -234,11 +234,11 @@ function acting({ actors, interventions, entry }, player) {
     interventions.length > 60 ? h("p", { class: "meaning" }, `The first 60 of ${interventions.length}.`) : null);
 }
 
-function origin({ metadata, action, labels }) {
+function origin({ entry, metadata, action, labels }) {
   const hashes = labels.filter((set) => set.model).map((set) => `${set.name}: model ${set.model}, weights ${set.weights_hash}, prompt ${set.prompt_hash}`);
   const period = action.control_period === null ? "" : ` every ${number(action.control_period)} s`;
   return h("section", { class: "card" }, h("h2", {}, "Metadata"), h("p", { class: "meaning" }, `Action: ${action.mode}${period}${action.frame ? `, frame ${action.frame}` : ""}.`),
-    hashes.map((text) => h("p", { class: "meaning" }, text)), h("details", {}, h("summary", {}, "As recorded"), h("pre", {}, JSON.stringify(metadata, null, 2))));
+    h("p", { class: "meaning" }, `Identity: ${entry.identity}, ${size(entry.bytes)}.`), hashes.map((text) => h("p", { class: "meaning" }, text)), h("details", {}, h("summary", {}, "As recorded"), h("pre", {}, JSON.stringify(metadata, null, 2))));
 }
 
 function notes({ entry, notes: texts }) {
@@ -409,9 +409,12 @@ class Player {
     const whole = (signal, title = signal.name) => new Plot(this, title, signal);
     const [executed, proposed] = ["executed", "proposed"].map((name) => signals.find((signal) => signal.key === `actions/${name}`));
     const actions = executed.columns.slice(0, 64).map((name, column) => new ActionPlot(this, name, column, executed, proposed));
-    const rewards = [...of("rewards").map((s) => whole(s, "recorded reward")), ...of("reward_terms").map((s) => whole(s, `term ${s.name}`)), ...of("costs").map((s) => whole(s))];
+    const rewards = of("rewards").map((s) => whole(s, "recorded reward"));
+    const terms = [...of("reward_terms").map((s) => whole(s, `term ${s.name}`)), ...of("costs").map((s) => whole(s))];
     const labels = this.episode.labels.flatMap((set) => (set.missing === null || set.error ? [absent(set)] : [whole(signals.find((s) => s.key === `labels/${set.name}`), `labels ${set.name}`)]));
-    const sections = [["Rewards and label sets", [...rewards, ...labels, ...of("confidence").map((s) => whole(s, `confidence of ${s.name}`))]], ["Actions, executed and proposed", actions], ["Observations", of("observations").map((s) => (s.drawn ? whole(s) : tooWide(s)))]];
+    const confidence = of("confidence").map((s) => whole(s, `confidence of ${s.name}`));
+    const observations = of("observations").map((s) => (s.drawn ? whole(s) : tooWide(s)));
+    const sections = [["Rewards and label sets", [...rewards, ...labels, ...confidence, ...terms]], ["Actions, executed and proposed", actions], ["Observations", observations]];
     this.plots = sections.flatMap(([, plots]) => plots).filter((plot) => plot instanceof Plot);
     return sections.filter(([, plots]) => plots.length).map(([title, plots]) => h("section", { class: "card" }, h("h2", {}, title), h("div", { class: "plots" }, plots.map((plot) => plot.node))));
   }
@@ -593,11 +596,11 @@ class Plot {
 class ActionPlot extends Plot {
   constructor(player, title, column, executed, proposed) {
     super(player, title, { ...executed, width: 1 });
-    Object.assign(this, { column, proposed });
+    Object.assign(this, { column, proposed, limits: "" });
     const { action } = player.episode;
     if (action.mode !== "discrete" && action.low[column] !== undefined) {
       const unit = action.units[column] === "1" ? "" : ` ${action.units[column]}`;
-      this.detail.textContent = `−1 … 1 is ${number(action.low[column])} … ${number(action.high[column])}${unit}`;
+      this.limits = `−1 … 1 is ${number(action.low[column])} … ${number(action.high[column])}${unit}`;
     }
   }
 
@@ -605,7 +608,7 @@ class ActionPlot extends Plot {
     const [executed, proposed] = await Promise.all([this.player.load("actions/executed"), this.player.load("actions/proposed")]);
     const [done, wanted] = [executed[this.column], proposed[this.column] ?? new Float32Array(0)];
     const other = done.reduce((total, value, i) => total + !Object.is(value, wanted[i]), 0);
-    if (other) this.detail.textContent = [this.detail.textContent, `differs at ${count(other, "step")}`].filter((part) => part).join(" · ");
+    this.detail.textContent = [this.limits, other ? `differs at ${count(other, "step")}` : "all as proposed"].filter((part) => part).join(" · ");
     return [{ name: "executed", data: done, color: "--c0" }, { name: "proposed", data: wanted, color: "--c1", dashed: true }];
   }
 
@@ -686,7 +689,7 @@ function paintMissing(context, lines, window, area) {
   if (!lines.length) return;
   context.save();
   context.beginPath();
-  const half = Math.max(1, area.width / Math.max(1, window[1] - window[0]) / 2);
+  const half = Math.max(1.5, area.width / Math.max(1, window[1] - window[0]) / 2);
   let any = false;
   eachPixel(lines[0].data.length, window, area, (x, from, to) => {
     for (let i = from; i < to; i += 1) {
@@ -713,21 +716,25 @@ function paintMissing(context, lines, window, area) {
   context.restore();
 }
 
-// Bands of who acted: a step reaches from itself to the next; of several in a pixel the rarest kind is shown.
+// Bands of who acted: a step reaches from itself to the next; of several in a pixel the first of ACTORS is shown.
 function paintActors(context, actors, [start, stop], { left, width, height, alpha }) {
   const scale = width / Math.max(1, stop - start);
   const last = Math.min(actors.length, stop);
-  const colors = Object.fromEntries(ACTORS.map((name) => [name, color(`--${name}`)]));
-  let i = start;
-  while (i < last) {
-    const from = i;
-    let name = actors[i];
-    if (scale >= 1) while (i < last && actors[i] === name) i += 1;
-    else for (const until = Math.min(last, from + Math.ceil(1 / scale)); i < until; i += 1) if (ACTORS.indexOf(actors[i]) < ACTORS.indexOf(name)) name = actors[i];
+  const band = (name, from, to) => {
     context.globalAlpha = alpha(name);
-    context.fillStyle = colors[name];
-    if (context.globalAlpha) context.fillRect(left + (from - start) * scale, 0, (i - from) * scale, height);
+    context.fillStyle = color(`--${name}`);
+    if (context.globalAlpha) context.fillRect(left + from, 0, to - from, height);
+  };
+  const stride = Math.max(1, 1 / scale); // steps of a pixel
+  let [name, since] = [null, 0];
+  for (let at = start; at < last; at += stride) {
+    let here = actors[Math.floor(at)];
+    for (let i = Math.floor(at) + 1; i < Math.min(last, Math.floor(at + stride)); i += 1) if (ACTORS.indexOf(actors[i]) < ACTORS.indexOf(here)) here = actors[i];
+    if (here === name) continue;
+    if (name) band(name, since, (at - start) * scale);
+    [name, since] = [here, (at - start) * scale];
   }
+  if (name) band(name, since, (last - start) * scale);
   context.globalAlpha = 1;
 }
 

@@ -26,7 +26,7 @@ from robo_rl.errors import DatasetBusy, DatasetNotFound, InvalidSetting, RoboRLE
 
 STATIC = {
     "/": (__package__, "page.html", "text/html"),
-    "/style.css": ("robo_rl.report", "style.css", "text/css"),
+    "/style.css": ("robo_rl", "report/style.css", "text/css"),
     "/page.css": (__package__, "page.css", "text/css"),
     "/page.js": (__package__, "page.js", "text/javascript"),
 }

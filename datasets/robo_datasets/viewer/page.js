@@ -723,7 +723,7 @@ function paintActors(context, actors, [start, stop], { left, width, height, alph
   const band = (name, from, to) => {
     context.globalAlpha = alpha(name);
     context.fillStyle = color(`--${name}`);
-    if (context.globalAlpha) context.fillRect(left + from, 0, to - from, height);
+    if (context.globalAlpha) context.fillRect(left + from, 0, Math.max(1.5, to - from), height);
   };
   const stride = Math.max(1, 1 / scale); // steps of a pixel
   let [name, since] = [null, 0];

@@ -27,6 +27,8 @@ HOSTS = (ADDRESS, "localhost")
 TOKEN_HEADER = "X-Robo-Token"
 LARGEST_BODY = 1 << 16
 """Bytes of a request: a note of the longest, with every character escaped."""
+MOST_READ = 1 << 20
+"""Bytes that are taken of a request which is refused: one that is cut off while it still sends never sees its answer."""
 IDLE = 60.0
 """[s] after which a silent connection is closed."""
 HEADERS = {
@@ -85,7 +87,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Adds a note."""
-        self._send(self._foreign_host() or self._foreign_page() or self._guarded(self._post))
+        body = self._body()
+        self._send(self._foreign_host() or self._foreign_page() or self._guarded(lambda: self._post(body)))
 
     def log_message(self, format: str, *args: object) -> None:
         """Prints nothing for each request."""
@@ -93,11 +96,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _get(self) -> Answer:
         return get(self.path, self.server.reader, self.server.token)
 
-    def _post(self) -> Answer:
+    def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
-        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > LARGEST_BODY:
-            return Answer.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"At most {LARGEST_BODY} bytes, with their length.")
-        return post(self.path, self.rfile.read(int(length)), self.server.reader)
+        return self.rfile.read(min(int(length), MOST_READ)) if re.fullmatch(r"[0-9]{1,9}", length) else b""
+
+    def _post(self, body: bytes) -> Answer:
+        if len(body) > LARGEST_BODY:
+            return Answer.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {LARGEST_BODY} bytes.")
+        return post(self.path, body, self.server.reader)
 
     def _guarded(self, answer: Callable[[], Answer]) -> Answer:
         try:
@@ -127,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _send(self, answer: Answer) -> None:
-        # what was refused may have a body that was not read: the next request would begin inside it
+        # what was refused may have more that was not read: the next request would begin inside it
         self.close_connection = self.close_connection or (self.command == "POST" and answer.status != HTTPStatus.OK)
         self.send_response(answer.status)
         keep = f"private, max-age={answer.keep}" if answer.keep else "no-store"

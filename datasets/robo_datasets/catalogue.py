@@ -94,6 +94,11 @@ class Catalogue:
         with self._reading() as connection:
             return [row[0] for row in connection.execute("SELECT note FROM notes WHERE identity = ?", (identity,))]
 
+    def noted(self) -> dict[str, int]:
+        """Returns how many remarks there are on each episode that has any."""
+        with self._reading() as connection:
+            return dict(connection.execute("SELECT identity, COUNT(*) FROM notes GROUP BY identity").fetchall())
+
     def entries(self) -> list[Entry]:
         """Returns all entries; raises DatasetError where the file is damaged or no catalogue."""
         with self._reading() as connection:

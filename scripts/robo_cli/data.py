@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import tyro
 
 from robo_cli.data_stats import Stats, stats
+from robo_cli.data_view import View, view
 from robo_cli.main import described
 from robo_datasets.curation import Selection, copy_episodes, inherited, shares
 from robo_datasets.dataset import Dataset
@@ -29,7 +30,8 @@ robo-rl data stats data/pick
 robo-rl data verify data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into train=0.9 test=0.1
-robo-rl data merge data/pick data/more --out data/all"""
+robo-rl data merge data/pick data/more --out data/all
+robo-rl data view data/pick"""
 
 
 @dataclass(frozen=True)
@@ -228,4 +230,5 @@ ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "merge": (Merge, merge),
     "filter": (Filter, filter_),
     "split": (Split, split),
+    "view": (View, view),
 }

@@ -1,0 +1,122 @@
+"""What the page draws of an episode: one signal for each array of numbers, and the pictures of its cameras."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import cv2
+import numpy as np
+
+from robo_datasets.hdf5_arrays import Array
+from robo_rl.errors import UnknownName
+from robo_rl.spec import ActionSpec, EnvironmentSpec
+from robo_rl.types import Episode, RewardLabels
+
+MOST_COLUMNS = 512
+"""A wider signal, such as a depth picture, is named on the page and not drawn."""
+FASTEST_PNG = [cv2.IMWRITE_PNG_COMPRESSION, 1]
+
+
+@dataclass(frozen=True)
+class Signal:
+    """An array over the steps of an episode."""
+
+    group: str
+    """"observations", "actions", "rewards", "reward_terms", "costs", "labels", "confidence", "sources" or "timestamps"."""
+    name: str
+    values: Array
+    """(rows, ...), NaN where a number is missing"""
+    columns: tuple[str, ...] = ()
+    """Names of a row's numbers, in order."""
+    unit: str = ""
+    detail: str = ""
+    """Frame and role, in words."""
+
+    @property
+    def key(self) -> str:
+        """What the page asks for it by."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return math.prod(self.values.shape[1:])
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the page must know before it asks for the numbers."""
+        columns = self.columns if len(self.columns) == self.width else _indices(self.values.shape[1:])
+        facts = {"key": self.key, "group": self.group, "name": self.name, "rows": len(self.values), "width": self.width}
+        return facts | {"columns": columns, "unit": self.unit, "detail": self.detail, "drawn": self.width <= MOST_COLUMNS}
+
+    def encoded(self) -> bytes:
+        """Returns the numbers, column after column, as little-endian float32, which has room for what is not finite."""
+        with np.errstate(all="ignore"):  # beyond float32 is infinite on the page
+            table = self.values.reshape(len(self.values), self.width).astype("<f4")
+        return np.ascontiguousarray(table.T).tobytes()
+
+
+def signals_of(episode: Episode, spec: EnvironmentSpec) -> Iterator[Signal]:
+    """Yields the signals of an episode, all but its pictures."""
+    pictures = pictures_of(episode, spec)
+    for name, values in episode.observations.items():
+        if name not in pictures:
+            array = spec.observation[name]
+            detail = ", ".join(([f"frame {array.frame}"] if array.frame else []) + [array.role])
+            yield Signal("observations", name, values, unit=array.unit, detail=detail)
+    names = _action_names(spec.action)
+    yield Signal("actions", "executed", episode.actions, names)
+    yield Signal("actions", "proposed", episode.policy_actions, names)
+    yield Signal("rewards", "reward", episode.rewards)
+    for name, values in episode.reward_terms.items():
+        yield Signal("reward_terms", name, values)
+    if episode.costs is not None:
+        yield Signal("costs", "cost", episode.costs)
+    yield Signal("sources", "source", episode.sources)
+    yield Signal("timestamps", "seconds", _elapsed(episode.timestamps), unit="s")
+
+
+def label_signals(name: str, labels: RewardLabels) -> Iterator[Signal]:
+    """Yields the labels of a set, NaN where one is missing, and the model's confidence in them."""
+    yield Signal("labels", name, np.where(labels.valid, labels.values, np.nan))
+    if labels.confidence is not None:
+        yield Signal("confidence", name, labels.confidence)
+
+
+def pictures_of(episode: Episode, spec: EnvironmentSpec) -> Mapping[str, Array]:
+    """Returns the cameras: name -> uint8 (T+1, H, W, 3) or (T+1, H, W, 1)."""
+    images = {name: episode.observations[name] for name in spec.observation.subset("image")}
+    return {name: values for name, values in images.items() if _is_picture(values)}
+
+
+def encoded_picture(pictures: Mapping[str, Array], camera: str, index: int) -> bytes:
+    """Returns one picture as PNG, exactly; raises UnknownName for a camera or an index that the episode does not have."""
+    if camera not in pictures:
+        raise UnknownName("camera", camera, pictures)
+    if not 0 <= index < len(pictures[camera]):
+        raise UnknownName("picture", str(index), [f"0 to {len(pictures[camera]) - 1}"])
+    frame = np.ascontiguousarray(pictures[camera][index][..., ::-1])  # OpenCV wants blue first
+    return bytes(cv2.imencode(".png", frame, FASTEST_PNG)[1])
+
+
+def _is_picture(values: Array) -> bool:
+    return values.dtype == np.uint8 and values.ndim == 4 and values.shape[3] in (1, 3) and math.prod(values.shape[1:]) > 0
+
+
+def _elapsed(timestamps: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return timestamps - timestamps[:1]
+
+
+def _action_names(action: ActionSpec) -> tuple[str, ...]:
+    return ("choice",) if action.is_discrete else action.names
+
+
+def _indices(shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Returns the place of each number in a row: "0", "1", ... of a vector, "0,0", "0,1", ... of a matrix."""
+    if not shape or math.prod(shape) > MOST_COLUMNS:
+        return ("",)
+    return tuple(",".join(map(str, place)) for place in product(*map(range, shape)))

@@ -1,0 +1,45 @@
+"""robo-rl data view: look at a recorded dataset in the browser."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from robo_datasets.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class View:
+    """Open a page of this machine to look at episodes: cameras, signals, rewards, labels, interventions, notes."""
+
+    dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
+    port: int = 8642
+    """Of 127.0.0.1, which no other machine reaches; 0 takes any free one."""
+    browser: bool = True
+    """Open the page in the browser where there is a display."""
+
+
+def view(arguments: View) -> int:
+    """Serves the page until Ctrl-C."""
+    from robo_datasets.viewer.server import ViewerServer
+
+    with ViewerServer(Dataset(arguments.dataset), arguments.port) as server:
+        print(f"{arguments.dataset} is shown at {server.url}   (Ctrl-C ends it)", flush=True)
+        if arguments.browser and has_display():
+            webbrowser.open(server.url)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("\nended")
+    return 0
+
+
+def has_display() -> bool:
+    """Returns whether a window can open; without one, Python would start a browser inside the terminal."""
+    return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

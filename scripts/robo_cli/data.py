@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from robo_cli.data_convert import Convert, convert
 from robo_cli.main import described
 from robo_datasets.curation import Selection, copy_episodes, shares
 from robo_datasets.dataset import Dataset
@@ -26,7 +27,8 @@ EXAMPLES = """robo-rl data info data/pick
 robo-rl data verify data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into train=0.9 test=0.1
-robo-rl data merge data/pick data/more --out data/all"""
+robo-rl data merge data/pick data/more --out data/all
+robo-rl data convert data/pick --to minari --out pick-v0"""
 
 
 @dataclass(frozen=True)
@@ -209,4 +211,5 @@ ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "merge": (Merge, merge),
     "filter": (Filter, filter_),
     "split": (Split, split),
+    "convert": (Convert, convert),
 }

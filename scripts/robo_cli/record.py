@@ -60,7 +60,7 @@ class Record:
 
 def run(arguments: Record) -> int:
     """Records, showing progress."""
-    environment = make_environment(arguments.environment, **_settings(arguments.arguments))
+    environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
     choose = actor(arguments.policy, environment, arguments)
     spec = specification(environment)
     if arguments.append:
@@ -100,7 +100,8 @@ def _record(
             shown.update(index + 1, metrics)
 
 
-def _settings(pairs: tuple[str, ...]) -> dict[str, object]:
+def settings_of(pairs: tuple[str, ...]) -> dict[str, object]:
+    """Returns NAME=VALUE pairs as settings of an environment; raises InvalidSetting."""
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise InvalidSetting("An environment's setting has no value.", got=wrong, allowed="NAME=VALUE")
     return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidAction, InvalidObservation, InvalidSetting, SpecMismatch, UnknownName
 
 Role = Literal["proprioception", "object", "image", "goal", "privileged"]
-ActionMode = Literal["joint_position", "joint_velocity", "joint_torque", "end_effector_delta", "drive", "discrete"]
+ActionMode = Literal["joint_position", "joint_velocity", "joint_torque", "end_effector_delta", "drive", "discrete", "unknown"]
 Observation = Mapping[str, npt.NDArray[Any]]
 Limit = float | tuple[float, ...]
 

@@ -108,22 +108,45 @@ def _encode(episode: Episode, spec: EnvironmentSpec) -> memoryview:
     """Returns the file's content; made in memory, because HDF5 does not survive a disk that is full."""
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
-        for path, array in _arrays(episode).items():
+        for path, array in episode_arrays(episode).items():
             group, _, name = path.rpartition("/")
             write_array(file.require_group(group or "/"), name, array)
         write_array(file, "header", _header(episode, spec))
     return buffer.getbuffer()
 
 
-def _arrays(episode: Episode) -> dict[str, Array]:
+def episode_arrays(episode: Episode) -> dict[str, Array]:
+    """Returns every array of an episode by its path in a file."""
     arrays = {name: getattr(episode, name) for name in _ARRAYS}
     arrays |= {} if episode.costs is None else {"costs": episode.costs}
     arrays |= {f"observations/{name}": array for name, array in episode.observations.items()}
     return arrays | {f"reward_terms/{name}": array for name, array in episode.reward_terms.items()}
 
 
+def episode_facts(episode: Episode) -> dict[str, Any]:
+    """Returns what is no array, but for the metadata."""
+    return {name: getattr(episode, name) for name in _FACTS}
+
+
+def episode_of(
+    arrays: Mapping[str, Array], facts: Mapping[str, Any], metadata: Mapping[str, Any], spec: EnvironmentSpec
+) -> Episode:
+    """Returns the episode that consists of these parts; raises EpisodeCorrupt where spec and fingerprint disagree."""
+    episode = Episode(
+        observations={name: arrays[f"observations/{name}"] for name in spec.observation},
+        reward_terms=_under("reward_terms/", arrays),
+        costs=arrays.get("costs"),
+        metadata=metadata,
+        **{name: arrays[name] for name in _ARRAYS},
+        **{name: facts[name] for name in _FACTS},
+    )
+    if spec.fingerprint != episode.spec_fingerprint:
+        raise EpisodeCorrupt("Spec and fingerprint disagree.", got=episode.spec_fingerprint, allowed=spec.fingerprint)
+    return episode
+
+
 def _header(episode: Episode, spec: EnvironmentSpec) -> Array:
-    facts = {name: getattr(episode, name) for name in _FACTS}
+    facts = episode_facts(episode)
     text = json.dumps({"schema": SCHEMA, **facts, "metadata": dict(episode.metadata), "spec": spec.to_json()})
     return np.frombuffer(text.encode(), np.uint8)
 
@@ -133,17 +156,7 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
     if header["schema"] != SCHEMA:
         raise EpisodeCorrupt("The file has another schema.", got=header["schema"], allowed=SCHEMA)
     spec = EnvironmentSpec.from_json(header["spec"])
-    episode = Episode(
-        observations={name: arrays[f"observations/{name}"] for name in spec.observation},
-        reward_terms=_under("reward_terms/", arrays),
-        costs=arrays.get("costs"),
-        metadata=header["metadata"],
-        **{name: arrays[name] for name in _ARRAYS},
-        **{name: header[name] for name in _FACTS},
-    )
-    if spec.fingerprint != episode.spec_fingerprint:
-        raise EpisodeCorrupt("Spec and fingerprint disagree.", got=episode.spec_fingerprint, allowed=spec.fingerprint)
-    return EpisodeFile(episode, spec)
+    return EpisodeFile(episode_of(arrays, header, header["metadata"], spec), spec)
 
 
 def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

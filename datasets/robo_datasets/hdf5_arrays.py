@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import h5py
@@ -14,15 +15,36 @@ from robo_rl.errors import EpisodeCorrupt
 
 Array = npt.NDArray[Any]
 
-DEEPEST = 2
-"""Levels of groups in an episode file."""
-MOST_ARRAYS = 1_000
-MOST_BYTES = 1 << 36
-"""64 GiB, unpacked, of one episode."""
 MOST_UNPACKED = 1_100
 """Times the size of the file; deflate reaches 1,032 at most."""
 FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
 """Others are code that HDF5 loads from elsewhere."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """What a file may hold."""
+
+    deepest: int = 2
+    """Levels of groups."""
+    most_arrays: int = 1_000
+    """Arrays and groups in all."""
+    most_bytes: int = 1 << 36
+    """64 GiB, unpacked."""
+    filters: frozenset[int] = frozenset(FILTERS)
+    may_hold_texts: bool = False
+    """Strings, and rows of bytes of different length."""
+
+
+EPISODE = Allowance()
+FOREIGN = Allowance(
+    deepest=8,
+    most_arrays=2_000_000,
+    most_bytes=1 << 44,
+    filters=frozenset(FILTERS | {h5py.h5z.FILTER_LZF}),  # h5py brings LZF along
+    may_hold_texts=True,
+)
+"""A whole dataset of another program in one file."""
 
 
 def write_array(group: h5py.Group, name: str, array: Array) -> None:
@@ -37,54 +59,72 @@ def write_array(group: h5py.Group, name: str, array: Array) -> None:
 
 
 def read_arrays(file: h5py.File, file_size: int) -> dict[str, Array]:
-    """Returns every array by its path, "group/name"; raises EpisodeCorrupt before it allocates anything absurd.
+    """Returns every array of an episode's file by its path, "group/name"; raises what `plain_datasets` raises."""
+    return {path: np.asarray(dataset[()]) for path, dataset in plain_datasets(file, file_size).items()}
 
-    Refuses links out of the file, virtual and external storage, filters beyond deflate, shuffle and checksums, types that are
-    not plain numbers, and more unpacked bytes than so small a file can hold.
+
+def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISODE) -> dict[str, h5py.Dataset]:
+    """Returns what can be read, by path, "group/name"; raises EpisodeCorrupt before anything absurd is allocated.
+
+    Refuses links out of the file, virtual and external storage, filters that are not allowed, types that are neither plain
+    numbers nor allowed texts, and more unpacked bytes than so small a file can hold.
     """
-    found = dict(_datasets(file, 0))
+    found = dict(_Search(allowance).datasets(file, 0))
     declared = sum(math.prod(dataset.shape) * dataset.dtype.itemsize for dataset in found.values())
-    if declared > min(MOST_BYTES, MOST_UNPACKED * file_size):
+    if declared > min(allowance.most_bytes, MOST_UNPACKED * file_size):
         raise EpisodeCorrupt(
             "The file declares more data than it can hold.",
             got=f"{declared} bytes in a file of {file_size}",
-            allowed=f"at most {MOST_UNPACKED} times the size of the file, and {MOST_BYTES} bytes",
+            allowed=f"at most {MOST_UNPACKED} times the size of the file, and {allowance.most_bytes} bytes",
         )
-    return {path: np.asarray(dataset[()]) for path, dataset in found.items()}
+    return found
 
 
-def _datasets(group: h5py.Group, depth: int) -> Iterator[tuple[str, h5py.Dataset]]:
-    if len(group) > MOST_ARRAYS or depth > DEEPEST:
-        raise EpisodeCorrupt("The file holds more groups or arrays than an episode has.", got=len(group), allowed=MOST_ARRAYS)
-    for name in group:
-        link = group.get(name, getlink=True)
-        if not isinstance(link, h5py.HardLink):
-            raise EpisodeCorrupt(
-                f"{name!r} is a link.",
-                got=type(link).__name__,
-                allowed="arrays in the file itself",
-                fix="do not open this file",
-            )
-        node = group[name]
-        if isinstance(node, h5py.Group):
-            yield from ((f"{name}/{path}", dataset) for path, dataset in _datasets(node, depth + 1))
-        else:
-            _require_plain(name, node)
-            yield name, node
+class _Search:
+    """Walks through a file, counting, so that groups that hold each other end it too."""
+
+    def __init__(self, allowance: Allowance) -> None:
+        self._allowance, self._count = allowance, 0
+
+    def datasets(self, group: h5py.Group, depth: int) -> Iterator[tuple[str, h5py.Dataset]]:
+        """Yields path and dataset of everything below a group."""
+        most = self._allowance.most_arrays
+        self._count += len(group)
+        if self._count > most or depth > self._allowance.deepest:
+            raise EpisodeCorrupt("The file holds more groups or arrays than it may.", got=self._count, allowed=most)
+        for name in group:
+            link = group.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink):
+                raise EpisodeCorrupt(
+                    f"{name!r} is a link.",
+                    got=type(link).__name__,
+                    allowed="arrays in the file itself",
+                    fix="do not open this file",
+                )
+            node = group[name]
+            if isinstance(node, h5py.Group):
+                yield from ((f"{name}/{path}", dataset) for path, dataset in self.datasets(node, depth + 1))
+            else:
+                _require_plain(name, node, self._allowance)
+                yield name, node
 
 
-def _require_plain(name: str, node: object) -> None:
+def _require_plain(name: str, node: object, allowance: Allowance) -> None:
     wrong: Mapping[str, bool] = {"no array": True}
     if isinstance(node, h5py.Dataset):
         creation = node.id.get_create_plist()
         filters = {creation.get_filter(index)[0] for index in range(creation.get_nfilters())}
         wrong = {
             "stored in other files": node.is_virtual or creation.get_external_count() > 0,
-            "packed by an unknown filter": not filters <= FILTERS,
-            "not of plain numbers": node.dtype.kind not in "biuf",
+            "packed by an unknown filter": not filters <= allowance.filters,
+            "not of plain numbers": node.dtype.kind not in "biuf" and not (allowance.may_hold_texts and _is_text(node.dtype)),
             "without a shape": node.shape is None,
         }
     if faults := [words for words, is_so in wrong.items() if is_so]:
         raise EpisodeCorrupt(
             f"{name!r} is {' and '.join(faults)}.", allowed="arrays of numbers, in the file itself", fix="do not open this file"
         )
+
+
+def _is_text(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "S" or h5py.check_string_dtype(dtype) is not None or h5py.check_vlen_dtype(dtype) == np.uint8

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from robo_cli.data_convert import Convert, convert
 from robo_cli.data_stats import Stats, stats
 from robo_cli.data_view import View, view
 from robo_cli.main import described
@@ -31,7 +32,8 @@ robo-rl data verify data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into train=0.9 test=0.1
 robo-rl data merge data/pick data/more --out data/all
-robo-rl data view data/pick"""
+robo-rl data view data/pick
+robo-rl data convert data/pick --to minari --out pick-v0"""
 
 
 @dataclass(frozen=True)
@@ -231,4 +233,5 @@ ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {
     "filter": (Filter, filter_),
     "split": (Split, split),
     "view": (View, view),
+    "convert": (Convert, convert),
 }

@@ -19,7 +19,7 @@ COMMANDS = {
     "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
     "compare": ("Compare", "compare runs in pairs on shared seeds"),
     "record": ("Record", "record episodes into a dataset that survives any crash"),
-    "data": (None, "look at, check, mend, merge, filter and split datasets"),
+    "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
     "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),

@@ -83,7 +83,7 @@ def run(arguments: Record) -> int:
 
 
 def _record_policy(arguments: Record) -> Dataset:
-    settings, policy = _settings(arguments.arguments), arguments.policy or "scripted"
+    settings, policy = settings_of(arguments.arguments), arguments.policy or "scripted"
     environment = make_environment(arguments.environment, **settings)
     choose = actor(policy, environment, arguments)
     spec = specification(environment)
@@ -113,7 +113,7 @@ def _record(
 
 
 def _record_family(arguments: Record, family: str) -> Dataset:
-    settings = _settings(arguments.arguments)
+    settings = settings_of(arguments.arguments)
     trained = find_run(arguments.run, arguments.runs) if arguments.run else None
     if trained is not None:
         recipe = recipe_of(trained)
@@ -147,7 +147,8 @@ def _appendable(path: Path) -> Dataset:
     return dataset
 
 
-def _settings(pairs: tuple[str, ...]) -> dict[str, Any]:
+def settings_of(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Returns NAME=VALUE pairs as settings of an environment; raises InvalidSetting."""
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise InvalidSetting("An environment's setting has no value.", got=wrong, allowed="NAME=VALUE")
     return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}

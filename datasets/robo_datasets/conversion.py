@@ -1,0 +1,268 @@
+"""Convert datasets to and from foreign formats: say first what is lost, keep it beside the export, restore it from there."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
+from pathlib import Path
+
+import h5py
+
+from robo_datasets.dataset import Dataset
+from robo_datasets.episode_file import episode_arrays
+from robo_datasets.formats.adoption import Adoption, adoption, held
+from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recording
+from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
+from robo_datasets.labels import LabelSet, label_sets
+from robo_rl.discovery import known, load
+from robo_rl.errors import DatasetError, RoboRLError
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import ActionSource, Episode
+
+WORDS = {
+    "episode": "whole episodes: of one action, and no observation after it, nothing is left without the side file",
+    "final observation": "the observation after the last action; without it an episode that was cut loses its last action",
+    "policy_actions": "what was proposed, where something else was executed (policy_actions)",
+    "sources": "who acted: policy, person, script or guard (sources), interventions included",
+    "interventions": "interventions by a person",
+    "costs": "costs",
+    "timestamps": "real times (timestamps); steps follow each other at the control period",
+    "terminated": "terminated or truncated: the format merges them",
+    "truncated": "terminated or truncated: the format merges them",
+    "stop_reason": "why the episode ended (stop_reason)",
+    "success": "success",
+    "seed": "seed",
+    "instruction": "instruction",
+    "metadata": "what else was noted of an episode (metadata), the actor's name included",
+}
+RESTORED = "restored to the bit from the side file"
+Progress = Callable[[int], None]
+
+
+def losses(form: Format, dataset: Dataset) -> list[str]:
+    """Returns one line for each thing that the format cannot hold of this dataset, with the number of episodes it concerns."""
+    counts: Counter[str] = Counter()
+    for episode in dataset:
+        counts.update(dict.fromkeys(_lost(form, episode, dataset.spec)).keys())
+    lines = [f"{words}: {count} of {len(dataset)} episodes" for words, count in counts.items()]
+    lines += [f"rewards of models beside the recorded ones: the label set {name!r}" for name in label_sets(dataset)]
+    if any(dataset.catalogue.notes(entry.identity) for entry in dataset.entries()):
+        lines.append("notes on episodes")
+    return lines
+
+
+def export(
+    form: Format, dataset: Dataset, out: Path, *, keep_losses: bool = True, progress: Progress = lambda done: None
+) -> None:
+    """Writes a dataset in a foreign format, reads it back, and keeps what is not the same beside it.
+
+    keep_losses: whether there is to be a side file. progress: is told how many episodes are done. Raises DatasetError, after
+    which nothing is left behind.
+    """
+    if len(dataset) == 0:
+        raise DatasetError(f"{dataset.path} has no episodes.", fix="record some first")
+    with _made(out) as draft:
+        is_judged = all(entry.success is not None for entry in dataset.entries())
+        about = About(dataset.spec, out.stem if form.suffix else out.name, is_judged, dataset.card)
+        try:
+            form.write(_counted((form.reduced(episode, dataset.spec) for episode in dataset), progress), about, draft)
+            if keep_losses:
+                _write_side_file(form, dataset, draft)
+        except OSError as error:
+            raise DatasetError(f"{out} could not be written; nothing of it is left.", got=error, fix="make room") from error
+
+
+def import_dataset(
+    form: Format, source: Path, out: Path, *, spec: EnvironmentSpec | None = None, progress: Progress = lambda done: None
+) -> list[str]:
+    """Makes a dataset of foreign data and returns what a person should know about it, line by line.
+
+    spec: of the environment, where the file carries none. Where a side file of ours lies beside, everything is
+    restored from it. Raises DatasetError, SpecMismatch; then nothing is left behind.
+    """
+    with _reading(form, source), ExitStack() as stack:
+        foreign = form.read(source)
+        path = side_path(source)
+        side = stack.enter_context(opened(path)) if spec is None and path.exists() else None
+        import_ = _Import(form, foreign, adoption(foreign, spec), side)
+        if side is not None and not import_.restores_all():
+            import_ = _Import(form, foreign, adoption(foreign), None)
+            import_.notes.append(f"{path.name} is of other episodes than lie here now: what it keeps is not restored")
+        with _made(out) as draft:
+            import_.run(draft, {"imported_from": str(source), "format": form.name}, progress)
+    return import_.notes
+
+
+def formats() -> list[Format]:
+    """Returns every format that is installed."""
+    return [load("formats", name) for name in known("formats")]
+
+
+def recognized(source: Path) -> Format:
+    """Returns the format of a file or folder; raises DatasetError where none or several could read it."""
+    if not source.exists():
+        raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
+    found = [form for form in formats() if form.recognizes(source)]
+    if len(found) != 1:
+        raise DatasetError(
+            f"{source} is {'of no known format' if not found else 'of several formats'}.",
+            got=", ".join(form.name for form in found) or None,
+            allowed=", ".join(known("formats")),
+            fix="name it with --from",
+        )
+    return found[0]
+
+
+class _Import:
+    """One import under way."""
+
+    def __init__(self, form: Format, foreign: Foreign, adopting: Adoption, side: SideFile | None) -> None:
+        self._form, self._foreign, self._adopting, self._side = form, foreign, adopting, side
+        self._spec = adopting.spec if side is None else side.spec
+        self.notes: list[str] = []
+
+    def restores_all(self) -> bool:
+        """Returns whether the side file fits: it must know every episode where the export has not all observations."""
+        assert self._side is not None
+        if self._side.spec.fingerprint == self._adopting.spec.fingerprint:
+            return True
+        if self._foreign.spec is None or self._foreign.spec.fingerprint != self._side.spec.fingerprint:
+            return False
+        known_digests = {kept.digest for kept in self._side.kept}
+        return all(recording.digest in known_digests for recording in self._foreign.recordings())
+
+    def run(self, out: Path, card: dict[str, str], progress: Progress) -> None:
+        """Makes the dataset."""
+        side, counts = self._side, Counter[str]()
+        waiting: dict[str, list[Kept]] = defaultdict(list)
+        for kept in [] if side is None else reversed(side.kept):
+            waiting[kept.digest].append(kept)
+        dataset = Dataset.create(out, self._spec, card if side is None else side.card)
+        with dataset.writer() as writer:
+            for done, recording in enumerate(self._foreign.recordings(), 1):
+                episode = self._adopting.episode(recording)
+                kept = stack.pop() if side is not None and (stack := waiting[recording.digest]) else None
+                if side is not None and kept is not None:
+                    writer.add(side.restore(kept, episode), identity=kept.identity)
+                    for note in side.notes(kept):
+                        dataset.catalogue.note(kept.identity, note)
+                elif episode is not None:
+                    writer.add(episode)
+                counts.update(_remarks(episode, kept, side))
+                progress(done)
+        present = {entry.identity for entry in dataset.entries()}
+        for name, identity, labels in [] if side is None else side.labels():
+            if identity in present:
+                LabelSet(dataset, name).add(identity, labels)
+        if not present:
+            raise DatasetError("No episode is left of the data.", got="; ".join(counts) or None, fix="look at the file")
+        if counts[RESTORED] < done:
+            missing = sorted(
+                set() if self._foreign.spec is None else set(self._foreign.spec.observation) - set(self._spec.observation)
+            )
+            self.notes += [f"observation {name} is not in the file" for name in missing]
+            self.notes += [*self._foreign.notes, *self._adopting.notes]
+        self.notes += [f"{words}: {count} of {done} episodes" for words, count in counts.items()]
+
+
+def _remarks(episode: Episode | None, kept: Kept | None, side: SideFile | None) -> Iterator[str]:
+    if kept is not None:
+        yield RESTORED
+        return
+    if side is not None:
+        yield "changed since they were exported, so not restored from the side file"
+    if episode is None:
+        yield "left out: one action, and no observation after it"
+        return
+    changes = episode.metadata.get("imported", {})
+    yield "who acted is not known, the executed action stands for the proposed one"
+    words = {
+        ("timestamps", "missing"): "no real times: steps follow each other at the control period",
+        ("end", "inferred"): "no end is marked: taken as truncated",
+        ("final_observation", "missing"): "the observation after the last action is missing: the last action is left out",
+        ("final_observation", "repeated"): "the observation after the last action is missing: the one before stands in for it",
+        ("rewards", "missing"): "no rewards: 0 is stored, label them before you learn from rewards",
+    }
+    yield from (words[item] for item in changes.items())
+
+
+def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str]:
+    """Yields what would not come back, in words."""
+    recording = form.reduced(episode, spec)
+    if not recording.has_final_observation:
+        yield WORDS["final observation"]
+    adopting = Adoption(held(spec, recording.observations))
+    found = adopting.episode(recording)
+    if found is None:
+        yield WORDS["episode"]
+        return
+    yield from (WORDS[name] for name in FACTS if getattr(found, name) != getattr(episode, name))
+    if episode.metadata:
+        yield WORDS["metadata"]
+    if (episode.sources == ActionSource.HUMAN).any():
+        yield WORDS["interventions"]
+    changed = form.approximated(spec)
+    back = episode_arrays(found)
+    for path, array in episode_arrays(episode).items():
+        group, _, name = path.rpartition("/")
+        # Where the observation after the last action is missing, that is what is said, not that every array is shorter.
+        least = (
+            len(array) if recording.has_final_observation else min(len(array) - 1, len(recording), len(back.get(path, array)))
+        )
+        if group == "observations" and name in changed:
+            yield f"observation {name} to the bit: {changed[name]}"
+        elif path not in back or rows_alike(array, back.get(path)) < least:
+            yield f"{group.removesuffix('s').replace('_', ' ')} {name}" if group else WORDS.get(name, name)
+
+
+def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
+    foreign = form.read(draft)
+    adopting = adoption(foreign)
+    with h5py.File(side_path(draft), "w") as file:
+        side = SideFileWriter(file, form.name, dataset)
+        for entry, recording in zip_longest(dataset.entries(), foreign.recordings()):
+            if entry is None or recording is None:
+                raise DatasetError(f"The {form.name} file has not as many episodes as the dataset when read back.")
+            episode = dataset.read(entry)
+            side.add(entry, episode, recording.digest, adopting.episode(recording))
+        side.add_labels()
+
+
+@contextmanager
+def _made(out: Path) -> Iterator[Path]:
+    """Gives a path to write to, which gets its name when all is done; raises DatasetError where there is something already."""
+    folder = out.with_name(f".{out.name}.partial")
+    if taken := [path for path in (out, side_path(out)) if path.exists()]:
+        raise DatasetError(f"{taken[0]} is there already.", fix="name another with --out")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    draft = folder / out.name
+    try:
+        yield draft
+        if not draft.is_dir() and (beside := side_path(draft)).exists():
+            beside.rename(side_path(out))
+        draft.rename(out)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _reading(form: Format, source: Path) -> Iterator[None]:
+    """Turns whatever a damaged or hostile file makes a library raise into one error."""
+    try:
+        yield
+    except RoboRLError:
+        raise
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+        raise DatasetError(
+            f"{source} cannot be read as {form.name}.", got=f"{type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _counted(recordings: Iterator[Recording], progress: Progress) -> Iterator[Recording]:
+    for done, recording in enumerate(recordings, 1):
+        yield recording
+        progress(done)

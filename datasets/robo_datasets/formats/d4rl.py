@@ -1,0 +1,173 @@
+"""D4RL's HDF5 file: Fu et al. 2020, https://arxiv.org/abs/2004.07219; layout of the version 2 files, from memory.
+
+    observations, next_observations (N, O) float32     actions (N, A)     rewards, terminals, timeouts (N,)
+    metadata/robo_rl                our spec, and which observations lie in the vector, one behind the other
+
+All episodes lie one behind the other; one ends where `terminals` or `timeouts` is set. Files without `next_observations` do not
+say what followed the last action of an episode.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from robo_datasets.formats.hdf5_file import SPEC, loaded, names_in_hdf5, opened_hdf5
+from robo_datasets.formats.recording import About, Actions, Array, Foreign, Recording, foreign_array, within
+from robo_datasets.hdf5_arrays import write_array
+from robo_rl.errors import DatasetError
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import Episode
+
+STEPS = ("observations", "actions", "rewards", "terminals")
+CHUNK = 1 << 12
+"""Rows of a chunk."""
+_LAYOUT = f"metadata/{SPEC}"
+
+
+class D4RL:
+    """Reads and writes a flat file, as D4RL's `get_dataset` returns it."""
+
+    name = "d4rl"
+    suffix = ".hdf5"
+
+    def recognizes(self, source: Path) -> bool:
+        """Returns whether the arrays are there."""
+        return source.is_file() and set(STEPS) <= names_in_hdf5(source)
+
+    def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
+        """Returns what D4RL keeps: numbers as float32, no pictures, nothing privileged, since one vector is all there is."""
+        arrays = flat_arrays(spec.observation)
+        if not arrays:
+            raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
+        kept = {array.name: episode.observations[array.name].astype(np.float32) for array in arrays}
+        flags = {"terminated": episode.terminated, "truncated": episode.truncated}
+        return Recording(kept, episode.actions, episode.rewards, **flags)
+
+    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
+        """Nothing is approximated."""
+        return {}
+
+    def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
+        """Writes the file."""
+        arrays = flat_arrays(about.spec.observation)
+        with h5py.File(out, "w") as file:
+            for recording in recordings:
+                flags = np.zeros((2, len(recording)), np.bool_)
+                flags[:, -1] = bool(recording.terminated), bool(recording.truncated)
+                flat = np.concatenate([recording.observations[a.name].reshape(len(recording) + 1, -1) for a in arrays], axis=1)
+                _append(file, "observations", flat[:-1])
+                _append(file, "next_observations", flat[1:])
+                _append(file, "actions", recording.actions)
+                _append(file, "rewards", np.asarray(recording.rewards))
+                _append(file, "terminals", flags[0])
+                _append(file, "timeouts", flags[1])
+            layout = {"spec": about.spec.to_json(), "observations": [array.name for array in arrays]}
+            write_array(file.require_group("metadata"), SPEC, np.frombuffer(json.dumps(layout).encode(), np.uint8))
+
+    def read(self, source: Path) -> Foreign:
+        """Opens the file."""
+        with opened_hdf5(source) as datasets:
+            if missing := set(STEPS) - set(datasets):
+                raise DatasetError(f"{source} is no D4RL file.", got=f"no {', '.join(sorted(missing))}")
+            sizes = {name: len(datasets[name]) for name in (*STEPS, "timeouts", "next_observations") if name in datasets}
+            if len(set(sizes.values())) != 1:
+                raise DatasetError("The arrays differ in length.", got=sizes)
+            layout = _layout(datasets)
+            flat = datasets["observations"]
+            observation = ObservationSpec((foreign_array("observation", flat.shape[1:], flat.dtype),))
+            if layout is not None:
+                observation = ObservationSpec(layout[1])
+            actions = datasets["actions"]
+            rows = (loaded(actions, start, start + CHUNK) for start in range(0, len(actions), CHUNK))
+            notes = (
+                []
+                if "timeouts" in datasets
+                else ["no `timeouts`: episodes end at `terminals` only, unless the steps do not join"]
+            )
+            unread = sorted({path.split("/")[0] for path in datasets} - {*sizes, "metadata"})
+            notes += [f"not read: {', '.join(unread)}"] if unread else []
+            are_choices = actions.ndim == 1 and actions.dtype.kind in "iu"
+            if are_choices:
+                size = 1 + max(int(part.max()) for part in rows) if layout is None else layout[0].action.size
+                found = Actions(size, are_choices=True)
+            else:
+                found = Actions(actions.shape[1], None, None, *within(rows))
+        return Foreign(
+            lambda: _recordings(source, None if layout is None else layout[1]),
+            observation,
+            found,
+            name=source.stem,
+            spec=None if layout is None else layout[0],
+            notes=tuple(notes),
+        )
+
+
+FORMAT = D4RL()
+
+
+def flat_arrays(observation: ObservationSpec) -> tuple[ArraySpec, ...]:
+    """Returns what goes into the one vector: what a policy without a camera may see."""
+    return tuple(observation.vectors.values())
+
+
+def _layout(datasets: Mapping[str, h5py.Dataset]) -> tuple[EnvironmentSpec, tuple[ArraySpec, ...]] | None:
+    if _LAYOUT not in datasets:
+        return None
+    found: dict[str, Any] = json.loads(np.asarray(datasets[_LAYOUT][()]).tobytes())
+    spec = EnvironmentSpec.from_json(found["spec"])
+    return spec, tuple(spec.observation[name] for name in found["observations"])
+
+
+def _append(file: h5py.File, name: str, rows: Array) -> None:
+    if name not in file:
+        shape = rows.shape[1:]
+        file.create_dataset(name, (0, *shape), rows.dtype, maxshape=(None, *shape), chunks=(CHUNK, *shape), fletcher32=True)
+    dataset = file[name]
+    dataset.resize(len(dataset) + len(rows), axis=0)
+    dataset[len(dataset) - len(rows) :] = rows
+
+
+def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Recording]:
+    with opened_hdf5(path) as datasets:
+        terminals = loaded(datasets["terminals"]).reshape(-1).astype(np.bool_)
+        timeouts = (
+            loaded(datasets["timeouts"]).reshape(-1).astype(np.bool_) if "timeouts" in datasets else np.zeros_like(terminals)
+        )
+        ends = np.flatnonzero(terminals | timeouts) + 1
+        edges = [0, *ends.tolist(), *([len(terminals)] if len(ends) == 0 or ends[-1] < len(terminals) else [])]
+        for start, stop in pairwise(edges):
+            for first, last in _joined(datasets, start, stop):
+                flat = loaded(datasets["observations"], first, last)
+                if "next_observations" in datasets:
+                    flat = np.concatenate([flat, loaded(datasets["next_observations"], last - 1, last)])
+                is_marked = last == stop
+                yield Recording(
+                    {"observation": flat} if arrays is None else _parts(flat, arrays),
+                    loaded(datasets["actions"], first, last),
+                    loaded(datasets["rewards"], first, last).reshape(-1),
+                    terminated=is_marked and bool(terminals[last - 1]),
+                    truncated=is_marked and bool(timeouts[last - 1]),
+                )
+
+
+def _joined(datasets: Mapping[str, h5py.Dataset], start: int, stop: int) -> list[tuple[int, int]]:
+    """Returns the stretches in which each observation is what followed the action before."""
+    if "next_observations" not in datasets:
+        return [(start, stop)]
+    before, after = loaded(datasets["next_observations"], start, stop - 1), loaded(datasets["observations"], start + 1, stop)
+    apart = np.flatnonzero(~((before == after) | (np.isnan(before) & np.isnan(after))).all(axis=1)) + start + 1
+    edges = [start, *apart.tolist(), stop]
+    return list(pairwise(edges))
+
+
+def _parts(flat: Array, arrays: tuple[ArraySpec, ...]) -> dict[str, Array]:
+    edges = np.cumsum([array.size for array in arrays])[:-1]
+    parts = np.split(flat, edges, axis=1)
+    return {array.name: part.reshape(len(part), *array.shape) for array, part in zip(arrays, parts, strict=True)}

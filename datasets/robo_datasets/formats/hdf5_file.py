@@ -1,0 +1,64 @@
+"""Open a foreign HDF5 file, which may be hostile, and write one of ours for others to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from robo_datasets.formats.recording import Array
+from robo_datasets.hdf5_arrays import FOREIGN, plain_datasets
+from robo_rl.errors import DatasetError
+from robo_rl.spec import EnvironmentSpec
+
+SPEC = "robo_rl"
+"""Name of an array of bytes that says as JSON how the environment's spec reads; other programs leave it alone."""
+ACTIONS = "actions are in [-1, 1]; low, high, units and mode in `action` say what -1 and 1 mean"
+
+
+@contextmanager
+def opened_hdf5(path: Path) -> Iterator[dict[str, h5py.Dataset]]:
+    """Gives every array by its path, once all of them are known to be plain and to lie in the file itself."""
+    with h5py.File(path, "r") as file:
+        yield plain_datasets(file, path.stat().st_size, FOREIGN)
+
+
+def names_in_hdf5(path: Path) -> set[str]:
+    """Returns the names on the first level, none where the file is no HDF5; never raises."""
+    try:
+        with h5py.File(path, "r") as file:
+            return set(file)
+    except (OSError, RuntimeError):
+        return set()
+
+
+def spec_bytes(spec: EnvironmentSpec) -> Array:
+    """Returns a spec as bytes to be stored."""
+    return np.frombuffer(json.dumps({"spec": spec.to_json(), "actions": ACTIONS}).encode(), np.uint8)
+
+
+def spec_in(datasets: Mapping[str, h5py.Dataset], path: str = SPEC) -> EnvironmentSpec | None:
+    """Returns the spec that `spec_bytes` stored, None where there is none."""
+    if path not in datasets:
+        return None
+    return EnvironmentSpec.from_json(json.loads(np.asarray(datasets[path][()]).tobytes())["spec"])
+
+
+def loaded(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -> Array:
+    """Returns rows of an array."""
+    if not dataset.shape:
+        raise DatasetError(f"{dataset.name} is one number, not one for each step.")
+    return np.asarray(dataset[start:stop])
+
+
+def attribute(node: h5py.Group | h5py.File, name: str) -> Any:
+    """Returns an attribute as a plain value, None where there is none."""
+    value = node.attrs.get(name)
+    if isinstance(value, bytes):
+        return value.decode()
+    return value.item() if isinstance(value, np.generic) else value

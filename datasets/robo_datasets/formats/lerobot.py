@@ -1,0 +1,69 @@
+"""LeRobotDataset v3.0: https://huggingface.co/docs/lerobot/lerobot-dataset-v3, read with the source of lerobot 0.4.4.
+
+    meta/info.json, stats.json, tasks.parquet, episodes/chunk-000/file-000.parquet; robo_rl.json adds our spec
+    data/chunk-000/file-000.parquet         one row for each step
+    videos/<key>/chunk-000/file-000.mp4     cameras, many episodes in a film
+
+LeRobot has one frame for each action, so the observation after the last action is missing, and `timestamp` is frame / fps: the
+real time is in `observation.wall_time`. `next.terminated` is ours; LeRobot's are `next.reward`, `next.done`, `next.truncated`,
+`next.success`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from robo_datasets.formats.lerobot_layout import INFO, picture_key, plan
+from robo_datasets.formats.lerobot_reader import read
+from robo_datasets.formats.lerobot_writer import write
+from robo_datasets.formats.recording import About, Foreign, Recording
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode
+
+
+class LeRobot:
+    """Reads and writes a folder that `lerobot.datasets.lerobot_dataset.LeRobotDataset` opens."""
+
+    name = "lerobot"
+    suffix = ""
+
+    def __init__(self, *, as_videos: bool = True) -> None:
+        """Chooses how pictures are written: as lossy films, which LeRobot does by default, or each exactly as PNG."""
+        self._as_videos = as_videos
+
+    def recognizes(self, source: Path) -> bool:
+        """Returns whether there is LeRobot's description."""
+        return (source / INFO).is_file()
+
+    def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
+        """Returns what LeRobot keeps: one observation for each action."""
+        names = [name for feature in plan(spec, as_videos=self._as_videos).values() for name in feature.names]
+        return Recording(
+            {name: episode.observations[name][:-1] for name in names},
+            episode.actions,
+            episode.rewards,
+            terminated=episode.terminated,
+            truncated=episode.truncated,
+            stop_reason=episode.stop_reason,
+            success=episode.success,
+            seed=episode.seed,
+            instruction=episode.instruction,
+            timestamps=episode.timestamps[:-1],
+        )
+
+    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
+        """Pictures in a film are changed."""
+        kinds = {key: feature.kind for key, feature in plan(spec, as_videos=self._as_videos).items()}
+        return {name: "lossy video" for name in spec.observation if kinds.get(picture_key(name)) == "video"}
+
+    def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
+        """Writes the folder; raises MissingExtra without pyarrow."""
+        write(recordings, about, plan(about.spec, as_videos=self._as_videos), out)
+
+    def read(self, source: Path) -> Foreign:
+        """Opens the folder; raises MissingExtra without pyarrow."""
+        return read(source)
+
+
+FORMAT = LeRobot()

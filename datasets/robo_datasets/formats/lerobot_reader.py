@@ -1,0 +1,298 @@
+"""Read a LeRobotDataset v3.0, which may be hostile: paths are computed, never taken from it; sizes are checked first."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from robo_datasets.formats.lerobot_layout import (
+    CODEBASE,
+    DATA_PATH,
+    EPISODES_PATH,
+    FACTS,
+    INFO,
+    OURS,
+    TASKS,
+    VIDEO_PATH,
+    WALL_TIME,
+    arrow,
+    file_in,
+    require_known_paths,
+    safe_key,
+)
+from robo_datasets.formats.lerobot_video import read_film
+from robo_datasets.formats.recording import Actions, Array, Foreign, Recording, flat_name, foreign_array, within
+from robo_datasets.hdf5_arrays import MOST_UNPACKED
+from robo_rl.errors import DatasetError
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+
+MOST_JSON = 1 << 26
+MOST_ROWS = 100_000
+"""Of a batch."""
+MOST_STEPS = 1_000_000
+"""Of an episode."""
+NEEDED = ("action", "episode_index", "timestamp")
+OPTIONAL = ("next.reward", "next.done", "next.terminated", "next.truncated", "next.success", "task_index", WALL_TIME)
+_PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which features hold which observations."""
+
+    root: Path
+    features: Mapping[str, Mapping[str, Any]]
+    rate: float
+    parts: Mapping[str, tuple[ArraySpec, ...]]
+    """key -> observations in it, one behind the other"""
+
+    @property
+    def films(self) -> list[str]:
+        return [key for key in self.parts if self.features[key]["dtype"] == "video"]
+
+    @property
+    def columns(self) -> list[str]:
+        kept = [key for key in (*NEEDED, *OPTIONAL) if key in self.features]
+        return [*kept, *(key for key in self.parts if key not in self.films)]
+
+
+def read(source: Path) -> Foreign:
+    """Opens the folder."""
+    info = _load_json(source, INFO)
+    version = str(info.get("codebase_version"))
+    if not version.startswith(CODEBASE.split(".")[0] + "."):
+        raise DatasetError(
+            "Only LeRobotDataset v3 is read.",
+            got=version,
+            allowed=CODEBASE,
+            fix="convert it: python -m lerobot.datasets.v30.convert_dataset_v21_to_v30 --repo-id=...",
+        )
+    require_known_paths(info)
+    features = {safe_key(key): dict(described) for key, described in info["features"].items()}
+    if missing := set(NEEDED) - set(features):
+        raise DatasetError(f"{source} has no {', '.join(sorted(missing))}.")
+    ours = _load_json(source, OURS) if (source / OURS).is_file() else None
+    spec = None if ours is None else EnvironmentSpec.from_json(ours["spec"])
+    parts, unread = _parts(features, None if spec is None or ours is None else (spec, ours["observations"]))
+    if not parts:
+        raise DatasetError(f"{source} has no observation of numbers or pictures.", got=sorted(features))
+    layout = _Layout(source, features, float(info["fps"]), parts)
+    if not 0 < layout.rate < 1e6:
+        raise DatasetError(f"{INFO} has an impossible frame rate.", got=info["fps"])
+    arrays = [array for found in parts.values() for array in found]
+    notes = [f"not read: {', '.join(unread)}"] if unread else []
+    notes += [f"pictures come from lossy video: {', '.join(layout.films)}"] if layout.films else []
+    if not {"next.terminated", "next.truncated"} & set(features):
+        notes.append("nothing tells termination from truncation: an episode is taken as truncated, unless it succeeded")
+    return Foreign(
+        lambda: _recordings(layout),
+        ObservationSpec(tuple(arrays)),
+        _actions(layout, spec),
+        name=str(info.get("robot_type") or "lerobot"),
+        spec=spec,
+        control_period=1.0 / layout.rate if spec is None else None,
+        notes=tuple(notes),
+    )
+
+
+def _parts(
+    features: Mapping[str, Mapping[str, Any]], ours: tuple[EnvironmentSpec, Mapping[str, list[str]]] | None
+) -> tuple[dict[str, tuple[ArraySpec, ...]], list[str]]:
+    if ours is not None:
+        spec, layout = ours
+        return {key: tuple(spec.observation[name] for name in names) for key, names in layout.items() if key in features}, []
+    parts, unread = {}, []
+    for key, described in features.items():
+        dtype, shape = described["dtype"], tuple(int(size) for size in described["shape"])
+        if not key.startswith("observation") or key == WALL_TIME:
+            continue
+        if dtype in ("image", "video"):
+            if len(shape) == 3 and shape[0] == 3 and (described.get("names") or [""])[0].startswith("channel"):
+                shape = (*shape[1:], 3)  # described channels first, stored channels last
+            parts[key] = (foreign_array(key.removeprefix("observation."), shape, np.uint8),)
+        elif dtype not in ("string", "object") and len(shape) == 1:
+            parts[key] = (foreign_array(key.removeprefix("observation."), shape, dtype),)
+        else:
+            unread.append(key)
+    others = {"action", "timestamp", "frame_index", "episode_index", "index", *OPTIONAL}
+    unread += [key for key in features if not key.startswith("observation") and key not in others]
+    return parts, unread
+
+
+def _actions(layout: _Layout, spec: EnvironmentSpec | None) -> Actions:
+    described = layout.features["action"]
+    size = int(described["shape"][0])
+    if len(described["shape"]) != 1:
+        raise DatasetError("Actions are no vector.", got=described["shape"])
+    rows = (columns["action"].reshape(-1, size) for columns in _batches(layout, ["action"]))
+    if np.dtype(described["dtype"]).kind in "iu" and size == 1:
+        choices = 1 + max(int(part.max()) for part in rows) if spec is None else spec.action.size
+        return Actions(choices, are_choices=True)
+    least, most = within(rows)
+    names = described.get("names")
+    names = tuple(flat_name(str(name)) for name in names) if isinstance(names, list) and len(names) == size else ()
+    return Actions(size, least=least, most=most, names=names, are_normalized=spec is not None)
+
+
+def _recordings(layout: _Layout) -> Iterator[Recording]:
+    tasks, episodes = _tasks(layout.root), _episodes(layout)
+    for columns in _grouped(layout):
+        index = int(columns["episode_index"][0])
+        row = episodes.get(index, {})
+        steps = len(columns["episode_index"])
+        observations: dict[str, Array] = {}
+        for key, arrays in layout.parts.items():
+            values = _filmed(layout, key, row, steps) if key in layout.films else columns[key]
+            edges = np.cumsum([array.size for array in arrays])[:-1]
+            split = [values] if len(arrays) == 1 else np.split(values.reshape(steps, -1), edges, axis=1)
+            observations |= {a.name: part.reshape(steps, *a.shape) for a, part in zip(arrays, split, strict=True)}
+        facts = json.loads(row.get(FACTS) or "{}")
+        success = bool(columns["next.success"].any()) if "next.success" in columns else None
+        task = tasks.get(int(columns["task_index"][0])) if "task_index" in columns else None
+        is_choice = layout.features["action"]["dtype"] == "int64"
+        terminated, truncated = _ends(columns, success)
+        yield Recording(
+            observations,
+            columns["action"].reshape(-1) if is_choice else columns["action"].reshape(steps, -1),
+            columns.get("next.reward"),
+            terminated=terminated,
+            truncated=truncated,
+            stop_reason=facts.get("stop_reason"),
+            success=facts.get("success", success),
+            seed=facts.get("seed"),
+            instruction=facts.get("instruction", task),
+            timestamps=columns.get(WALL_TIME, columns["timestamp"].astype(np.float64)),
+        )
+
+
+def _ends(columns: Mapping[str, Array], success: bool | None) -> tuple[bool, bool]:
+    last = {key: bool(columns[key][-1]) for key in columns if key.startswith("next.") and key != "next.reward"}
+    truncated = last.get("next.truncated", False)
+    done = last.get("next.done", False) and not truncated and ("next.truncated" in last or bool(success))
+    return last.get("next.terminated", done), truncated
+
+
+def _filmed(layout: _Layout, key: str, row: Mapping[str, Any], steps: int) -> Array:
+    place = {name: row[f"videos/{key}/{name}"] for name in ("chunk_index", "file_index")}
+    path = file_in(layout.root, VIDEO_PATH, video_key=key, **place)
+    (array,) = layout.parts[key]
+    return read_film(path, float(row[f"videos/{key}/from_timestamp"]), steps, layout.rate, array.shape)
+
+
+def _grouped(layout: _Layout) -> Iterator[dict[str, Array]]:
+    """Yields the columns of one episode after the other."""
+    held: list[dict[str, Array]] = []
+    for columns in _batches(layout, layout.columns):
+        starts = np.flatnonzero(np.diff(columns["episode_index"])) + 1
+        edges = [0, *starts.tolist(), len(columns["episode_index"])]
+        for first, last in pairwise(edges):
+            part = {key: values[first:last] for key, values in columns.items()}
+            if held and held[-1]["episode_index"][-1] != part["episode_index"][0]:
+                yield _joined(held)
+                held = []
+            held.append(part)
+            if sum(len(piece["episode_index"]) for piece in held) > MOST_STEPS:
+                raise DatasetError("An episode is absurdly long.", allowed=f"{MOST_STEPS} steps")
+    if held:
+        yield _joined(held)
+
+
+def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _batches(layout: _Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
+    """Yields rows of all files, in order, as arrays."""
+    _, pq = arrow()
+    width = 8 * sum(math.prod(layout.features[key]["shape"]) for key in keys)
+    found = sorted(path.relative_to(layout.root) for path in (layout.root / "data").glob("chunk-*/file-*.parquet"))
+    if not found:
+        raise DatasetError(f"{layout.root} has no data.", allowed=DATA_PATH)
+    for name in found:
+        path = file_in(layout.root, str(name).replace("{", "{{").replace("}", "}}"))
+        size = path.stat().st_size
+        with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows * width > MOST_UNPACKED * size:
+                raise DatasetError(
+                    f"{path} declares more data than it can hold.",
+                    got=f"{file.metadata.num_rows} rows of {width} bytes in a file of {size}",
+                    allowed=f"{MOST_UNPACKED} times its size",
+                )
+            rows = max(1, min(MOST_ROWS, (1 << 28) // width))
+            for batch in file.iter_batches(rows, columns=keys):
+                yield {key: _array(batch.column(key), layout.features[key], key) for key in keys}
+
+
+def _array(column: Any, described: Mapping[str, Any], key: str) -> Array:
+    """Returns a column as an array (rows, ...); raises DatasetError where it is not what the description says."""
+    pa, _ = arrow()
+    shape = tuple(int(size) for size in described["shape"])
+    if described["dtype"] == "image":
+        return np.stack([_picture(row, shape, key) for row in column.field("bytes").to_pylist()])
+    flat = column
+    while pa.types.is_list(flat.type) or pa.types.is_fixed_size_list(flat.type) or pa.types.is_large_list(flat.type):
+        flat = flat.flatten()
+    values = flat.to_numpy(zero_copy_only=False)
+    if values.dtype.kind not in "biuf" or len(values) != len(column) * math.prod(shape):
+        got = f"{values.dtype}, {len(values)} numbers in {len(column)} rows"
+        raise DatasetError(f"Column {key!r} is not what {INFO} says.", got=got, allowed=f"{described['dtype']}{list(shape)}")
+    return values.astype(np.dtype(described["dtype"])).reshape(len(column), *(() if shape == (1,) else shape))
+
+
+def _picture(content: bytes | None, shape: tuple[int, ...], key: str) -> Array:
+    """Returns a PNG's pixels, once its header says that it has the size that it should."""
+    if content is None or not content.startswith(_PNG):
+        raise DatasetError(f"A picture of {key!r} is no PNG in the file.", fix="write the dataset with lerobot's own writer")
+    width, height = int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
+    channels_last = {(height, width, 3), (3, height, width)}
+    if shape not in channels_last:
+        raise DatasetError(f"A picture of {key!r} has another size.", got=f"{height} x {width}", allowed=shape)
+    picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB)
+    if picture is None:
+        raise DatasetError(f"A picture of {key!r} is damaged.")
+    return np.asarray(picture)
+
+
+def _episodes(layout: _Layout) -> dict[int, dict[str, Any]]:
+    """Returns what is known of each episode: where its films lie, and facts of ours."""
+    _, pq = arrow()
+    keys = [f"videos/{k}/{name}" for k in layout.films for name in ("chunk_index", "file_index", "from_timestamp")]
+    rows: dict[int, dict[str, Any]] = {}
+    for path in sorted((layout.root / EPISODES_PATH).parents[1].glob("chunk-*/file-*.parquet")):
+        inside = file_in(layout.root, str(path.relative_to(layout.root)).replace("{", "{{").replace("}", "}}"))
+        with pq.ParquetFile(inside) as file:
+            if file.metadata.num_rows * 8 > MOST_UNPACKED * inside.stat().st_size:
+                raise DatasetError(f"{inside} declares more data than it can hold.")
+            columns = ["episode_index", *keys, *([FACTS] if FACTS in file.schema_arrow.names else [])]
+            rows |= {int(row["episode_index"]): row for row in file.read(columns=columns).to_pylist()}
+    return rows
+
+
+def _tasks(root: Path) -> dict[int, str]:
+    """Returns index -> task in words; the words are the index of a pandas frame."""
+    _, pq = arrow()
+    path = file_in(root, TASKS)
+    if not path.is_file():
+        return {}
+    table = pq.read_table(path)
+    words = [name for name in table.column_names if name != "task_index"]
+    if not words or "task_index" not in table.column_names:
+        raise DatasetError(f"{path} has no tasks.", got=table.column_names)
+    pairs = zip(table.column("task_index").to_pylist(), table.column(words[0]).to_pylist(), strict=True)
+    return {int(index): str(text) for index, text in pairs}
+
+
+def _load_json(root: Path, name: str) -> dict[str, Any]:
+    path = file_in(root, name)
+    if path.stat().st_size > MOST_JSON:
+        raise DatasetError(f"{path} is absurdly large.", got=f"{path.stat().st_size} bytes", allowed=f"{MOST_JSON} bytes")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,118 @@
+"""Films of cameras, many episodes in a file, encoded as LeRobot does: AV1, or H.264 where no encoder of AV1 is at hand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import av
+import numpy as np
+
+from robo_datasets.formats.recording import Array
+from robo_rl.errors import DatasetError
+
+GROUP = 2
+"""Frames from one that can be decoded alone to the next, so that random access is cheap; lerobot 0.4.4."""
+QUALITY = 30
+"""Constant rate factor; lerobot 0.4.4."""
+FASTEST = 12
+"""Preset of SVT-AV1 that lerobot 0.4.4 takes where none is asked for."""
+
+
+def encoder() -> str:
+    """Returns the name of the encoder."""
+    return "libsvtav1" if "libsvtav1" in av.codecs_available else "libx264"
+
+
+class Film:
+    """Writes one file."""
+
+    def __init__(self, path: Path, rate: float, height: int, width: int) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings to the terminal otherwise
+        self.frames, self._path = 0, path
+        exact = Fraction(rate).limit_denominator(100_000)
+        self._unit = 1 / exact
+        self._container = av.open(str(path), "w")
+        options = {"crf": str(QUALITY), "g": str(GROUP)}
+        options |= {"preset": str(FASTEST), "svtav1-params": "lp=1"} if encoder() == "libsvtav1" else {"bf": "0"}
+        self._stream: Any = self._container.add_stream(encoder(), rate=exact, options=options)
+        self._stream.height, self._stream.width, self._stream.pix_fmt = height, width, "yuv420p"
+        self._stream.time_base = self._unit
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def add(self, pictures: Array) -> None:
+        """Appends pictures (T, H, W, 3) RGB."""
+        for picture in pictures:
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+            frame.pts, frame.time_base = self.frames, self._unit
+            self._container.mux(self._stream.encode(frame))
+            self.frames += 1
+
+    @property
+    def megabytes(self) -> float:
+        """Written so far."""
+        return self._path.stat().st_size / 2**20 if self._path.exists() else 0.0
+
+    def close(self) -> None:
+        """Writes what is still held back."""
+        if self._stream is not None:
+            self._container.mux(self._stream.encode())
+            self._container.close()
+            self._stream = None
+
+
+def film_facts(path: Path) -> dict[str, Any]:
+    """Returns what info.json says of a film."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        codec = stream.codec_context.codec.canonical_name
+        return {
+            "video.height": stream.height,
+            "video.width": stream.width,
+            "video.codec": codec,
+            "video.pix_fmt": stream.codec_context.pix_fmt,
+            "video.is_depth_map": False,
+            "video.fps": int(stream.base_rate or 0),
+            "video.channels": 3,
+            "has_audio": False,
+        }
+
+
+def read_film(path: Path, start: float, count: int, rate: float, shape: tuple[int, ...]) -> Array:
+    """Returns `count` pictures from `start` [s] on; raises DatasetError where the film has not all of them, or another size."""
+    first = round(start * rate)
+    pictures = np.zeros((count, *shape), np.uint8)
+    missing = set(range(count))
+    for index, frame in _frames(path, start, rate, shape):
+        if index - first in missing:
+            pictures[index - first] = frame.to_ndarray(format="rgb24")
+            missing.remove(index - first)
+        if not missing or index >= first + count:
+            break
+    if missing:
+        raise DatasetError(f"{path} has not all frames.", got=f"{count - len(missing)} from {start:.3f} s on", allowed=count)
+    return pictures
+
+
+def _frames(path: Path, start: float, rate: float, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        if (stream.height, stream.width, 3) != shape:  # before anything of that size is decoded
+            raise DatasetError(f"{path} has another size.", got=f"{stream.height} x {stream.width}", allowed=shape)
+        stream.thread_type = "AUTO"
+        if stream.time_base is None:
+            raise DatasetError(f"{path} has no time.")
+        container.seek(max(0, int((start - 1 / rate) / float(stream.time_base))), stream=stream, backward=True)
+        for frame in container.decode(stream):
+            if frame.pts is not None and (frame.height, frame.width) == shape[:2]:
+                yield round(float(frame.pts * stream.time_base) * rate), frame

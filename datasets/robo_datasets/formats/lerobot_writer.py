@@ -1,0 +1,213 @@
+"""Write a LeRobotDataset v3.0 with pyarrow and PyAV, without LeRobot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from robo_datasets.formats.lerobot_layout import (
+    CODEBASE,
+    DATA_MEGABYTES,
+    DATA_PATH,
+    EPISODES_PATH,
+    FACTS,
+    FILES_A_CHUNK,
+    INFO,
+    OURS,
+    STATS,
+    TASKS,
+    VIDEO_MEGABYTES,
+    VIDEO_PATH,
+    WALL_TIME,
+    Feature,
+    arrow,
+    file_in,
+    frame_rate,
+)
+from robo_datasets.formats.lerobot_statistics import ColumnStatistics, PictureStatistics
+from robo_datasets.formats.lerobot_video import Film, film_facts
+from robo_datasets.formats.recording import About, Array, Recording
+from robo_rl.errors import DatasetError
+
+INDICES = ("frame_index", "episode_index", "index", "task_index")
+
+
+def write(recordings: Iterable[Recording], about: About, features: Mapping[str, Feature], out: Path) -> None:
+    """Writes the folder, episode by episode."""
+    writer = _Writer(about, features, out)
+    try:
+        for recording in recordings:
+            writer.add(recording)
+    finally:
+        writer.close()
+    writer.describe()
+
+
+class _Writer:
+    def __init__(self, about: About, features: Mapping[str, Feature], out: Path) -> None:
+        self._about, self._observed, self._out = about, features, out
+        self._rate = frame_rate(about.spec)
+        self._columns = _columns(about)
+        self._features = {key: feature.described() for key, feature in features.items()} | self._columns
+        self._statistics: dict[str, Any] = {
+            key: PictureStatistics() if described["dtype"] in ("image", "video") else ColumnStatistics()
+            for key, described in self._features.items()
+        }
+        self._tasks: dict[str, int] = {}
+        self._episodes: list[dict[str, Any]] = []
+        self._films: dict[str, Film] = {}
+        self._numbers = {key: 0 for key, feature in features.items() if feature.kind == "video"}
+        self._steps, self._file_number, self._parquet = 0, 0, None
+        (out / "meta").mkdir(parents=True)
+
+    def add(self, recording: Recording) -> None:
+        """Writes an episode."""
+        pa, pq = arrow()
+        steps, row = len(recording), {"episode_index": len(self._episodes), "length": len(recording)}
+        task = recording.instruction or self._about.spec.instruction or self._about.spec.name
+        row |= {"tasks": [task], "dataset_from_index": self._steps, "dataset_to_index": self._steps + steps}
+        columns = self._values(recording, self._tasks.setdefault(task, len(self._tasks)))
+        for key, feature in self._observed.items():
+            values = [recording.observations[name] for name in feature.names]
+            columns[key] = (
+                values[0] if feature.kind != "numbers" else np.concatenate([v.reshape(steps, -1) for v in values], axis=1)
+            )
+        stored = {key: _column(pa, columns[key], self._features[key]) for key in columns if key not in self._numbers}
+        table = pa.table(stored)
+        if self._parquet is None:
+            path = file_in(self._out, DATA_PATH, **_place(self._file_number))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._parquet, self._path = pq.ParquetWriter(path, table.schema, compression="snappy"), path
+        self._parquet.write_table(table)
+        row |= {f"data/{name}": number for name, number in _place(self._file_number).items()}
+        for key in self._numbers:
+            row |= self._filmed(key, columns[key])
+        for key, values in columns.items():
+            row |= {f"stats/{key}/{name}": value.tolist() for name, value in self._statistics[key].add(values).items()}
+        facts = {name: getattr(recording, name) for name in ("success", "seed", "instruction", "stop_reason")}
+        self._episodes.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0, FACTS: json.dumps(facts)})
+        self._steps += steps
+        if self._path.stat().st_size > DATA_MEGABYTES * 2**20:
+            self._parquet.close()
+            self._parquet, self._file_number = None, self._file_number + 1
+
+    def close(self) -> None:
+        """Closes what is open."""
+        if self._parquet is not None:
+            self._parquet.close()
+        for film in self._films.values():
+            film.close()
+
+    def describe(self) -> None:
+        """Writes everything under meta/."""
+        pa, pq = arrow()
+        path = file_in(self._out, EPISODES_PATH, chunk_index=0, file_index=0)
+        path.parent.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(self._episodes), path)
+        pq.write_table(_tasks(pa, self._tasks), self._out / TASKS)
+        for key in self._numbers:
+            film = file_in(self._out, VIDEO_PATH, video_key=key, chunk_index=0, file_index=0)
+            self._features[key]["info"] = film_facts(film)
+        stats = {key: {name: v.tolist() for name, v in found.total().items()} for key, found in self._statistics.items()}
+        spec = self._about.spec
+        layout = {key: list(feature.names) for key, feature in self._observed.items()}
+        _write_json(self._out / INFO, self._info())
+        _write_json(self._out / STATS, stats)
+        _write_json(self._out / OURS, {"spec": spec.to_json(), "observations": layout, "actions": "in [-1, 1]"})
+
+    def _values(self, recording: Recording, task: int) -> dict[str, Array]:
+        steps, last = len(recording), np.zeros((3, len(recording)), np.bool_)
+        last[:, -1] = bool(recording.terminated), bool(recording.truncated), bool(recording.success)
+        frames = np.arange(steps, dtype=np.int64)
+        actions = recording.actions
+        values = {"action": actions.astype(np.int64) if actions.ndim == 1 else actions}
+        values |= {"next.reward": np.asarray(recording.rewards, np.float32), "next.done": last[0] | last[1]}
+        values |= {"next.terminated": last[0], "next.truncated": last[1], "next.success": last[2]}
+        values |= {WALL_TIME: np.asarray(recording.timestamps), "timestamp": (frames / self._rate).astype(np.float32)}
+        episode = np.full(steps, len(self._episodes), np.int64)
+        values |= dict(zip(INDICES, (frames, episode, frames + self._steps, np.full(steps, task, np.int64)), strict=True))
+        return {key: value for key, value in values.items() if key in self._columns}
+
+    def _filmed(self, key: str, pictures: Array) -> dict[str, Any]:
+        place = _place(self._numbers[key])
+        if key not in self._films:
+            path = file_in(self._out, VIDEO_PATH, video_key=key, **place)
+            self._films[key] = Film(path, self._rate, pictures.shape[1], pictures.shape[2])
+        film = self._films[key]
+        start = film.frames / self._rate
+        film.add(pictures)
+        times = {"from_timestamp": start, "to_timestamp": film.frames / self._rate}
+        if film.megabytes > VIDEO_MEGABYTES:
+            self._films.pop(key).close()
+            self._numbers[key] += 1
+        return {f"videos/{key}/{name}": value for name, value in (place | times).items()}
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "codebase_version": CODEBASE,
+            "robot_type": self._about.spec.name,
+            "total_episodes": len(self._episodes),
+            "total_frames": self._steps,
+            "total_tasks": len(self._tasks),
+            "chunks_size": FILES_A_CHUNK,
+            "data_files_size_in_mb": DATA_MEGABYTES,
+            "video_files_size_in_mb": VIDEO_MEGABYTES,
+            "fps": self._rate,
+            "splits": {"train": f"0:{len(self._episodes)}"},
+            "data_path": DATA_PATH,
+            "video_path": VIDEO_PATH if self._numbers else None,
+            "features": self._features,
+        }
+
+
+def _columns(about: About) -> dict[str, dict[str, Any]]:
+    """Returns key -> description of every column that is no observation of the environment."""
+    action = about.spec.action
+    named = {"dtype": "int64", "shape": [1], "names": None}
+    if not action.is_discrete:
+        named = {"dtype": "float32", "shape": [action.size], "names": list(action.names)}
+    kinds = {"next.reward": "float32", "next.done": "bool", "next.terminated": "bool", "next.truncated": "bool"}
+    kinds |= {"next.success": "bool"} if about.is_judged else {}
+    kinds |= {WALL_TIME: "float64", "timestamp": "float32"} | dict.fromkeys(INDICES, "int64")
+    return {"action": named} | {key: {"dtype": kind, "shape": [1], "names": None} for key, kind in kinds.items()}
+
+
+def _column(pa: Any, values: Array, described: Mapping[str, Any]) -> Any:
+    if described["dtype"] == "image":
+        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        return pa.array([{"bytes": _png(picture), "path": f"frame-{i:06d}.png"} for i, picture in enumerate(values)], kind)
+    kind = pa.from_numpy_dtype(np.dtype(described["dtype"]))
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1), kind)
+    size = described["shape"][0]
+    return flat if size == 1 else pa.FixedSizeListArray.from_arrays(flat, size)
+
+
+def _png(picture: Array) -> bytes:
+    done, content = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    if not done:
+        raise DatasetError("A picture cannot be written as PNG.", got=picture.shape)
+    return content.tobytes()
+
+
+def _place(number: int) -> dict[str, int]:
+    return {"chunk_index": number // FILES_A_CHUNK, "file_index": number % FILES_A_CHUNK}
+
+
+def _tasks(pa: Any, tasks: Mapping[str, int]) -> Any:
+    """Returns the table that pandas reads as a frame with the tasks as its index."""
+    index = "__index_level_0__"
+    task = {"name": None, "field_name": index, "pandas_type": "unicode", "numpy_type": "object", "metadata": None}
+    number = {"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": None}
+    columns = [number, task]
+    note = {"index_columns": [index], "column_indexes": [], "columns": columns, "pandas_version": "2.2.0"}
+    table = pa.table({"task_index": pa.array(list(tasks.values()), pa.int64()), index: pa.array(list(tasks), pa.string())})
+    return table.replace_schema_metadata({"pandas": json.dumps(note)})
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=4, ensure_ascii=False), encoding="utf-8")

@@ -1,0 +1,258 @@
+"""Minari's HDF5 storage: https://minari.farama.org, layout as read from version 0.5.4.
+
+    OUT/data/metadata.json       spaces, counts, identifier; `robo_rl` adds our spec
+    OUT/data/main_data.hdf5      episode_<i>/observations/<name> (T+1, ...), actions, rewards, terminations, truncations
+
+Pictures are stored as they are: Minari's own default would turn them into JPEG.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import cv2
+import gymnasium
+import h5py
+import numpy as np
+
+from robo_datasets.formats.hdf5_file import ACTIONS, attribute, loaded, opened_hdf5
+from robo_datasets.formats.recording import About, Actions, Array, Foreign, Recording, flat_name, foreign_array, within
+from robo_datasets.hdf5_arrays import write_array
+from robo_rl.errors import DatasetError
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import Episode
+
+VERSION = "0.5.4"
+MAIN, METADATA = "main_data.hdf5", "metadata.json"
+MOST_METADATA = 1 << 28
+"""[bytes] Spaces of pictures list every pixel's limits."""
+_IDENTIFIER = re.compile(r"[-_\w]+-v\d+", re.ASCII)
+
+
+class Minari:
+    """Reads and writes a folder that `minari.load_dataset` or `minari.MinariDataset` opens."""
+
+    name = "minari"
+    suffix = ""
+
+    def recognizes(self, source: Path) -> bool:
+        """Returns whether there is Minari's metadata."""
+        return any((folder / METADATA).is_file() and (folder / MAIN).is_file() for folder in (source, source / "data"))
+
+    def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
+        """Returns what Minari keeps; instruction, success and reason lie in an attribute of the episode."""
+        facts = {name: getattr(episode, name) for name in ("success", "seed", "instruction", "stop_reason")}
+        flags = {"terminated": episode.terminated, "truncated": episode.truncated}
+        return Recording(episode.observations, episode.actions, episode.rewards, **flags, **facts)
+
+    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
+        """Nothing is approximated."""
+        return {}
+
+    def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
+        """Writes the folder."""
+        folder = out / "data"
+        folder.mkdir(parents=True)
+        episodes = steps = 0
+        with h5py.File(folder / MAIN, "w", track_order=True) as file:
+            for index, recording in enumerate(recordings):
+                _write_episode(file.create_group(f"episode_{index}"), index, recording)
+                episodes, steps = episodes + 1, steps + len(recording)
+        size = round((folder / MAIN).stat().st_size / 1e6, 1)
+        counts = {"total_episodes": episodes, "total_steps": steps, "dataset_size": size}
+        (folder / METADATA).write_text(json.dumps(_metadata(about) | counts))
+
+    def read(self, source: Path) -> Foreign:
+        """Opens the folder."""
+        folder = source if (source / METADATA).is_file() else source / "data"
+        metadata = _load_metadata(folder / METADATA)
+        space, action = (json.loads(metadata[name]) for name in ("observation_space", "action_space"))
+        ours = metadata.get("robo_rl")
+        with opened_hdf5(folder / MAIN) as datasets:
+            episodes = _episodes(datasets)
+            if not episodes:
+                raise DatasetError(f"{source} has no episodes.")
+            parts = _observation_paths(datasets, episodes[0])
+            arrays = tuple(_array(name, datasets[f"{episodes[0]}/{path}"], path, space) for name, path in parts.items())
+            least, most = within(loaded(datasets[f"{episode}/actions"]) for episode in episodes)
+            unread = sorted({path.split("/")[2] for path in datasets if path.startswith(f"{episodes[0]}/infos/")})
+        texts = [name for name, array in zip(parts, arrays, strict=True) if array is None]
+        observation = ObservationSpec(tuple(array for array in arrays if array is not None))
+        spec = None if ours is None else EnvironmentSpec.from_json(ours["spec"])
+        notes = [f"infos are not read: {', '.join(unread)}"] if unread else []
+        jpeg = {name for name, array in observation.items() if _is_jpeg(metadata, array.shape, array.dtype)}
+        notes += [f"stored as JPEG, and so they stay: {', '.join(sorted(jpeg))}"] if jpeg else []
+        return Foreign(
+            lambda: _recordings(folder / MAIN, parts, texts, jpeg),
+            observation if spec is None else ObservationSpec(tuple(spec.observation[name] for name in observation)),
+            _actions(action, least, most),
+            name=str(metadata.get("dataset_id", "minari")),
+            spec=spec,
+            notes=tuple(notes),
+        )
+
+
+FORMAT = Minari()
+
+
+def _write_episode(group: h5py.Group, index: int, recording: Recording) -> None:
+    group.attrs["id"], group.attrs["total_steps"] = index, len(recording)
+    if recording.seed is not None:
+        group.attrs["seed"] = recording.seed
+    facts = {name: getattr(recording, name) for name in ("success", "instruction", "stop_reason")}
+    group.attrs["robo_rl"] = json.dumps(facts)
+    observations = group.create_group("observations")
+    for name, values in recording.observations.items():
+        write_array(observations, name, values)
+    flags = np.zeros((2, len(recording)), np.bool_)
+    flags[:, -1] = bool(recording.terminated), bool(recording.truncated)
+    arrays = {"actions": recording.actions, "rewards": recording.rewards, "terminations": flags[0], "truncations": flags[1]}
+    for name, array in arrays.items():
+        write_array(group, name, np.asarray(array))
+
+
+def _metadata(about: About) -> dict[str, Any]:
+    spec = about.spec
+    facts: dict[str, Any] = {
+        "dataset_id": about.name if _IDENTIFIER.fullmatch(about.name) else f"{re.sub(r'[^-_0-9a-zA-Z]', '-', about.name)}-v0",
+        "minari_version": VERSION,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "observation_space": json.dumps({"type": "Dict", "subspaces": {k: _box(a.space) for k, a in spec.observation.items()}}),
+        "action_space": json.dumps(_discrete(spec.action.size) if spec.action.is_discrete else _box(spec.action.space)),
+        "description": f"{spec.name}: {spec.instruction or 'recorded'}. {ACTIONS}",
+        "algorithm_name": str(about.card.get("policy", "unknown")),
+        "robo_rl": {"spec": spec.to_json(), "actions": ACTIONS},
+    }
+    return facts | _environment(about)
+
+
+def _environment(about: About) -> dict[str, str]:
+    """Returns what `recover_environment` makes the environment from, where the card tells how it is made."""
+    from gymnasium.envs.registration import EnvSpec
+
+    name = about.card.get("environment")
+    if not isinstance(name, str):
+        return {}
+    settings = (str(pair).partition("=") for pair in about.card.get("arguments", []))
+    try:
+        import yaml
+
+        arguments = {key: yaml.safe_load(value) for key, _, value in settings}
+        kind = EnvSpec(name, "robo_rl.discovery:make_environment", disable_env_checker=True, kwargs={"name": name} | arguments)
+        return {"env_spec": kind.to_json()}
+    except (gymnasium.error.Error, ValueError, TypeError):
+        return {}  # a name that Gymnasium's registry cannot have
+
+
+def _box(space: Any) -> dict[str, Any]:
+    limits = {"low": space.low.tolist(), "high": space.high.tolist()}
+    return {"type": "Box", "dtype": str(space.dtype), "shape": list(space.shape), **limits}
+
+
+def _discrete(size: int) -> dict[str, Any]:
+    return {"type": "Discrete", "dtype": "int64", "start": 0, "n": size}
+
+
+def _load_metadata(path: Path) -> dict[str, Any]:
+    if path.stat().st_size > MOST_METADATA:
+        raise DatasetError(f"{path} is no metadata.", got=f"{path.stat().st_size} bytes", allowed=f"{MOST_METADATA} bytes")
+    metadata: dict[str, Any] = json.loads(path.read_text())
+    if metadata.get("data_format", "hdf5") != "hdf5":
+        raise DatasetError(
+            "Only Minari's HDF5 storage is read.",
+            got=metadata["data_format"],
+            allowed="hdf5",
+            fix='write it anew with minari, data_format="hdf5"',
+        )
+    if missing := {"observation_space", "action_space"} - set(metadata):
+        raise DatasetError(f"{path} does not describe its spaces.", got=f"no {', '.join(sorted(missing))}")
+    return metadata
+
+
+def _episodes(datasets: Mapping[str, h5py.Dataset]) -> list[str]:
+    names = {path.split("/")[0] for path in datasets}
+    return sorted((name for name in names if re.fullmatch(r"episode_\d+", name)), key=lambda name: int(name[8:]))
+
+
+def _observation_paths(datasets: Mapping[str, h5py.Dataset], episode: str) -> dict[str, str]:
+    """Returns flat name -> path in the episode's group; nested names are joined."""
+    found: dict[str, str] = {}
+    for path in datasets:
+        inside = path.removeprefix(f"{episode}/")
+        if path.startswith(f"{episode}/observations"):
+            name = flat_name(inside.removeprefix("observations").strip("/") or "observation")
+            if name in found:
+                raise DatasetError("Two observations have the same flat name.", got=[found[name], inside])
+            found[name] = inside
+    return found
+
+
+def _array(name: str, dataset: h5py.Dataset, path: str, space: Mapping[str, Any]) -> ArraySpec | None:
+    """Describes an observation; None for text."""
+    if h5py.check_string_dtype(dataset.dtype) is not None:
+        return None
+    for part in path.split("/")[1:]:
+        space = space["subspaces"][int(part[7:]) if space["type"] == "Tuple" else part]
+    if space["type"] != "Box":
+        return foreign_array(name, dataset.shape[1:], dataset.dtype)
+    shape = tuple(int(size) for size in space["shape"])
+    low, high = (np.asarray(space[limit], np.float64) for limit in ("low", "high"))
+    if len(shape) != 1 or dataset.dtype.kind != "f":
+        return foreign_array(name, shape, space["dtype"])
+    return foreign_array(name, shape, space["dtype"], tuple(low.tolist()), tuple(high.tolist()))
+
+
+def _actions(space: Mapping[str, Any], least: tuple[float, ...], most: tuple[float, ...]) -> Actions:
+    if space["type"] == "Discrete" and space.get("start", 0) == 0:
+        return Actions(int(space["n"]), are_choices=True)
+    if space["type"] != "Box" or len(space["shape"]) != 1:
+        raise DatasetError("Actions are neither a vector nor a choice.", got=space["type"], allowed="Box of one axis, Discrete")
+    return Actions(int(space["shape"][0]), tuple(map(float, space["low"])), tuple(map(float, space["high"])), least, most)
+
+
+def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: set[str]) -> Iterator[Recording]:
+    with opened_hdf5(path) as datasets:
+        for episode in _episodes(datasets):
+            group = datasets[f"{episode}/actions"].parent
+            facts = json.loads(attribute(group, "robo_rl") or "{}")
+            steps = {name: datasets[f"{episode}/{name}"] for name in ("actions", "rewards", "terminations", "truncations")}
+            arrays = {name: loaded(dataset) for name, dataset in steps.items()}
+            if len(arrays["actions"]) == 0:
+                continue
+            values = {name: datasets[f"{episode}/{inside}"] for name, inside in parts.items()}
+            if texts and "instruction" not in facts:
+                facts["instruction"] = values[texts[0]].asstr()[0]
+            if "success" not in facts and f"{episode}/infos/success" in datasets:
+                facts["success"] = bool(loaded(datasets[f"{episode}/infos/success"]).any())
+            seed = attribute(group, "seed")
+            yield Recording(
+                {
+                    name: _decoded(values[name]) if name in jpeg else loaded(values[name])
+                    for name in values
+                    if name not in texts
+                },
+                arrays["actions"],
+                arrays["rewards"],
+                terminated=bool(arrays["terminations"][-1]),
+                truncated=bool(arrays["truncations"][-1]),
+                seed=None if seed is None else int(seed),
+                **facts,
+            )
+
+
+def _is_jpeg(metadata: Mapping[str, Any], shape: tuple[int, ...], dtype: str) -> bool:
+    """Returns what Minari decides by: pictures of 32 pixels and more a side, unless it was told otherwise."""
+    return bool(metadata.get("jpeg_encoding", True)) and dtype == "uint8" and len(shape) in (2, 3) and min(shape[:2]) >= 32
+
+
+def _decoded(dataset: h5py.Dataset) -> Array:
+    """Returns pictures that Minari has stored as JPEG."""
+    pictures = [cv2.imdecode(np.frombuffer(row, np.uint8), cv2.IMREAD_COLOR_RGB) for row in dataset[()]]
+    if any(picture is None for picture in pictures):
+        raise DatasetError("A picture is no JPEG.", got=dataset.name)
+    return np.stack(pictures)

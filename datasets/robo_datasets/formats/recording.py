@@ -1,0 +1,179 @@
+"""What passes between our datasets and a foreign format, and what a format must be able to do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import DatasetError
+from robo_rl.spec import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
+
+Array = npt.NDArray[Any]
+FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "instruction")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """An episode as a foreign format holds it; None is what it does not say."""
+
+    observations: Mapping[str, Array]
+    """name -> (T+1, ...), or (T, ...) where the format has no observation after the last action"""
+    actions: Array
+    """(T, A), or (T,) of choices"""
+    rewards: Array | None = None
+    """(T,)"""
+    terminated: bool | None = None
+    truncated: bool | None = None
+    stop_reason: str | None = None
+    success: bool | None = None
+    seed: int | None = None
+    instruction: str | None = None
+    timestamps: Array | None = None
+    """(T,) or (T+1,) [s]"""
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def has_final_observation(self) -> bool:
+        """Whether the observation after the last action is there."""
+        return all(len(values) == len(self) + 1 for values in self.observations.values())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything but the pictures, which not every format keeps to the bit."""
+        arrays = {name: values for name, values in self.observations.items() if not is_pictures(values)}
+        arrays |= {"/actions": self.actions}
+        arrays |= {f"/{name}": value for name in ("rewards", "timestamps") if (value := getattr(self, name)) is not None}
+        content = hashlib.sha256(json.dumps([getattr(self, name) for name in FACTS]).encode())
+        for name in sorted(arrays):
+            content.update(f"\n{name} {arrays[name].dtype} {arrays[name].shape}\n".encode())
+            content.update(np.ascontiguousarray(arrays[name]).tobytes())
+        return content.hexdigest()
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What is known of the numbers in a foreign action."""
+
+    size: int
+    """A, or the number of choices"""
+    low: tuple[float, ...] | None = None
+    """Lowest values that the file declares, one for each element; None where it declares none."""
+    high: tuple[float, ...] | None = None
+    least: tuple[float, ...] = ()
+    """Lowest values that occur."""
+    most: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    are_normalized: bool = True
+    """Whether the format's convention is [-1, 1] where a file declares nothing."""
+    are_choices: bool = False
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A dataset of a foreign format, opened but not yet read."""
+
+    recordings: Callable[[], Iterator[Recording]]
+    """Reads the episodes, one at a time, from the first; may be called again."""
+    observation: ObservationSpec
+    actions: Actions
+    name: str = "imported"
+    """Of the environment, as far as the file tells."""
+    spec: EnvironmentSpec | None = None
+    """The environment's, where the file came from here."""
+    control_period: float | None = None
+    """[s]"""
+    max_steps: int | None = None
+    notes: tuple[str, ...] = ()
+    """What a person should know: what was inferred, what is not read."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What is said of a dataset as a whole."""
+
+    spec: EnvironmentSpec
+    name: str
+    """Of the dataset."""
+    is_judged: bool = False
+    """Whether every episode is known to have succeeded or not."""
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Format(Protocol):
+    """What an entry point of `robo_rl.formats` names."""
+
+    name: str
+    suffix: str
+    """Of the file, such as ".hdf5"; "" where the format is a folder."""
+
+    def recognizes(self, source: Path) -> bool:
+        """Returns whether a file or folder looks like this format; reads no more than it must and never raises."""
+        ...
+
+    def reduced(self, episode: Any, spec: EnvironmentSpec) -> Recording:
+        """Returns what the format keeps of an Episode: exactly what `read` returns after `write`, pictures apart.
+
+        Raises DatasetError where the format cannot hold such episodes at all.
+        """
+        ...
+
+    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
+        """Returns observation -> how it is changed, such as "AV1 video", for what `reduced` does not show."""
+        ...
+
+    def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
+        """Writes a file or folder that is not there yet."""
+        ...
+
+    def read(self, source: Path) -> Foreign:
+        """Opens a file or folder, which may be hostile; raises DatasetError."""
+        ...
+
+
+def is_pictures(values: Array) -> bool:
+    """Returns whether an array (T, H, W, C) holds pictures."""
+    return values.ndim == 4 and values.dtype == np.uint8
+
+
+def flat_name(name: str) -> str:
+    """Returns a foreign name in flat snake_case: "observation.images.Top" becomes "observation_images_top"."""
+    words = re.sub(r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()).strip("_")
+    return words if words[:1].isalpha() else f"x_{words}".rstrip("_")
+
+
+def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -np.inf, high: Limit = np.inf) -> ArraySpec:
+    """Describes an array whose meaning the file does not tell; float64 becomes float32, and truth values uint8."""
+    kind = np.dtype(dtype)
+    kept = np.dtype(np.float32) if kind.kind == "f" else np.dtype(np.uint8) if kind.kind == "b" else kind
+    if kept == np.uint8 and len(shape) == 3:
+        return ArraySpec(flat_name(name), shape, "uint8", 0, 255, role="image")
+    low, high = (low, high) if len(shape) <= 1 else (-np.inf, np.inf)
+    if kept.kind != "f":
+        low, high = float(np.iinfo(kept).min), float(np.iinfo(kept).max)
+    return ArraySpec(flat_name(name), shape, kept.name, low, high, unit="unknown")
+
+
+def within(least: Iterable[Array]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the least and the most value of each element of many actions (T, A); raises DatasetError on NaN."""
+    low: Array | None = None
+    high: Array | None = None
+    for actions in least:
+        if len(actions) == 0:
+            continue
+        rows = np.asarray(actions, np.float64).reshape(len(actions), -1)
+        if not np.isfinite(rows).all():
+            raise DatasetError("An action holds NaN or infinity.", fix="leave that episode out")
+        low = rows.min(0) if low is None else np.minimum(low, rows.min(0))
+        high = rows.max(0) if high is None else np.maximum(high, rows.max(0))
+    return (() if low is None else tuple(low.tolist())), (() if high is None else tuple(high.tolist()))

@@ -1,0 +1,167 @@
+"""Keep beside an export what its format cannot hold, so that reading it back loses nothing.
+
+    header                               JSON: schema, format, spec and card of the dataset
+    episodes/<number>/header             JSON: digest of the foreign recording, identity, facts, metadata, notes, first rows
+    episodes/<number>/rows/<array>       the rows of an array from the first one that the foreign file has not to the bit
+    labels/<set>/<identity>/<array>      rewards of models; `header` has the rest as JSON
+
+An episode is found again by the digest of what lies in the foreign file: after that was edited, nothing is restored over it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from robo_datasets.catalogue import Entry
+from robo_datasets.dataset import Dataset
+from robo_datasets.episode_file import episode_arrays, episode_facts, episode_of
+from robo_datasets.formats.recording import Array
+from robo_datasets.hdf5_arrays import FOREIGN, plain_datasets, write_array
+from robo_datasets.labels import LabelSet, label_sets
+from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode, RewardLabels
+
+SCHEMA = "robo_rl.side/1"
+NAME = "robo_rl.h5"
+
+
+def side_path(export: Path) -> Path:
+    """Returns where the side file of an export lies: in its folder, or beside its file."""
+    return export / NAME if export.is_dir() else export.with_name(f"{export.name}.{NAME}")
+
+
+class Kept(NamedTuple):
+    """One episode in a side file."""
+
+    number: str
+    digest: str
+    identity: str
+
+
+class SideFile:
+    """Reads a side file."""
+
+    def __init__(self, file: h5py.File, size: int) -> None:
+        self._datasets = plain_datasets(file, size, FOREIGN)
+        header = self._json("header")
+        if header["schema"] != SCHEMA:
+            raise DatasetError("The side file has another schema.", got=header["schema"], allowed=SCHEMA)
+        self.spec = EnvironmentSpec.from_json(header["spec"])
+        self.card: dict[str, Any] = header["card"]
+        numbers = sorted(path.split("/")[1] for path in self._datasets if _is_header(path, "episodes"))
+        self._headers = {number: self._json(f"episodes/{number}/header") for number in numbers}
+        self.kept = [Kept(number, found["digest"], found["identity"]) for number, found in self._headers.items()]
+
+    def restore(self, kept: Kept, foreign: Episode | None) -> Episode:
+        """Returns the episode as it was, from what the foreign file still has of it."""
+        header, held = self._headers[kept.number], {} if foreign is None else episode_arrays(foreign)
+        prefix = f"episodes/{kept.number}/rows/"
+        rows = {path.removeprefix(prefix): dataset for path, dataset in self._datasets.items() if path.startswith(prefix)}
+        arrays = {path: held[path] for path in header["exact"]}
+        for path, dataset in rows.items():
+            first, values = int(header["first"][path]), np.asarray(dataset[()])
+            arrays[path] = np.concatenate([held[path][:first], values]) if first else values
+        return episode_of(arrays, header["facts"], header["metadata"], self.spec)
+
+    def notes(self, kept: Kept) -> list[str]:
+        """Returns the remarks on an episode."""
+        return [str(note) for note in self._headers[kept.number]["notes"]]
+
+    def labels(self) -> Iterator[tuple[str, str, RewardLabels]]:
+        """Yields name of the set, identity of the episode, labels."""
+        for path in self._datasets:
+            if _is_header(path, "labels"):
+                _, name, identity, _ = path.split("/")
+                paths = {part: f"labels/{name}/{identity}/{part}" for part in ("values", "valid", "confidence")}
+                arrays = {part: np.asarray(self._datasets[at][()]) for part, at in paths.items() if at in self._datasets}
+                yield name, identity, RewardLabels(**arrays, **self._json(path))
+
+    def _json(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(np.asarray(self._datasets[path][()]).tobytes())
+        return found
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[SideFile]:
+    """Opens a side file; raises DatasetError for anything that none of ours would hold."""
+    fix = f"move {path.name} away to read the export without it"
+    try:
+        with h5py.File(path, "r") as file:
+            yield SideFile(file, path.stat().st_size)
+    except EpisodeCorrupt as error:
+        raise DatasetError(f"The side file {path} cannot be read. {error}", fix=fix) from None
+    except RoboRLError:
+        raise
+    except (OSError, KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        raise DatasetError(f"{path} is no side file.", got=f"{type(error).__name__}: {error}", fix=fix) from error
+
+
+class SideFileWriter:
+    """Writes a side file, an episode at a time."""
+
+    def __init__(self, file: h5py.File, format_name: str, dataset: Dataset) -> None:
+        self._file, self._dataset, self._count = file, dataset, 0
+        header = {"schema": SCHEMA, "format": format_name, "spec": dataset.spec.to_json(), "card": dataset.card}
+        write_array(file, "header", _encoded(header))
+
+    def add(self, entry: Entry, episode: Episode, digest: str, foreign: Episode | None) -> None:
+        """Keeps of an episode what differs from the one that the foreign file gives back."""
+        group = self._file.create_group(f"episodes/{self._count:09d}")
+        self._count += 1
+        held = {} if foreign is None else episode_arrays(foreign)
+        exact, first = [], {}
+        for path, array in episode_arrays(episode).items():
+            same = rows_alike(array, held.get(path))
+            if same == len(array) and len(array) == len(held[path]):
+                exact.append(path)
+                continue
+            first[path] = same
+            parent, _, name = f"rows/{path}".rpartition("/")
+            write_array(group.require_group(parent), name, np.ascontiguousarray(array[same:]))
+        header = {"digest": digest, "identity": entry.identity, "facts": episode_facts(episode), "exact": exact, "first": first}
+        header |= {"metadata": dict(episode.metadata), "notes": self._dataset.catalogue.notes(entry.identity)}
+        write_array(group, "header", _encoded(header))
+
+    def add_labels(self) -> None:
+        """Keeps the label sets."""
+        for name in label_sets(self._dataset):
+            labels = LabelSet(self._dataset, name)
+            for identity in sorted(labels.labelled):
+                if (found := labels.read(identity)) is not None:
+                    values = {field.name: getattr(found, field.name) for field in fields(RewardLabels)}
+                    group = self._file.create_group(f"labels/{name}/{identity}")
+                    for field, value in values.items():
+                        if isinstance(value, np.ndarray):
+                            write_array(group, field, value)
+                    texts = {field: value for field, value in values.items() if isinstance(value, str)}
+                    write_array(group, "header", _encoded(texts))
+
+
+def rows_alike(array: Array, other: Array | None) -> int:
+    """Returns how many rows from the first on are the same to the bit."""
+    if other is None or other.dtype != array.dtype or other.shape[1:] != array.shape[1:]:
+        return 0
+    shared = min(len(array), len(other))
+    if shared == 0:
+        return 0
+    first, second = (np.ascontiguousarray(rows[:shared]).view(np.uint8).reshape(shared, -1) for rows in (array, other))
+    alike = (first == second).all(axis=1)
+    return shared if alike.all() else int(np.argmin(alike))
+
+
+def _encoded(value: Mapping[str, Any]) -> Array:
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def _is_header(path: str, kind: str) -> bool:
+    parts = path.split("/")
+    return parts[0] == kind and parts[-1] == "header" and len(parts) == (3 if kind == "episodes" else 4)

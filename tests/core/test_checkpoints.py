@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from robo_rl.checkpoints import PIECE, Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import PIECE, Checkpoint, checkpoint_steps, load_checkpoint, save_checkpoint
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 
 LEAVES = (
@@ -66,6 +66,15 @@ def test_the_last_two_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
         save_checkpoint(tmp_path, Checkpoint(step, {"part": {"step": step}}))
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["0000000002", "0000000010"]
     assert load_checkpoint(tmp_path).parts["part"]["step"] == 10
+
+
+def test_all_are_kept_where_nothing_is_to_be_removed_and_each_is_found_by_its_step(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        save_checkpoint(tmp_path, Checkpoint(step, {"part": {"value": step}}), kept=0)
+    assert checkpoint_steps(tmp_path) == [5, 10, 15]
+    assert load_checkpoint(tmp_path, 10) == Checkpoint(10, {"part": {"value": 10}})
+    with pytest.raises(CheckpointCorrupt, match="No checkpoint"):
+        load_checkpoint(tmp_path, 11)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "manifest"])

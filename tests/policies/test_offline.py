@@ -23,8 +23,9 @@ from robo_policies.rebrac import ReBRACConfig
 from robo_policies.td3_bc import TD3BCConfig
 from robo_policies.xql import GumbelLoss, XQLConfig
 from robo_rl.errors import InvalidSetting
+from robo_rl.recorded import RecordedReplay
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import Batch
+from robo_rl.types import Batch, Episode
 
 # Q of the actions of one state, evenly spread over the quantiles of Normal(0, 0.25)
 Q = torch.tensor(stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000, scale=0.5), dtype=torch.float64)
@@ -323,3 +324,40 @@ def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
     learner.policy.reset()
     learner.policy.load_state_dict(saved)
     np.testing.assert_array_equal(learner.policy.act(other, deterministic=True), third)
+
+
+# ------------------------------------------------------------------------------------------------ time limits
+def endless(terminated: bool) -> list[Episode]:
+    """A task that costs 1 at every step and never ends, recorded in episodes of three steps: cut, or taken for ended."""
+    one_hot = np.eye(3, dtype=np.float32)
+    episode = Episode(
+        observations={"state": one_hot[[0, 1, 2, 0]]},
+        actions=np.zeros((3, 1), np.float32),
+        policy_actions=np.zeros((3, 1), np.float32),
+        rewards=np.full(3, -1.0, np.float32),
+        sources=np.zeros(3, np.int8),
+        timestamps=np.arange(4.0),
+        terminated=terminated,
+        truncated=not terminated,
+        stop_reason="time_limit",
+        success=None,
+        seed=0,
+        spec_fingerprint=STATES.fingerprint,
+    )
+    return [episode] * 8
+
+
+@pytest.mark.parametrize("name", ["iql", "td3-bc"])
+def test_a_time_limit_is_not_an_end(name):
+    """The value is -1 / (1 - 0.8) = -5 where the limit bootstraps; with the mask set there, none is below -2.5."""
+
+    def values(terminated: bool) -> np.ndarray:
+        learner = replace(LEARNERS[name], **QUICK, discount=0.8).build(STATES, 0)
+        replay = RecordedReplay.of(STATES, endless(terminated), 0)
+        for _ in range(320):
+            learner.update(replay.sample(48, 1, 0.8))
+        with torch.no_grad():
+            return learner.critic(torch.eye(3), torch.zeros(3, 1)).numpy()
+
+    np.testing.assert_allclose(values(terminated=False), -5.0, atol=0.4)
+    assert values(terminated=True).min() > -2.6

@@ -1,0 +1,106 @@
+"""What offline learning is for, on Reacher with adverse data (slow): better than cloning, red where limits count as ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from robo_policies.bc import BCConfig
+from robo_policies.iql import IQLConfig
+from robo_rl.discovery import make_environment
+from robo_rl.evaluation import evaluate
+from robo_rl.recorded import RecordedReplay
+from robo_rl.rollout import rollout
+from robo_rl.spec import specification
+
+LENGTHS = 0.1, 0.11  # [m] of the two links
+RANDOM, UPDATES, EVALUATED = -43.0, 5_000, range(1_000_000, 1_000_040)
+SMALL = {"hidden": (128, 128), "batch_size": 128, "lr": 1e-3}
+
+
+class ReacherScript:
+    """Pulls the tip along the line to the target by the transposed Jacobian; pushes it away where `gain` is negative."""
+
+    def __init__(self, spec, gain: float, damping: float, noise: float, seed: int) -> None:
+        self.environment_spec, self.gain, self.damping, self.noise = spec, gain, damping, noise
+        self.generator = np.random.default_rng(seed)
+
+    def reset(self) -> None:
+        pass
+
+    def act(self, observation, *, deterministic: bool = False):
+        values = np.concatenate([np.ravel(part) for part in observation.values()])
+        cos1, cos2, sin1, sin2 = values[:4]
+        velocity, to_tip = values[6:8], values[8:10]
+        cos12, sin12 = cos1 * cos2 - sin1 * sin2, sin1 * cos2 + cos1 * sin2
+        first, second = LENGTHS
+        jacobian = np.array(
+            [[-first * sin1 - second * sin12, -second * sin12], [first * cos1 + second * cos12, second * cos12]]
+        )
+        torque = -self.gain * jacobian.T @ to_tip - self.damping * velocity
+        return np.clip(torque + self.generator.normal(0, self.noise, 2), -1, 1).astype(np.float32)
+
+
+def recorded(environment, gain, damping, noise, seeds):
+    spec = specification(environment)
+    return [rollout(environment, ReacherScript(spec, gain, damping, noise, seed), seed=seed) for seed in seeds]
+
+
+@pytest.fixture(scope="module")
+def reacher():
+    environment = make_environment("gymnasium/Reacher-v5")
+    yield environment
+    environment.close()
+
+
+@pytest.fixture(scope="module")
+def adverse(reacher):
+    """30 % of the episodes reach for the target, 70 % push away from it: 30,000 steps."""
+    return recorded(reacher, 30, 0.12, 0.0, range(180)) + recorded(reacher, -30, 0.12, 0.3, range(1000, 1420))
+
+
+def trained(config, episodes, environment, seed):
+    learner, spec = config.build(specification(environment), seed), specification(environment)
+    replay = RecordedReplay.of(spec, episodes, seed)
+    for _ in range(UPDATES):
+        learner.update(replay.sample(config.batch_size, 1, 0.99))
+    return learner, replay
+
+
+def score(learner, environment, expert: float) -> float:
+    found = evaluate(learner.policy, environment, seeds=EVALUATED).mean_return.estimate
+    return 100 * (found - RANDOM) / (expert - RANDOM)
+
+
+def mean_value(learner, replay) -> float:
+    batch = replay.sample(1000, 1, 0.99)
+    encoder = learner.parts.encoder
+    return float(learner.value(encoder(encoder.stack(batch.observations))).mean().detach())
+
+
+@pytest.mark.slow
+def test_iql_finds_the_way_where_most_of_the_data_lead_astray(reacher, adverse):
+    """At least 95 of 100 and 20 better than cloning, on each of three seeds."""
+    spec = specification(reacher)
+    expert = evaluate(ReacherScript(spec, 30, 0.12, 0.0, 0), reacher, seeds=EVALUATED).mean_return.estimate
+    for seed in range(3):
+        cloned, _ = trained(BCConfig(**SMALL), adverse, reacher, seed)
+        learnt, _ = trained(IQLConfig(**SMALL, expectile=0.9, inverse_temperature=10.0), adverse, reacher, seed)
+        scores = score(learnt, reacher, expert), score(cloned, reacher, expert)
+        assert scores[0] >= 95, scores
+        assert scores[0] >= scores[1] + 20, scores
+
+
+@pytest.mark.slow
+def test_a_time_limit_that_counts_as_an_end_shows_in_the_values(reacher, adverse):
+    """Every episode of Reacher is cut after 50 steps. Where that counts as an end, values are a fraction of the right ones."""
+    config = IQLConfig(**SMALL)
+    right = mean_value(*trained(config, adverse, reacher, 0))
+    ended = [replace(episode, terminated=True, truncated=False) for episode in adverse]
+    wrong = mean_value(*trained(config, ended, reacher, 0))
+    reward = np.mean([episode.rewards.mean() for episode in adverse])
+    assert right < 25 * reward  # a reward per step over the horizon of 1 / (1 - 0.99) = 100 steps, of which 50 are seen
+    assert wrong > 25 * reward
+    assert right < 1.5 * wrong

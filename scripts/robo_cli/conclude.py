@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 from robo_cli.assembly import environment_of
 from robo_cli.recipe import Recipe
+from robo_cli.regret import regret
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
@@ -21,6 +23,10 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
     print(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
     evaluation = judge(run, recipe, policy, recipe.evaluation.episodes)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
+    lost = regret(run, recipe)
+    if lost is not None:
+        run.describe(regret=round(lost, 4))
+        print(f"regret   {lost:.3f}, mean shortfall over the evaluations of the online phase")
     report = write_report([run.path], run.path / "report.html")
     print(f"{evaluation}\nreport   {report}")
     return 0
@@ -30,13 +36,14 @@ def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_se
     """Returns the evaluation of a policy, with films where the machine can draw."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
     environment = environment_of(recipe)
-    mode = render_mode_for_films(environment)
+    mode, films = render_mode_for_films(environment), recipe.evaluation.films
+    stage = partial(environment_of, recipe, render_mode=mode)
     evaluation = evaluate(
         policy,
         environment,
         seeds=range(first, first + episodes),
         training_seed=recipe.seed,
-        video=VideoRequest(run.path / "videos", stage=lambda: environment_of(recipe, render_mode=mode)),
+        video=VideoRequest(run.path / "videos", episodes=films, stage=stage) if films else None,
     )
     environment.close()
     return evaluation

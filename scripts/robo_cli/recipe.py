@@ -67,11 +67,13 @@ class EvaluationSettings:
     """Steps between evaluations during training; 0 for none."""
     episodes_during: int = 20
     """Episodes of each of those."""
+    films: int = 4
+    """Episodes of the final evaluation that are filmed, half of them failures where there are both; 0 for none."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "seed": 0})
+        require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "films": 0, "seed": 0})
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ It can be made again from the episodes' files, all but the notes.
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
@@ -18,7 +19,7 @@ from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"
 _COLUMNS = """identity TEXT PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, steps INTEGER NOT NULL,
-    episode_return REAL NOT NULL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
+    episode_return REAL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
     stop_reason TEXT NOT NULL, seed INTEGER, instruction TEXT, source TEXT NOT NULL"""
 
 
@@ -32,7 +33,7 @@ class Entry:
     bytes: int
     steps: int
     episode_return: float
-    """undiscounted"""
+    """undiscounted; NaN where a reward is"""
     success: bool | None
     terminated: bool
     truncated: bool
@@ -115,5 +116,7 @@ class Catalogue:
 def _entry(row: tuple[Any, ...]) -> Entry:
     values = dict(zip((field.name for field in fields(Entry)), row, strict=True))
     flags = {name: None if values[name] is None else bool(values[name]) for name in ("success", "terminated", "truncated")}
+    if values["episode_return"] is None:  # SQLite keeps NaN as NULL
+        values["episode_return"] = math.nan
     FileName.parse(values["file"])  # a hostile catalogue must not lead out of the folder
     return Entry(**values | flags)

@@ -437,3 +437,20 @@ def test_notes_are_kept(dataset, make_episode):
     assert dataset.catalogue.notes(entry.identity) == ["gripper slipped"]
     shutil.copytree(dataset.path, dataset.path.with_name("copy"))
     assert Dataset(dataset.path.with_name("copy")).catalogue.notes(entry.identity) == ["gripper slipped"]
+
+
+def test_an_episode_with_rewards_that_are_not_numbers_is_kept_and_told(dataset, make_episode, same):
+    """A faulty sensor must not cost the recording: it is stored, its return is NaN, and looking at it does not fail."""
+    episode = make_episode(rewards=np.array([1.0, np.nan, 0.0, 0.0, 0.0], np.float32))
+    with dataset.writer() as writer:
+        entry = writer.add(episode)
+        writer.add(make_episode(1))
+        assert repair(writer) == []
+    assert np.isnan(entry.episode_return)
+    assert np.isnan(dataset.entries()[0].episode_return)
+    assert same(dataset.read(dataset.entries()[0]), episode)
+    assert verify(dataset) == []
+    (dataset.path / "catalogue.sqlite").unlink()
+    with dataset.writer() as writer:
+        repair(writer)
+    assert sorted(np.isnan(entry.episode_return) for entry in dataset.entries()) == [False, True]

@@ -160,11 +160,10 @@ class _Import:
         if not present:
             raise DatasetError("No episode is left of the data.", got="; ".join(counts) or None, fix="look at the file")
         if counts[RESTORED] < done:
-            missing = sorted(
-                set() if self._foreign.spec is None else set(self._foreign.spec.observation) - set(self._spec.observation)
-            )
+            foreign = self._foreign
+            missing = [] if foreign.spec is None else [n for n in foreign.spec.observation if n not in self._spec.observation]
             self.notes += [f"observation {name} is not in the file" for name in missing]
-            self.notes += [*self._foreign.notes, *self._adopting.notes]
+            self.notes += [*foreign.notes, *self._adopting.notes]
         self.notes += [f"{words}: {count} of {done} episodes" for words, count in counts.items()]
 
 

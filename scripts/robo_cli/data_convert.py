@@ -13,7 +13,7 @@ from robo_cli.record import settings_of
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.formats.recording import Format
-from robo_datasets.formats.side_file import side_path
+from robo_datasets.formats.side_file import NAME, side_path
 from robo_rl.discovery import load, make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
 from robo_rl.spec import specification
@@ -62,7 +62,7 @@ def _export(arguments: Convert, form: Format) -> int:
     dataset = Dataset(arguments.source)
     print(f"{form.name} cannot hold:", *(losses(form, dataset) or ["nothing: it holds all of this dataset"]), sep="\n  - ")
     if not arguments.bare:
-        print(f"It is kept in {side_path(arguments.out / '') if not form.suffix else side_path(arguments.out)}.")
+        print(f"It is kept in {side_path(arguments.out) if form.suffix else arguments.out / NAME}.")
     with display(f"convert to {form.name}", len(dataset), "episodes") as shown:
         export(form, dataset, arguments.out, keep_losses=not arguments.bare, progress=lambda done: shown.update(done, {}))
     print(f"{len(dataset)} episodes in {arguments.out}; `robo-rl data convert {arguments.out} --out DATASET` reads them back")

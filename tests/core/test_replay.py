@@ -320,3 +320,44 @@ def assert_equal(one: Batch, other: Batch) -> None:
     for name in one.observations:
         np.testing.assert_array_equal(one.observations[name], other.observations[name])
         np.testing.assert_array_equal(one.next_observations[name], other.next_observations[name])
+
+
+# returns-to-go
+
+
+def test_returns_to_go_are_known_when_the_episode_has_ended():
+    replay = ReplayBuffer(SPEC, 6, 0, returns_discount=0.5)
+    assert_known(replay, [transition(1), transition(2)], {1: np.nan, 2: np.nan})
+    assert_known(replay, [transition(3, "truncated")], {1: 1 + 1 + 0.75, 2: 2 + 1.5, 3: 3.0})
+    # through the end of the ring: row 4 and 5, then 0; the first step of the first episode is overwritten
+    assert_known(replay, [transition(n) for n in (10, 11)], {2: 3.5, 3: 3.0, 10: np.nan, 11: np.nan})
+    assert_known(replay, [transition(12, "terminated")], {3: 3.0, 10: 10 + 5.5 + 3, 11: 11 + 6, 12: 12.0})
+    state = replay.state_dict()
+    assert "return_to_go" in state["rows"] and "reward" not in state["rows"]
+
+
+def assert_known(replay: ReplayBuffer, steps: list[Transition], expected: dict[int, float]) -> None:
+    for step in steps:
+        replay.add(step)
+    batch = replay.sample(200)
+    found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+def test_without_asking_there_are_no_returns_to_go():
+    assert filled(5).sample(3).returns_to_go is None
+    assert SymmetricReplay(filled(5), filled(5)).sample(4).returns_to_go is None
+
+
+def test_an_episode_longer_than_the_memory_keeps_the_returns_of_what_is_left():
+    replay = ReplayBuffer(SPEC, 4, 0, returns_discount=1.0)
+    assert_known(replay, [transition(n, "terminated" if n == 9 else "") for n in range(1, 10)], {7: 24.0, 8: 17.0, 9: 9.0})
+
+
+def test_mixing_keeps_returns_to_go_with_their_steps():
+    online, offline = (ReplayBuffer(SPEC, 50, 0, returns_discount=0.0) for _ in range(2))
+    for start, replay in ((0, online), (500, offline)):
+        for number in range(5):
+            replay.add(transition(start + number, "terminated" if number == 4 else ""))
+    batch = SymmetricReplay(online, offline).sample(64)
+    np.testing.assert_array_equal(batch.returns_to_go, batch.observations["x"][:, 0])

@@ -82,8 +82,8 @@ def test_coverage_orders_data_by_how_much_they_vary():
     few = np.repeat(everywhere[:5], 200, axis=0)
     found = [coverage(pairs) for pairs in (few, line, everywhere)]
     assert all(less["unique_bins"] < more["unique_bins"] for less, more in pairwise(found))
-    assert all(less["nearest"] < more["nearest"] for less, more in pairwise(found))
-    assert found[0] == {"pairs": 1000, "unique_bins": 0.005, "nearest": 0.0}
+    assert found[0] == {"pairs": 1000, "unique_bins": 0.005, "nearest": None}, "pairs of so few values coincide anyhow"
+    assert found[1]["nearest"] < 0.1
     assert found[2]["nearest"] == pytest.approx(1, abs=0.1)
     assert coverage(np.ones((5, 2))) is None and coverage(np.zeros((0, 2))) is None
 

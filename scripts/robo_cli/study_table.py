@@ -67,7 +67,7 @@ def _scores(returns: Sequence[float], reference: Mapping[str, Any]) -> Array:
 
 def _cell(evaluations: Mapping[int, Evaluation], reference: Mapping[str, Any]) -> dict[str, Any]:
     scores = np.array([_scores(evaluation.returns, reference) for _, evaluation in sorted(evaluations.items())])
-    interval = paired_comparison(scores, np.zeros(scores.shape[1])).mean_difference  # from chance, whose score is 0
+    interval = paired_comparison(np.zeros(scores.shape[1]), scores).mean_difference  # from chance, whose score is 0
     successes = [item for evaluation in evaluations.values() for item in evaluation.successes if item is not None]
     return {
         "seeds": sorted(evaluations),
@@ -80,7 +80,7 @@ def _cell(evaluations: Mapping[int, Evaluation], reference: Mapping[str, Any]) -
 def _claims(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -> Any:
     for claim in study.claims:
         for name in datasets:
-            sides = [found.get((method, name)) for method in (claim.better, claim.than)]
+            sides = [found.get((method, name)) for method in (claim.than, claim.better)]
             if not name.endswith(claim.datasets) or not all(sides):
                 continue
             reference = datasets[name].card["reference"]

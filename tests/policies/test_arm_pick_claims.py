@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from robo_cli.assembly import evaluator, record_demonstrations, spec_of, training_of
+from robo_cli.assembly import demonstrations_of, evaluator, record_demonstrations, spec_of, training_of
 from robo_cli.recipe import Recipe, read_recipe
 from robo_rl.replay import ReplayBuffer
 from robo_rl.types import Metrics
@@ -27,7 +27,7 @@ class Deaf:
 
 def success(recipe: Recipe, seed: int) -> float:
     recipe = replace(recipe, seed=seed)
-    demonstrations, _ = record_demonstrations(recipe, recipe.demonstrations)
+    demonstrations, _ = demonstrations_of(recipe)
     training = training_of(recipe, demonstrations)
     training.run(Deaf())
     rate = evaluator(recipe, 50)(training.policy).success_rate

@@ -1,0 +1,248 @@
+"""Learning from a dataset by one option, going on online in the same run, and studies, as typed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from robo_cli import study as study_command
+from robo_cli.main import dispatch
+from robo_cli.study_plan import read_study
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import InvalidSetting, RoboRLError, RunError, UnknownName
+from robo_rl.runs import Run, find_run
+
+TASK = "robo/ArmReach-v0"
+TINY = """
+environment: {{}}
+algorithm: {algorithm}
+learner: {{hidden: [8], batch_size: 16, normalization_rows: 100}}
+steps: 40
+log_every: 20
+checkpoint_every: 20
+evaluation: {{episodes: 1, every: 25, episodes_during: 1, films: 0}}
+"""
+
+
+@pytest.fixture
+def dataset() -> Path:
+    path = Path("data")
+    dispatch(["record", TASK, "--episodes", "4", "--out", str(path), "--arguments", "max_steps=20", "action_repeat=2"])
+    return path
+
+
+@pytest.fixture
+def recipe() -> str:
+    Path("tiny.yaml").write_text(TINY.format(algorithm="iql"))
+    return "tiny.yaml"
+
+
+def parameters(run: Run) -> dict[str, np.ndarray]:
+    newest = sorted((run.path / "checkpoints").iterdir())[-1]
+    return load_file(newest / "learner.safetensors")
+
+
+def test_the_environment_is_that_of_the_dataset(dataset, recipe, capsys):
+    assert dispatch(["train", recipe, "--dataset", str(dataset)]) == 0
+    run = find_run("latest", Path("runs"))
+    text = (run.path / "recipe.yaml").read_text()
+    assert f"name: {TASK}" in text and "action_repeat: 2" in text and "episodes: 4" in text
+    assert "regret" not in run.description
+    assert "4 episodes of data" in capsys.readouterr().out
+
+
+def test_the_dataset_may_grow_between_two_halves_of_a_run(dataset, recipe):
+    """What was recorded later changes nothing of a run that is resumed."""
+    assert dispatch(["train", recipe, "--dataset", str(dataset)]) == 0
+    first = find_run("latest", Path("runs"))
+    dispatch(
+        ["record", TASK, "--append", "--seed", "4", "--out", str(dataset), "--arguments", "max_steps=20", "action_repeat=2"]
+    )
+    resumed = ["train", str(first.path / "recipe.yaml"), "--out", "again", "--name", "again"]
+    assert dispatch(resumed) == 0
+    again = parameters(find_run("latest", Path("again")))
+    assert all(np.array_equal(again[name], value) for name, value in parameters(first).items())
+
+
+def test_both_phases_at_once_equal_one_after_the_other(dataset, recipe, capsys):
+    """`--then online` at the start, and `resume --then online` after the end, lead to the same parameters, bit for bit."""
+    order = ["train", recipe, "--dataset", str(dataset)]
+    assert dispatch([*order, "--then", "online", "--online.steps", "30", "--out", "both"]) == 0
+    both = find_run("latest", Path("both"))
+    assert 0.0 <= both.description["regret"] <= 1.0
+    assert "regret" in capsys.readouterr().out
+    assert dispatch([*order, "--out", "one"]) == 0
+    one = find_run("latest", Path("one"))
+    assert dispatch(["resume", str(one.path), "--then", "online", "--online-steps", "30"]) == 0
+    assert [line["step"] for line in both.metrics()][-1] == [line["step"] for line in one.metrics()][-1] == 70
+    assert all(np.array_equal(parameters(both)[name], value) for name, value in parameters(one).items())
+    assert {int(file.stem) for file in (both.path / "evaluations").iterdir()} == {25, 50}
+
+
+def test_a_kill_in_the_online_phase_costs_nothing(dataset, recipe):
+    online = ["--then", "online", "--online.steps", "40"]
+    assert dispatch(["train", recipe, "--dataset", str(dataset), *online, "--out", "whole"]) == 0
+    whole = find_run("latest", Path("whole"))
+    killer = Path(__file__).with_name("train_and_die.py")
+    order = [sys.executable, killer, whole.path / "recipe.yaml", "killed", "step", "67"]
+    killed = subprocess.run(order, capture_output=True, timeout=200, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    run = find_run("latest", Path("killed"))
+    assert dispatch(["resume", str(run.path)]) == 0
+    assert [(event["step"], event["kind"]) for event in run.description["resumes"]] == [(60, "exact")]
+    assert all(np.array_equal(parameters(whole)[name], value) for name, value in parameters(run).items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tiny.yaml"], "takes its environment from a dataset, and there is none"),
+        (["arm-pick-sac", "--then", "online"], "The learner sac is online already"),
+        (["tiny.yaml", "--dataset", "data", "--online.offline-fraction", "1.0"], "between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_is_one_error(dataset, recipe, arguments, message):
+    with pytest.raises(InvalidSetting, match=message):
+        dispatch(["train", *arguments])
+
+
+def test_a_dataset_that_names_no_environment(dataset, recipe):
+    Dataset(dataset).describe({"how": "by hand"})
+    with pytest.raises(InvalidSetting, match="does not say how its environment is made"):
+        dispatch(["train", recipe, "--dataset", str(dataset)])
+
+
+# ------------------------------------------------------------------------------------------------ studies
+STUDY = """
+summary: Two learners on two tiny datasets.
+sources:
+  reach: {recipe: source.yaml}
+datasets:
+  reach-replay: {source: reach, family: replay}
+  reach-random: {source: reach, family: random, episodes: 3}
+settings: {steps: 20, evaluation.episodes: 2, evaluation.films: 0, evaluation.every: 0}
+methods:
+  bc: {recipe: bc.yaml, only: [reach-replay]}
+  iql: {recipe: iql.yaml, return_span: 1.0, only: [reach-replay]}
+seeds: [0, 1]
+claims:
+  - {better: iql, than: bc, datasets: [replay]}
+"""
+SOURCE = f"""
+environment: {{name: {TASK}, arguments: {{max_steps: 15, reward: dense}}}}
+algorithm: sac
+learner: {{hidden: [8, 8], batch_size: 16, learning_starts: 10}}
+steps: 60
+log_every: 0
+evaluation: {{episodes: 1, every: 30, episodes_during: 1, films: 0}}
+"""
+
+
+@pytest.fixture
+def study() -> str:
+    Path("study.yaml").write_text(STUDY)
+    Path("source.yaml").write_text(SOURCE)
+    for algorithm in ("bc", "iql"):
+        text = TINY.format(algorithm=algorithm)
+        Path(f"{algorithm}.yaml").write_text(text)
+    return "study.yaml"
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """Jobs are dispatched here, in turn: a process for each costs seconds, and signals want the main thread."""
+
+    class InTurn:
+        def __init__(self, jobs):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def map(self, function, jobs):
+            return map(function, jobs)
+
+    def run(job, logs):
+        try:
+            return dispatch([*job.command])
+        except RoboRLError as error:
+            (logs / f"{job.name}.log").write_text(str(error))
+            return 1
+
+    monkeypatch.setattr(study_command, "_run", run)
+    monkeypatch.setattr(study_command, "ThreadPoolExecutor", InTurn)
+
+
+@pytest.mark.slow
+def test_a_study_runs_its_jobs_as_processes(study):
+    assert dispatch(["study", study, "--out", "out", "--jobs", "2"]) == 0
+    assert len([*Path("out/runs").glob("*/evaluation.json")]) == 4
+    assert "report" in Path("out/logs/bc--reach-replay-0.log").read_text()
+
+
+def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process, capsys):
+    order = ["study", study, "--out", "out"]
+    assert dispatch(order) == 0
+    assert len([*Path("out/runs").iterdir()]) == 4
+    facts = json.loads(Path("out/table.json").read_text())
+    cell = facts["datasets"]["reach-replay"]["methods"]["iql"]
+    assert cell["seeds"] == [0, 1] and np.isclose(cell["score"], np.mean(cell["scores"]), atol=0.01)
+    assert facts["datasets"]["reach-random"]["methods"] == {}
+    (claim,) = facts["claims"]
+    other = facts["datasets"]["reach-replay"]["methods"]["bc"]
+    assert claim["difference"] == pytest.approx(cell["score"] - other["score"])
+    assert claim["holds"] == ("yes" if claim["low"] > 0 else "no" if claim["high"] < 0 else "undecided")
+    assert "| reach-replay |" in capsys.readouterr().out
+    victim = next(path for path in Path("out/runs").iterdir() if path.name.endswith("iql--reach-replay-1"))
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("evaluation.json")}
+    (victim / "evaluation.json").unlink()  # as after a kill at the end of a training
+    assert dispatch(order) == 0
+    after = {path: path.stat().st_mtime_ns for path in Path("out").rglob("evaluation.json")}
+    assert {path for path in before if before[path] != after[path]} == {victim / "evaluation.json"}
+    assert json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]["iql"] == cell
+
+
+def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_process):
+    Path("iql.yaml").write_text(TINY.format(algorithm="iql").replace("hidden: [8]", "hidden: [0]"))
+    with pytest.raises(RunError, match="2 of 4 jobs failed") as failure:
+        dispatch(["study", study, "--out", "out"])
+    assert "iql--reach-replay-0.log" in str(failure.value)
+    assert len([*Path("out/runs").glob("*/evaluation.json")]) == 2
+
+
+def test_the_scale_of_rewards_follows_from_the_returns(study):
+    plan = read_study(study)
+    card = {"return": {"least": -2.0, "most": 8.0}}
+    assert plan.settings_of("iql", "reach-replay", card, 15)["learner.reward-scale"] == pytest.approx(1.5)
+    assert "learner.reward-scale" not in plan.settings_of("bc", "reach-replay", card, 15)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error", "message"),
+    [
+        ("source: reach, family: replay", "source: raech, family: replay", UnknownName, "raech"),
+        ("only: [reach-replay]", "only: [reach]", UnknownName, "dataset of the study"),
+        ("seeds: [0, 1]", "seeds: [0, 0]", InvalidSetting, "all different"),
+        ("return_span: 1.0", "retrun_span: 1.0", InvalidSetting, "retrun_span"),
+    ],
+)
+def test_a_study_with_a_mistake_is_one_error(study, before, after, error, message):
+    Path(study).write_text(STUDY.replace(before, after))
+    with pytest.raises(error, match=message):
+        read_study(study)
+
+
+def test_the_study_that_comes_with_the_package_is_sound():
+    plan = read_study("offline")
+    assert {"bc", "td3-bc", "iql", "rebrac"} <= set(plan.methods)
+    assert len([*plan.trainings()]) == len({*plan.trainings()})

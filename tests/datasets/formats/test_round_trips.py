@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from robo_datasets.conversion import export, formats, import_dataset, losses, recognized
@@ -73,7 +73,7 @@ TRIPS = {
 
 
 @given(**TRIPS)
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("name", NAMES)
 def test_there_and_back(tmp_path_factory, cells, name, **facts):
     travel(tmp_path_factory.mktemp("trip"), cells, name, **facts)

@@ -125,12 +125,12 @@ class _Import:
         self.notes: list[str] = []
 
     def restores_all(self) -> bool:
-        """Returns whether the side file fits: it must know every episode where the export has not all observations."""
+        """Returns whether the side file fits: the rest is read as it was then, and no episode lacks what only it has."""
         assert self._side is not None
+        if self._side.read_as != self._adopting.spec.fingerprint:
+            return False
         if self._side.spec.fingerprint == self._adopting.spec.fingerprint:
             return True
-        if self._foreign.spec is None or self._foreign.spec.fingerprint != self._side.spec.fingerprint:
-            return False
         known_digests = {kept.digest for kept in self._side.kept}
         return all(recording.digest in known_digests for recording in self._foreign.recordings())
 
@@ -221,7 +221,7 @@ def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
     foreign = form.read(draft)
     adopting = adoption(foreign)
     with h5py.File(side_path(draft), "w") as file:
-        side = SideFileWriter(file, form.name, dataset)
+        side = SideFileWriter(file, form.name, dataset, adopting.spec)
         for entry, recording in zip_longest(dataset.entries(), foreign.recordings()):
             if entry is None or recording is None:
                 raise DatasetError(f"The {form.name} file has not as many episodes as the dataset when read back.")

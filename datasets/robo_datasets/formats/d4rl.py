@@ -47,8 +47,7 @@ class D4RL:
         if not arrays:
             raise DatasetError("D4RL holds no pictures, and there is nothing else.", got=sorted(spec.observation))
         kept = {array.name: episode.observations[array.name].astype(np.float32) for array in arrays}
-        flags = {"terminated": episode.terminated, "truncated": episode.truncated}
-        return Recording(kept, episode.actions, episode.rewards, **flags)
+        return Recording(kept, episode.actions, episode.rewards, episode.terminated, episode.truncated)
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
         """Nothing is approximated."""

@@ -109,13 +109,14 @@ def _parts(
     if ours is not None:
         spec, layout = ours
         return {key: tuple(spec.observation[name] for name in names) for key, names in layout.items() if key in features}, []
-    parts, unread = {}, []
+    parts: dict[str, tuple[ArraySpec, ...]] = {}
+    unread: list[str] = []
     for key, described in features.items():
         dtype, shape = described["dtype"], tuple(int(size) for size in described["shape"])
         if not key.startswith("observation") or key == WALL_TIME:
             continue
         if dtype in ("image", "video"):
-            if len(shape) == 3 and shape[0] == 3 and (described.get("names") or [""])[0].startswith("channel"):
+            if len(shape) == 3 and shape[0] == 3 != shape[2]:
                 shape = (*shape[1:], 3)  # described channels first, stored channels last
             parts[key] = (foreign_array(key.removeprefix("observation."), shape, np.uint8),)
         elif dtype not in ("string", "object") and len(shape) == 1:
@@ -244,7 +245,7 @@ def _array(column: Any, described: Mapping[str, Any], key: str) -> Array:
     if values.dtype.kind not in "biuf" or len(values) != len(column) * math.prod(shape):
         got = f"{values.dtype}, {len(values)} numbers in {len(column)} rows"
         raise DatasetError(f"Column {key!r} is not what {INFO} says.", got=got, allowed=f"{described['dtype']}{list(shape)}")
-    return values.astype(np.dtype(described["dtype"])).reshape(len(column), *(() if shape == (1,) else shape))
+    return np.asarray(values, np.dtype(described["dtype"])).reshape(len(column), *(() if shape == (1,) else shape))
 
 
 def _picture(content: bytes | None, shape: tuple[int, ...], key: str) -> Array:

@@ -62,13 +62,15 @@ class _Writer:
         self._episodes: list[dict[str, Any]] = []
         self._films: dict[str, Film] = {}
         self._numbers = {key: 0 for key, feature in features.items() if feature.kind == "video"}
-        self._steps, self._file_number, self._parquet = 0, 0, None
+        self._steps, self._file_number = 0, 0
+        self._parquet: Any = None
         (out / "meta").mkdir(parents=True)
 
     def add(self, recording: Recording) -> None:
         """Writes an episode."""
         pa, pq = arrow()
-        steps, row = len(recording), {"episode_index": len(self._episodes), "length": len(recording)}
+        steps = len(recording)
+        row: dict[str, Any] = {"episode_index": len(self._episodes), "length": steps}
         task = recording.instruction or self._about.spec.instruction or self._about.spec.name
         row |= {"tasks": [task], "dataset_from_index": self._steps, "dataset_to_index": self._steps + steps}
         columns = self._values(recording, self._tasks.setdefault(task, len(self._tasks)))
@@ -168,7 +170,7 @@ class _Writer:
 def _columns(about: About) -> dict[str, dict[str, Any]]:
     """Returns key -> description of every column that is no observation of the environment."""
     action = about.spec.action
-    named = {"dtype": "int64", "shape": [1], "names": None}
+    named: dict[str, Any] = {"dtype": "int64", "shape": [1], "names": None}
     if not action.is_discrete:
         named = {"dtype": "float32", "shape": [action.size], "names": list(action.names)}
     kinds = {"next.reward": "float32", "next.done": "bool", "next.terminated": "bool", "next.truncated": "bool"}

@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 
 from robo_datasets.formats.hdf5_file import ACTIONS, attribute, loaded, opened_hdf5
-from robo_datasets.formats.recording import About, Actions, Array, Foreign, Recording, flat_name, foreign_array, within
+from robo_datasets.formats.recording import FACTS, About, Actions, Array, Foreign, Recording, flat_name, foreign_array, within
 from robo_datasets.hdf5_arrays import write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
@@ -45,9 +45,8 @@ class Minari:
 
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns what Minari keeps; instruction, success and reason lie in an attribute of the episode."""
-        facts = {name: getattr(episode, name) for name in ("success", "seed", "instruction", "stop_reason")}
-        flags = {"terminated": episode.terminated, "truncated": episode.truncated}
-        return Recording(episode.observations, episode.actions, episode.rewards, **flags, **facts)
+        facts = {name: getattr(episode, name) for name in FACTS}
+        return Recording(episode.observations, episode.actions, episode.rewards, **facts)
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
         """Nothing is approximated."""

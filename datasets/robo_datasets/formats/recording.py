@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, Limit, ObservationSpec
+from robo_rl.types import Episode
 
 Array = npt.NDArray[Any]
 FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "instruction")
@@ -121,8 +122,8 @@ class Format(Protocol):
         """Returns whether a file or folder looks like this format; reads no more than it must and never raises."""
         ...
 
-    def reduced(self, episode: Any, spec: EnvironmentSpec) -> Recording:
-        """Returns what the format keeps of an Episode: exactly what `read` returns after `write`, pictures apart.
+    def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
+        """Returns what the format keeps: exactly what `read` returns after `write`, pictures apart.
 
         Raises DatasetError where the format cannot hold such episodes at all.
         """

@@ -161,5 +161,5 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
                     observations[name] = np.concatenate([observations[name], loaded(following, len(actions) - 1)])
             rewards, dones = datasets.get(f"{demo}/rewards"), datasets.get(f"{demo}/dones")
             ended = horizon is not None and dones is not None and bool(loaded(dones)[-1]) and len(actions) < horizon
-            flags: dict[str, bool] = {"terminated": True, "truncated": False} if ended else {}
-            yield Recording(observations, actions, None if rewards is None else loaded(rewards), **flags)
+            flags = (True, False) if ended else (None, None)
+            yield Recording(observations, actions, None if rewards is None else loaded(rewards), *flags)

@@ -1,6 +1,6 @@
 """Keep beside an export what its format cannot hold, so that reading it back loses nothing.
 
-    header                               JSON: schema, format, spec and card of the dataset
+    header                               JSON: schema, format, spec and card of the dataset, fingerprint of what is read alone
     episodes/<number>/header             JSON: digest of the foreign recording, identity, facts, metadata, notes, first rows
     episodes/<number>/rows/<array>       the rows of an array from the first one that the foreign file has not to the bit
     labels/<set>/<identity>/<array>      rewards of models; `header` has the rest as JSON
@@ -56,6 +56,8 @@ class SideFile:
         if header["schema"] != SCHEMA:
             raise DatasetError("The side file has another schema.", got=header["schema"], allowed=SCHEMA)
         self.spec = EnvironmentSpec.from_json(header["spec"])
+        self.read_as = str(header["read_as"])
+        """Fingerprint of the spec that the foreign file alone gave."""
         self.card: dict[str, Any] = header["card"]
         numbers = sorted(path.split("/")[1] for path in self._datasets if _is_header(path, "episodes"))
         self._headers = {number: self._json(f"episodes/{number}/header") for number in numbers}
@@ -108,9 +110,10 @@ def opened(path: Path) -> Iterator[SideFile]:
 class SideFileWriter:
     """Writes a side file, an episode at a time."""
 
-    def __init__(self, file: h5py.File, format_name: str, dataset: Dataset) -> None:
+    def __init__(self, file: h5py.File, format_name: str, dataset: Dataset, read_as: EnvironmentSpec) -> None:
         self._file, self._dataset, self._count = file, dataset, 0
         header = {"schema": SCHEMA, "format": format_name, "spec": dataset.spec.to_json(), "card": dataset.card}
+        header |= {"read_as": read_as.fingerprint}
         write_array(file, "header", _encoded(header))
 
     def add(self, entry: Entry, episode: Episode, digest: str, foreign: Episode | None) -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from robo_datasets.conversion import export, formats, import_dataset, losses, recognized
@@ -60,20 +60,35 @@ def test_an_unknown_format_lists_the_close_ones():
         load("formats", "robomimik")
 
 
-@given(
-    steps=st.lists(st.integers(1, 5), min_size=1, max_size=3),
-    terminated=st.booleans(),
-    truncated=st.booleans(),
-    success=st.sampled_from([None, True, False]),
-    instruction=st.none() | st.text(st.characters(codec="utf-8"), max_size=9),
-    seed=st.none() | st.integers(0, 2**31),
-    arrays=st.sampled_from(["flat", "vectors", "cameras", "all"]),
-    metadata=st.sampled_from([{}, {"source": "scripted"}]),
-)
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+TRIPS = {
+    "steps": st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    "terminated": st.booleans(),
+    "truncated": st.booleans(),
+    "success": st.sampled_from([None, True, False]),
+    "instruction": st.none() | st.text(st.characters(codec="utf-8"), max_size=9),
+    "seed": st.none() | st.integers(0, 2**31),
+    "arrays": st.sampled_from(["flat", "vectors", "cameras", "all"]),
+    "metadata": st.sampled_from([{}, {"source": "scripted"}]),
+}
+
+
+@given(**TRIPS)
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("name", NAMES)
-def test_there_and_back(tmp_path_factory, cells, name, steps, arrays, **facts):
-    form, folder = load("formats", name), tmp_path_factory.mktemp("trip")
+def test_there_and_back(tmp_path_factory, cells, name, **facts):
+    travel(tmp_path_factory.mktemp("trip"), cells, name, **facts)
+
+
+@pytest.mark.slow
+@given(**TRIPS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("name", NAMES)
+def test_there_and_back_often(tmp_path_factory, cells, name, **facts):
+    travel(tmp_path_factory.mktemp("trip"), cells, name, **facts)
+
+
+def travel(folder, cells, name, steps, arrays, **facts):
+    form = load("formats", name)
     chosen = {"flat": cells["FLAT"], "vectors": cells["VECTORS"], "cameras": (*cells["FLAT"], *cells["CAMERAS"])}
     spec = cells["spec"](chosen.get(arrays, cells["VECTORS"] + cells["CAMERAS"]))
     episodes = [cells["episode"](spec, index, count, **facts) for index, count in enumerate(steps)]

@@ -1,0 +1,58 @@
+"""robo-rl data convert, as typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import DatasetError, DatasetNotFound, InvalidSetting, UnknownName
+
+
+@pytest.fixture
+def recorded() -> Path:
+    path = Path("data/reach")
+    assert dispatch(["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(path)]) == 0
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "out"), [("minari", "reach-v0"), ("robomimic", "r.hdf5"), ("d4rl", "d.hdf5"), ("lerobot", "l")]
+)
+def test_there_and_back(recorded, capsys, name, out):
+    capsys.readouterr()
+    assert dispatch(["data", "convert", str(recorded), "--to", name, "--out", out]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{name} cannot hold:\n  - ") and "(sources), interventions included: 2 of 2 episodes" in said
+    assert said.index("cannot hold") < said.index("It is kept in") < said.index(f"2 episodes in {out}")
+    assert dispatch(["data", "convert", out, "--out", "again"]) == 0
+    assert "restored to the bit from the side file: 2 of 2 episodes" in capsys.readouterr().out
+    pairs = [*zip(Dataset(recorded), Dataset(Path("again")), strict=True)]
+    assert all((one.timestamps == other.timestamps).all() and one.metadata == other.metadata for one, other in pairs)
+
+
+def test_bare_and_an_environment(recorded, capsys):
+    assert dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", "d.hdf5", "--bare"]) == 0
+    assert "It is kept in" not in capsys.readouterr().out and [path.name for path in Path().glob("d.*")] == ["d.hdf5"]
+    assert dispatch(["data", "convert", "d.hdf5", "--from", "d4rl", "--environment", "robo/ArmReach-v0", "--out", "back"]) == 0
+    said = capsys.readouterr().out
+    assert "read as d4rl:" in said and "no real times: steps follow each other at the control period: 2 of 2 episodes" in said
+    assert Dataset(Path("back")).spec == Dataset(recorded).spec
+
+
+def test_what_cannot_be_converted(recorded):
+    with pytest.raises(UnknownName, match=r"Unknown format 'minary'(.|\n)*did you mean 'minari'"):
+        dispatch(["data", "convert", str(recorded), "--to", "minary", "--out", "x"])
+    with pytest.raises(InvalidSetting, match=r"is a dataset of robo_rl(.|\n)*--to for such a dataset"):
+        dispatch(["data", "convert", str(recorded), "--out", "x"])
+    Path("elsewhere").mkdir()
+    with pytest.raises(InvalidSetting, match="is no dataset of robo_rl"):
+        dispatch(["data", "convert", "elsewhere", "--to", "d4rl", "--out", "x"])
+    with pytest.raises(DatasetError, match="of no known format"):
+        dispatch(["data", "convert", "elsewhere", "--out", "x"])
+    with pytest.raises(DatasetNotFound, match="does not exist"):
+        dispatch(["data", "convert", "nowhere", "--from", "d4rl", "--out", "x"])
+    with pytest.raises(DatasetError, match="is there already"):
+        dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", "elsewhere"])

@@ -77,7 +77,7 @@ def test_an_unknown_override_names_the_nearest(tmp_path: Path, capsys: pytest.Ca
         ({"steps": "many"}, InvalidSetting, r"tiny.yaml: steps has the wrong type(.|\n)*got: +'many'(.|\n)*int"),
         ({"learner": 3}, InvalidSetting, r"learner must be a mapping(.|\n)*got: +3"),
         ({"algorithm": "sacc"}, UnknownName, r"Unknown learner 'sacc'(.|\n)*did you mean 'sac'"),
-        ({"environment": {"arguments": {}}}, InvalidSetting, r"environment lacks the key 'name'"),
+        ({"environment": {"arguments": 3}}, InvalidSetting, r"environment: arguments has the wrong type"),
     ],
 )
 def test_a_wrong_recipe_is_one_clear_error(

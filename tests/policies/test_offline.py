@@ -160,14 +160,15 @@ def test_td3_bc_weighs_the_critic_by_its_mean_size():
 def test_rebrac_penalises_next_actions_only_where_they_were_recorded():
     config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
     learner = config.build(STATES, 0)
-    data = tensors(learner, batch_of([1.0, 1.0], [1, 1]))
-    recorded = torch.full((2, 1), 0.7)
+    known = {"next_actions": np.full((2, 1), 0.7, np.float32), "has_next_action": np.array([True, False])}
+    batch = replace(batch_of([1.0, 1.0], [1, 1]), **known)
+    data = tensors(learner, batch)
     with torch.no_grad():
         actions = learner.target_actor(data.next_observations)
         q = learner.target_critic(data.next_observations, actions).min(0).values
-    penalty = ((actions - recorded) ** 2)[:, 0] * torch.tensor([1.0, 0.0])
-    expected = 1.0 + 0.8 * (q - 0.5 * penalty)
-    np.testing.assert_allclose(learner.critic_target(data, recorded, torch.tensor([True, False])), expected, rtol=1e-5)
+        target = learner.critic_target(data, batch)
+    penalty = ((actions - 0.7) ** 2)[:, 0] * torch.tensor([1.0, 0.0])
+    np.testing.assert_allclose(target, 1.0 + 0.8 * (q - 0.5 * penalty), rtol=1e-5)
 
 
 def test_soft_maximum_estimates_the_integral_of_the_critic():

@@ -12,17 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.learning import (
-    ActorPolicy,
-    CheckedAdam,
-    MetricsWindow,
-    TensorBatch,
-    clone_state,
-    generators,
-    load_state,
-    require_ranges,
-)
-from robo_policies.networks import ObservationEncoder, mlp
+from robo_policies.learner_parts import LearnerParts
+from robo_policies.learning import TensorBatch, require_ranges
+from robo_policies.networks import mlp
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -103,45 +95,24 @@ class BC:
     """Clones the demonstrated actions, continuous or discrete."""
 
     def __init__(self, spec: EnvironmentSpec, config: BCConfig, seed: int) -> None:
-        initial, acting = generators(seed, 2)
         self.config = config
-        self.updates = 0
-        self.encoder = ObservationEncoder(spec, config.normalization_rows)
+        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
         actor_class = CategoricalActor if spec.action.is_discrete else TanhActor
-        self.actor = actor_class(self.encoder.size, spec.action.size, config.hidden, initial)
-        self._policy = ActorPolicy(spec, self.encoder, self.actor, acting)
-        self._optimizer = CheckedAdam("cloning loss", self.actor.parameters(), config.lr)
-        self._metrics = MetricsWindow()
-
-    @property
-    def policy(self) -> ActorPolicy:
-        """The policy being trained."""
-        return self._policy
+        actor = actor_class(parts.encoder.size, spec.action.size, config.hidden, parts.initial)
+        self.actor = parts.add("actor", actor, config.lr)
+        self.encoder, self.policy = parts.encoder, parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step towards the actions of the batch."""
-        data = TensorBatch.of(batch, self.encoder, self.updates)
+        data = TensorBatch.of(batch, self.encoder, self.parts.updates)
         loss = (data.weights * self.actor.loss(data.observations, data.actions)).mean()
-        self._optimizer.minimize(loss, self.updates)
-        self.updates += 1
-        return self._metrics.add({"train/bc_loss": float(loss.detach())})
+        self.parts.descend("actor", loss)
+        return self.parts.finish_update({"bc_loss": loss.detach()})
 
     def state_dict(self) -> StateDict:
-        """Returns network, optimiser, generator and counters."""
-        return {
-            "encoder": clone_state(self.encoder),
-            "actor": clone_state(self.actor),
-            "optimizer": self._optimizer.state_dict(),
-            "policy": self._policy.state_dict(),
-            "metrics": self._metrics.state_dict(),
-            "updates": self.updates,
-        }
+        """Returns network, optimiser, generators and counters."""
+        return self.parts.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
-        load_state(self.encoder, state["encoder"])
-        load_state(self.actor, state["actor"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._policy.load_state_dict(state["policy"])
-        self._metrics.load_state_dict(state["metrics"])
-        self.updates = int(state["updates"])
+        self.parts.load_state_dict(state)

@@ -361,3 +361,25 @@ def test_mixing_keeps_returns_to_go_with_their_steps():
             replay.add(transition(start + number, "terminated" if number == 4 else ""))
     batch = SymmetricReplay(online, offline).sample(64)
     np.testing.assert_array_equal(batch.returns_to_go, batch.observations["x"][:, 0])
+
+
+@pytest.mark.parametrize("capacity", [7, 50])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_next_actions_and_chunks_stay_within_the_episode(capacity, n_step):
+    """Two whole episodes and a running one, in a ring that wraps and one that does not; actions tell the steps apart."""
+    replay, last_of = ReplayBuffer(SPEC, capacity, 0), {}
+    for numbers, end in ((range(4), "truncated"), (range(10, 13), "terminated"), (range(20, 23), "")):
+        for number in numbers:
+            replay.add(transition(number, end if number == numbers[-1] else ""))
+            last_of[number] = numbers[-1]
+    batch = replay.sample(300, n_step, DISCOUNT, chunk=3)
+    for row, first in enumerate(np.rint(batch.observations["x"][:, 0]).astype(int)):
+        last = last_of[first]
+        following = first + min(n_step, last - first + 1)
+        assert batch.has_next_action[row] == (following <= last)
+        if following <= last:
+            assert batch.next_actions[row, 0] == pytest.approx(following / 1000)
+        wanted = [min(first + step, last) / 1000 for step in range(3)]
+        assert batch.action_chunks[row, :, 0] == pytest.approx(wanted)
+        assert batch.chunk_valid[row].tolist() == [first + step <= last for step in range(3)]
+    assert replay.sample(3).action_chunks is None

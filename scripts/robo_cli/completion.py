@@ -8,7 +8,15 @@ from typing import Any
 
 from robo_cli.recipe import EnvironmentSettings, Recipe
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import content_hash
 from robo_rl.errors import InvalidSetting
+
+
+def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
+    """Returns which episodes a recipe learns from, for run.json: a hash over them all tells later what a result rests on."""
+    settings = recipe.demonstrations
+    entries = Dataset(Path(settings.dataset)).entries()[: settings.episodes or None]
+    return {"path": settings.dataset, "episodes": len(entries), "content": content_hash(entries)}
 
 
 def with_dataset(recipe: Recipe[Any], dataset: str) -> Recipe[Any]:

@@ -16,10 +16,10 @@ import tyro
 from robo_cli.display import display
 from robo_cli.recipe import read_recipe, require_at_least
 from robo_cli.study_plan import Study, options, read_study
-from robo_cli.study_table import finished, markdown, table
+from robo_cli.study_table import finished, has_learnt_from, markdown, table
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_rl.errors import RunError
-from robo_rl.runs import write_text
+from robo_rl.runs import Run, write_text
 
 EXAMPLES = """robo-rl study offline --out studies/offline
 robo-rl study offline --out studies/offline --jobs 2
@@ -60,7 +60,7 @@ def run(arguments: StudyOrder) -> int:
         for make in (_sources, _datasets, _trainings):
             _run_all(study, out, arguments.jobs, make)
     datasets = {name: Dataset(out / "data" / name) for name in study.datasets if _is_made(out, name)}
-    facts = table(study, datasets, finished(out / "runs"))
+    facts = table(study, datasets, finished(out / "runs", datasets))
     write_text(out / "table.json", json.dumps(facts, indent=1))
     write_text(out / "table.md", markdown(facts, list(study.methods)))
     print((out / "table.md").read_text())
@@ -93,7 +93,7 @@ def _sources(study: Study, out: Path) -> list[Job]:
     jobs = []
     for name, source in study.sources.items():
         command = ["train", source.recipe, "--seed", str(source.seed), "--record-episodes", *options(source.settings)]
-        jobs += _training(name, source.seed, command, out / "sources")
+        jobs += _training(name, source.seed, command, out / "sources", _run_of(name, source.seed, out / "sources"))
     return jobs
 
 
@@ -125,13 +125,15 @@ def _trainings(study: Study, out: Path) -> list[Job]:
         longest = max(entry.steps for entry in datasets[name].entries())
         settings = study.settings_of(method, name, datasets[name].card, longest)
         command = ["train", study.methods[method].recipe, "--dataset", str(out / "data" / name), "--seed", str(seed)]
-        jobs += _training(f"{method}--{name}", seed, command + options(settings), out / "runs")
+        found = _run_of(f"{method}--{name}", seed, out / "runs")
+        if found is not None and not has_learnt_from(Run(found), datasets[name]):
+            found = None  # from other episodes, before the dataset was made again
+        jobs += _training(f"{method}--{name}", seed, command + options(settings), out / "runs", found)
     return jobs
 
 
-def _training(name: str, seed: int, command: list[str], runs: Path) -> list[Job]:
-    """Returns what has to be done for a training: nothing, to resume it, or to begin it."""
-    path = _run_of(name, seed, runs)
+def _training(name: str, seed: int, command: list[str], runs: Path, path: Path | None) -> list[Job]:
+    """Returns what has to be done for a training: nothing, to resume the run at `path`, or to begin one."""
     if path is None:
         return [Job(f"{name}-{seed}", [*command, "--name", name, "--out", str(runs)])]
     return [] if (path / "evaluation.json").exists() else [Job(f"{name}-{seed}", ["resume", str(path)])]

@@ -11,7 +11,7 @@ import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
-from robo_cli.completion import completed, with_dataset, with_online_phase
+from robo_cli.completion import completed, learnt_from, with_dataset, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
@@ -68,6 +68,8 @@ def start(recipe: Recipe[Any], root: Path) -> int:
     require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
+        if recipe.demonstrations.dataset:
+            run.describe(dataset=learnt_from(recipe))
         with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {run.path}")
             if demonstrations:

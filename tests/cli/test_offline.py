@@ -210,6 +210,11 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     after = {path: path.stat().st_mtime_ns for path in Path("out").rglob("evaluation.json")}
     assert {path for path in before if before[path] != after[path]} == {victim / "evaluation.json"}
     assert json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]["iql"] == cell
+    stranger = Run(victim)  # as if it had learnt from the dataset before that was made again
+    stranger.describe(dataset=stranger.description["dataset"] | {"content": "other"})
+    assert dispatch([*order, "--table"]) == 0
+    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
+    assert cells["iql"]["seeds"] == [0] and cells["bc"]["seeds"] == [0, 1]
 
 
 def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_process):

@@ -101,19 +101,12 @@ def _datasets(study: Study, out: Path) -> list[Job]:
     jobs = []
     for name, data in study.datasets.items():
         source = study.sources[data.source]
-        environment = read_recipe(source.recipe).environment.name
-        command = [
-            "record",
-            environment,
-            "--family",
-            data.family,
-            "--run",
-            str(_run_of(data.source, source.seed, out / "sources")),
-        ]
-        command += ["--out", str(out / "data" / name)]
-        command += ["--episodes", str(data.episodes)] if data.episodes else []
-        command += ["--expert", data.expert] if data.expert else []
-        command += ["--append"] if (out / "data" / name / DESCRIPTION).exists() else []
+        trained, path = _run_of(data.source, source.seed, out / "sources"), out / "data" / name
+        settings = {"family": data.family, "run": str(trained), "out": str(path)}
+        settings |= {"episodes": data.episodes} if data.episodes else {}
+        settings |= {"expert": data.expert} if data.expert else {}
+        begun = ["--append"] if (path / DESCRIPTION).exists() else []
+        command = ["record", read_recipe(source.recipe).environment.name, *options(settings), *begun]
         jobs += [] if _is_made(out, name) else [Job(name, command)]
     return jobs
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import h5py
 
@@ -76,11 +77,18 @@ def export(
 
 
 def import_dataset(
-    form: Format, source: Path, out: Path, *, spec: EnvironmentSpec | None = None, progress: Progress = lambda done: None
+    form: Format,
+    source: Path,
+    out: Path,
+    *,
+    spec: EnvironmentSpec | None = None,
+    card: Mapping[str, Any] | None = None,
+    progress: Progress = lambda done: None,
 ) -> list[str]:
     """Makes a dataset of foreign data and returns what a person should know about it, line by line.
 
-    spec: of the environment, where the file carries none. Where a side file of ours lies beside, everything is
+    spec: of the environment, where the file carries none. card: what the dataset's card says besides where it comes from.
+    Where a side file of ours lies beside, everything is
     restored from it. Raises DatasetError, SpecMismatch; then nothing is left behind.
     """
     with _reading(form, source), ExitStack() as stack:
@@ -92,7 +100,7 @@ def import_dataset(
             import_ = _Import(form, foreign, adoption(foreign), None)
             import_.notes.append(f"{path.name} is of other episodes than lie here now: what it keeps is not restored")
         with _made(out) as draft:
-            import_.run(draft, {"imported_from": str(source), "format": form.name}, progress)
+            import_.run(draft, {"imported_from": str(source), "format": form.name, **(card or {})}, progress)
     return import_.notes
 
 
@@ -134,7 +142,7 @@ class _Import:
         known_digests = {kept.digest for kept in self._side.kept}
         return all(recording.digest in known_digests for recording in self._foreign.recordings())
 
-    def run(self, out: Path, card: dict[str, str], progress: Progress) -> None:
+    def run(self, out: Path, card: dict[str, Any], progress: Progress) -> None:
         """Makes the dataset."""
         side, counts = self._side, Counter[str]()
         waiting: dict[str, list[Kept]] = defaultdict(list)

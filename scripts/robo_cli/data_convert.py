@@ -72,12 +72,13 @@ def _export(arguments: Convert, form: Format) -> int:
 def _import(arguments: Convert, form: Format) -> int:
     if not arguments.source.exists():
         raise DatasetNotFound(f"{arguments.source} does not exist.", fix="name a file or a folder")
-    spec = None
+    spec, card = None, {}
     if arguments.environment is not None:
+        card = {"environment": arguments.environment, "arguments": settings_of(arguments.arguments)}
         environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
         spec = specification(environment)
         environment.close()
-    notes = import_dataset(form, arguments.source, arguments.out, spec=spec)
+    notes = import_dataset(form, arguments.source, arguments.out, spec=spec, card=card)
     print(f"read as {form.name}:", *notes, sep="\n  - ")
     print(f"{len(Dataset(arguments.out))} episodes in {arguments.out}; `robo-rl data info {arguments.out}` describes them")
     return 0

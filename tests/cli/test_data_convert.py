@@ -40,6 +40,9 @@ def test_bare_and_an_environment(recorded, capsys):
     said = capsys.readouterr().out
     assert "read as d4rl:" in said and "no real times: steps follow each other at the control period: 2 of 2 episodes" in said
     assert Dataset(Path("back")).spec == Dataset(recorded).spec
+    capsys.readouterr()
+    assert dispatch(["train", "offline-iql", "--dataset", "back", "--dry-run"]) == 0
+    assert "name: robo/ArmReach-v0" in capsys.readouterr().out  # the card says what was given here
 
 
 def test_what_cannot_be_converted(recorded):

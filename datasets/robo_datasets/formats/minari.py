@@ -137,11 +137,8 @@ def _environment(about: About) -> dict[str, str]:
     name = about.card.get("environment")
     if not isinstance(name, str):
         return {}
-    settings = (str(pair).partition("=") for pair in about.card.get("arguments", []))
     try:
-        import yaml
-
-        arguments = {key: yaml.safe_load(value) for key, _, value in settings}
+        arguments = dict(about.card.get("arguments", {}))
         kind = EnvSpec(name, "robo_rl.discovery:make_environment", disable_env_checker=True, kwargs={"name": name} | arguments)
         return {"env_spec": kind.to_json()}
     except (gymnasium.error.Error, ValueError, TypeError):

@@ -115,8 +115,7 @@ def _trainings(study: Study, out: Path) -> list[Job]:
     jobs = []
     datasets = {name: Dataset(out / "data" / name) for name in study.datasets}
     for method, name, seed in study.trainings():
-        longest = max(entry.steps for entry in datasets[name].entries())
-        settings = study.settings_of(method, name, datasets[name].card, longest)
+        settings = study.settings_of(method, name, datasets[name].card)
         command = ["train", study.methods[method].recipe, "--dataset", str(out / "data" / name), "--seed", str(seed)]
         found = _run_of(f"{method}--{name}", seed, out / "runs")
         if found is not None and not has_learnt_from(Run(found), datasets[name]):

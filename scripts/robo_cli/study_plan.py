@@ -58,7 +58,7 @@ class Method:
     for_source: dict[str, Settings] = field(default_factory=dict)
     """Settings that hold for the datasets of one source, such as a penalty that the paper chooses for each domain."""
     return_span: float = 0.0
-    """Rewards are scaled so that the returns of a dataset span this times the longest episode's steps; 0 leaves them."""
+    """Rewards are scaled so that the returns of a dataset span this; 0 leaves them. IQL's paper scales to 1,000."""
     only: tuple[str, ...] = ()
     """Datasets; none for all."""
 
@@ -107,13 +107,13 @@ class Study:
                 for dataset in method.only or self.datasets:
                     yield name, dataset, seed
 
-    def settings_of(self, method: str, dataset: str, card: Mapping[str, Any], longest: int) -> Settings:
-        """Returns the settings of one training, given the dataset's card and its longest episode [steps]."""
+    def settings_of(self, method: str, dataset: str, card: Mapping[str, Any]) -> Settings:
+        """Returns the settings of one training, given the dataset's card."""
         chosen = self.methods[method]
         settings = self.settings | chosen.settings | chosen.for_source.get(self.datasets[dataset].source, {})
         span = card["return"]["most"] - card["return"]["least"]
         if chosen.return_span and span > 0:
-            settings["learner.reward-scale"] = float(f"{chosen.return_span * longest / span:.4g}")
+            settings["learner.reward-scale"] = float(f"{chosen.return_span / span:.4g}")
         return settings
 
 

@@ -130,7 +130,7 @@ datasets:
 settings: {steps: 20, evaluation.episodes: 2, evaluation.films: 0, evaluation.every: 0}
 methods:
   bc: {recipe: bc.yaml, only: [reach-replay]}
-  iql: {recipe: iql.yaml, return_span: 1.0, only: [reach-replay]}
+  iql: {recipe: iql.yaml, return_span: 1000, only: [reach-replay]}
 seeds: [0, 1]
 claims:
   - {better: iql, than: bc, datasets: [replay]}
@@ -228,8 +228,8 @@ def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_proces
 def test_the_scale_of_rewards_follows_from_the_returns(study):
     plan = read_study(study)
     card = {"return": {"least": -2.0, "most": 8.0}}
-    assert plan.settings_of("iql", "reach-replay", card, 15)["learner.reward-scale"] == pytest.approx(1.5)
-    assert "learner.reward-scale" not in plan.settings_of("bc", "reach-replay", card, 15)
+    assert plan.settings_of("iql", "reach-replay", card)["learner.reward-scale"] == pytest.approx(100.0)
+    assert "learner.reward-scale" not in plan.settings_of("bc", "reach-replay", card)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_the_scale_of_rewards_follows_from_the_returns(study):
         ("source: reach, family: replay", "source: raech, family: replay", UnknownName, "raech"),
         ("only: [reach-replay]", "only: [reach]", UnknownName, "dataset of the study"),
         ("seeds: [0, 1]", "seeds: [0, 0]", InvalidSetting, "all different"),
-        ("return_span: 1.0", "retrun_span: 1.0", InvalidSetting, "retrun_span"),
+        ("return_span: 1000", "retrun_span: 1.0", InvalidSetting, "retrun_span"),
     ],
 )
 def test_a_study_with_a_mistake_is_one_error(study, before, after, error, message):

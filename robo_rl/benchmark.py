@@ -55,6 +55,8 @@ class Measurement:
     """How many times better than the best peer: above 1 is better, whatever the unit. None without peers."""
     spread: tuple[float, float] | None = None
     """Smallest and largest of our trials."""
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    """The same by each contestant, bounds included: the median over the rounds, not the ratio of the medians."""
 
     def to_json(self) -> str:
         """Returns one line of JSON with the names of the fields as keys."""
@@ -68,6 +70,7 @@ class Measurement:
                 "limit": None if self.limit is None else _rounded(self.limit),
                 "ratio": None if self.ratio is None else _rounded(self.ratio),
                 "spread": None if self.spread is None else [_rounded(value) for value in self.spread],
+                "ratios": {name: _rounded(value) for name, value in self.ratios.items()},
             }
         )
 
@@ -90,21 +93,23 @@ def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, li
 
 
 def measurement(
-    bench: str, case: str, unit: str, contestants: Mapping[str, Trial], effort: Effort, limit: str | None = None
+    bench: str, case: str, unit: str, contestants: Mapping[str, Trial], effort: Effort, bounds: Sequence[str] = ()
 ) -> Measurement:
-    """Measures the contestant "ours" beside the others, of which `limit` may name one that is no peer but a bound."""
+    """Measures the contestant "ours" beside the others. Those in `bounds` do less and are no peers; the first is the limit."""
     figures = take_turns(contestants, effort)
     ours = figures.pop("ours")
-    bound = None if limit is None else statistics.median(figures.pop(limit))
+    ratios = {name: times_better(unit, ours, values) for name, values in figures.items()}
+    medians = {name: statistics.median(values) for name, values in figures.items()}
     return Measurement(
         bench,
         case,
         unit,
         statistics.median(ours),
-        {name: statistics.median(values) for name, values in figures.items()},
-        bound,
-        min((times_better(unit, ours, values) for values in figures.values()), default=None),
+        {name: value for name, value in medians.items() if name not in bounds},
+        medians[bounds[0]] if bounds else None,
+        min((value for name, value in ratios.items() if name not in bounds), default=None),
         (min(ours), max(ours)),
+        ratios,
     )
 
 

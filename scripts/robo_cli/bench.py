@@ -105,7 +105,7 @@ def _show(rows: Iterator[Measurement]) -> None:
     with console.status("measuring") as status:
         for row in rows:
             status.update(f"measured: {row.case}")
-            peers = ", ".join(f"{name} {value:.4g}" for name, value in row.peers.items())
+            peers = ", ".join(f"{name} {value:.4g} ({row.ratios[name]:.2f}x)" for name, value in row.peers.items())
             ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
             limit = "" if row.limit is None else f"{row.limit:.4g}"
             table.add_row(row.bench, row.case, f"{row.ours:.4g}", row.unit, peers, ratio, limit)

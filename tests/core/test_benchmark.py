@@ -20,9 +20,10 @@ def test_contestants_take_turns_in_alternating_order():
 def test_the_median_counts_and_a_limit_is_no_peer():
     ours, peer = iter([0.0, 10.0, 99.0, 30.0]), iter([0.0, 20.0, 20.0, 5.0])
     contestants = {"ours": lambda _: next(ours), "peer": lambda _: next(peer), "bound": lambda _: 60.0}
-    row = measurement("env", "case", "steps/s", contestants, Effort(1.0, 3), limit="bound")
+    row = measurement("env", "case", "steps/s", contestants, Effort(1.0, 3), bounds=["bound"])
     assert (row.ours, row.peers, row.limit, row.spread) == (30.0, {"peer": 20.0}, 60.0, (10.0, 99.0))
     assert row.ratio == 99.0 / 20.0  # the median of 0.5, 4.95 and 6: each round is a comparison of its own
+    assert row.ratios == {"peer": 99.0 / 20.0, "bound": 30.0 / 60.0}
 
 
 @pytest.mark.parametrize(("unit", "ratio"), [("steps/s", 2.0), ("s", 0.25), ("MB", 0.25)])
@@ -47,6 +48,7 @@ def test_a_row_is_one_line_of_json():
         "limit": 20000.0,
         "ratio": 1.235,
         "spread": None,
+        "ratios": {},
     }
 
 

@@ -1,11 +1,15 @@
-"""robo-rl study: make datasets, train methods on them with several seeds, and write the table; goes on where it stopped."""
+"""robo-rl study: make datasets, train methods on them with several seeds, and write the table; goes on where it stopped.
+
+A training whose settings or episodes are others now counts no more and is done anew; a source or a dataset is never replaced.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +18,28 @@ from typing import Annotated
 import tyro
 
 from robo_cli.display import display
-from robo_cli.recipe import read_recipe, require_at_least
-from robo_cli.study_plan import Study, options, read_study
-from robo_cli.study_table import finished, has_learnt_from, markdown, table
+from robo_cli.recipe import require_at_least
+from robo_cli.study_plan import Study, read_study
+from robo_cli.study_runs import (
+    Words,
+    dataset_words,
+    made_dataset,
+    source_run,
+    source_words,
+    training_run,
+    training_words,
+)
+from robo_cli.study_table import Evaluations, markdown, table
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_rl.errors import RunError
-from robo_rl.runs import Run, write_text
+from robo_rl.evaluation import Evaluation
+from robo_rl.runs import write_text
 
 EXAMPLES = """robo-rl study offline --out studies/offline
 robo-rl study offline --out studies/offline --jobs 2
 robo-rl study my-study.yaml --out studies/mine --table"""
 PYTHON = [sys.executable, "-m", "robo_cli.main"]
+EVALUATION = "evaluation.json"
 
 
 @dataclass(frozen=True)
@@ -59,8 +74,8 @@ def run(arguments: StudyOrder) -> int:
     if not arguments.table:
         for make in (_sources, _datasets, _trainings):
             _run_all(study, out, arguments.jobs, make)
-    datasets = {name: Dataset(out / "data" / name) for name in study.datasets if _is_made(out, name)}
-    facts = table(study, datasets, finished(out / "runs", datasets))
+    datasets = {name: made for name in study.datasets if (made := made_dataset(study, name, out)) is not None}
+    facts = table(study, datasets, _finished(study, datasets, out))
     write_text(out / "table.json", json.dumps(facts, indent=1))
     write_text(out / "table.md", markdown(facts, list(study.methods)))
     print((out / "table.md").read_text())
@@ -92,51 +107,41 @@ def _run(job: Job, logs: Path) -> int:
 def _sources(study: Study, out: Path) -> list[Job]:
     jobs = []
     for name, source in study.sources.items():
-        command = ["train", source.recipe, "--seed", str(source.seed), "--record-episodes", *options(source.settings)]
-        jobs += _training(name, source.seed, command, out / "sources", _run_of(name, source.seed, out / "sources"))
+        found = source_run(study, name, out)
+        jobs += _training(f"{name}-{source.seed}", source_words(study, name), out / "sources", found)
     return jobs
 
 
 def _datasets(study: Study, out: Path) -> list[Job]:
     jobs = []
-    for name, data in study.datasets.items():
-        source = study.sources[data.source]
-        trained, path = _run_of(data.source, source.seed, out / "sources"), out / "data" / name
-        settings = {"family": data.family, "run": str(trained), "out": str(path)}
-        settings |= {"episodes": data.episodes} if data.episodes else {}
-        settings |= {"expert": data.expert} if data.expert else {}
-        begun = ["--append"] if (path / DESCRIPTION).exists() else []
-        command = ["record", read_recipe(source.recipe).environment.name, *options(settings), *begun]
-        jobs += [] if _is_made(out, name) else [Job(name, command)]
+    for name in study.datasets:
+        if made_dataset(study, name, out) is None:
+            begun = ["--append"] if (out / "data" / name / DESCRIPTION).exists() else []
+            jobs += [Job(name, ["record", *dataset_words(study, name, out), *begun])]
     return jobs
 
 
 def _trainings(study: Study, out: Path) -> list[Job]:
     jobs = []
-    datasets = {name: Dataset(out / "data" / name) for name in study.datasets}
     for method, name, seed in study.trainings():
-        settings = study.settings_of(method, name, datasets[name].card)
-        command = ["train", study.methods[method].recipe, "--dataset", str(out / "data" / name), "--seed", str(seed)]
-        found = _run_of(f"{method}--{name}", seed, out / "runs")
-        if found is not None and not has_learnt_from(Run(found), datasets[name]):
-            found = None  # from other episodes, before the dataset was made again
-        jobs += _training(f"{method}--{name}", seed, command + options(settings), out / "runs", found)
+        dataset = Dataset(out / "data" / name)
+        words, found = training_words(study, method, dataset, seed), training_run(study, method, dataset, seed, out)
+        jobs += _training(f"{method}--{name}-{seed}", words, out / "runs", found)
     return jobs
 
 
-def _training(name: str, seed: int, command: list[str], runs: Path, path: Path | None) -> list[Job]:
-    """Returns what has to be done for a training: nothing, to resume the run at `path`, or to begin one."""
-    if path is None:
-        return [Job(f"{name}-{seed}", [*command, "--name", name, "--out", str(runs)])]
-    return [] if (path / "evaluation.json").exists() else [Job(f"{name}-{seed}", ["resume", str(path)])]
+def _training(name: str, words: Words, runs: Path, found: Path | None) -> list[Job]:
+    """Returns what has to be done for a training: nothing, to resume the run that was found, or to begin one."""
+    if found is None:
+        return [Job(name, ["train", *words, "--out", str(runs)])]
+    return [] if (found / EVALUATION).exists() else [Job(name, ["resume", str(found)])]
 
 
-def _run_of(name: str, seed: int, runs: Path) -> Path | None:
-    """Returns the newest run of that name and seed."""
-    found = sorted(runs.glob(f"*-*-{name}-{seed}/recipe.yaml"))
-    return found[-1].parent if found else None
-
-
-def _is_made(out: Path, name: str) -> bool:
-    """Returns whether a dataset is there and complete: its card then says what came of it."""
-    return (out / "data" / name / DESCRIPTION).exists() and "content" in Dataset(out / "data" / name).card
+def _finished(study: Study, datasets: Mapping[str, Dataset], out: Path) -> Evaluations:
+    """Returns the evaluations of the runs that are finished."""
+    evaluations: dict[tuple[str, str], dict[int, Evaluation]] = defaultdict(dict)
+    for method, name, seed in study.trainings():
+        found = training_run(study, method, datasets[name], seed, out) if name in datasets else None
+        if found is not None and (found / EVALUATION).exists():
+            evaluations[method, name][seed] = Evaluation.from_json(json.loads((found / EVALUATION).read_text()))
+    return evaluations

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +11,6 @@ from robo_cli.study_plan import Study
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
 from robo_rl.evaluation import Evaluation
-from robo_rl.runs import Run
 from robo_rl.statistics import Comparison, Interval, paired_comparison
 from robo_rl.types import Array
 
@@ -50,22 +46,6 @@ def markdown(facts: Mapping[str, Any], methods: Sequence[str]) -> str:
         ends = f"{reference['random']:.4g} | {reference['expert']:.4g}"
         lines.append(f"| {name} | {row['content'][:16]} | {row['episodes']} | {ends} |")
     return "\n".join(lines) + "\n"
-
-
-def finished(runs: Path, datasets: Mapping[str, Dataset]) -> Evaluations:
-    """Returns the evaluations of the runs in a folder that learnt from these very episodes, by the name of each run."""
-    found: dict[tuple[str, str], dict[int, Evaluation]] = defaultdict(dict)
-    for path in sorted(runs.glob("*/evaluation.json")):
-        method, _, rest = path.parent.name.split("-", 2)[2].partition("--")
-        name, _, seed = rest.rpartition("-")
-        if name in datasets and has_learnt_from(Run(path.parent), datasets[name]):
-            found[method, name][int(seed)] = Evaluation.from_json(json.loads(path.read_text()))
-    return found
-
-
-def has_learnt_from(run: Run, dataset: Dataset) -> bool:
-    """Returns whether a run learnt from the episodes that the dataset's card tells of."""
-    return bool(run.description.get("dataset", {}).get("content") == dataset.card["content"])
 
 
 def _scores(returns: Sequence[float], reference: Mapping[str, Any]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
@@ -51,13 +52,16 @@ def main(arguments: list[str]) -> int:
         print("`robo-rl train RECIPE --help` lists every key of that recipe, `robo-rl recipes` the recipes.")
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     order = _parse(arguments[0], arguments[1:])
-    recipe = with_dataset(order.recipe, order.dataset)
-    recipe = with_online_phase(recipe) if order.then == "online" else recipe
-    recipe = completed(recipe)
+    recipe = _resolved(order)
     if order.dry_run:
         print(to_yaml(recipe), end="")
         return 0
     return start(recipe, order.out)
+
+
+def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
+    """Returns the recipe that `robo-rl train` would train, given the words that follow it."""
+    return _resolved(_parse(arguments[0], arguments[1:]))
 
 
 def start(recipe: Recipe[Any], root: Path) -> int:
@@ -97,7 +101,12 @@ def train_on(
     return record
 
 
-def _parse(name: str, arguments: list[str]) -> Train[Any]:
+def _resolved(order: Train[Any]) -> Recipe[Any]:
+    recipe = with_dataset(order.recipe, order.dataset)
+    return completed(with_online_phase(recipe) if order.then == "online" else recipe)
+
+
+def _parse(name: str, arguments: Sequence[str]) -> Train[Any]:
     recipe = read_recipe(name)
     return tyro.cli(
         Train[type(recipe.learner)],  # type: ignore[misc]

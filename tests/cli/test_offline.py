@@ -217,6 +217,51 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     assert cells["iql"]["seeds"] == [0] and cells["bc"]["seeds"] == [0, 1]
 
 
+def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, in_this_process):
+    order = ["study", study, "--out", "out"]
+    assert dispatch(order) == 0
+    first = {*Path("out/runs").iterdir()}
+    Path(study).write_text(STUDY.replace("return_span: 1000", "return_span: 500"))
+    assert dispatch([*order, "--table"]) == 0
+    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
+    assert "iql" not in cells and cells["bc"]["seeds"] == [0, 1]
+    assert dispatch(order) == 0
+    anew = {*Path("out/runs").iterdir()} - first
+    assert {path.name.split("-", 2)[2] for path in anew} == {"iql--reach-replay-0", "iql--reach-replay-1"}
+    Path(study).write_text(STUDY)
+    assert dispatch(order) == 0, "what was trained with these settings is still there"
+    assert {*Path("out/runs").iterdir()} == first | anew
+
+
+def test_a_run_of_another_method_with_the_same_ending_is_not_taken_for_it(study, in_this_process):
+    Path(study).write_text(STUDY.replace("  bc: {", "  my-bc: {").replace("than: bc", "than: my-bc"))
+    assert dispatch(["study", study, "--out", "out"]) == 0
+    Path(study).write_text(STUDY)
+    assert dispatch(["study", study, "--out", "out"]) == 0
+    assert len([*Path("out/runs").glob("*/evaluation.json")]) == 6
+
+
+CHANGES = [  # file, before, after, message
+    ("source.yaml", "batch_size: 16", "batch_size: 8", "reach-10 was made with other settings.*learner.batch_size: 16, now 8"),
+    ("source.yaml", "reward: dense", "reward: sparse", "environment.arguments"),
+    ("study.yaml", "episodes: 3", "episodes: 4", "reach-random was made with other settings.*planned: 3, now 4"),
+    ("study.yaml", "family: replay", "family: random", "family: replay, now random"),
+]
+
+
+def test_sources_and_datasets_of_other_settings_are_refused_and_left_alone(study, in_this_process):
+    assert dispatch(["study", study, "--out", "out"]) == 0
+    made = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
+    for file, before, after, message in CHANGES:
+        text = Path(file).read_text()
+        assert before in text
+        Path(file).write_text(text.replace(before, after))
+        with pytest.raises(RunError, match=f"(?s){message}"):
+            dispatch(["study", study, "--out", "out"])
+        assert made == {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
+        Path(file).write_text(text)
+
+
 def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_process):
     Path("iql.yaml").write_text(TINY.format(algorithm="iql").replace("hidden: [8]", "hidden: [0]"))
     with pytest.raises(RunError, match="2 of 4 jobs failed") as failure:

@@ -1,0 +1,108 @@
+"""What of a study is there already, and whether it was made with the settings that the study has now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from robo_cli.recipe import read_recipe, to_yaml
+from robo_cli.study_plan import Study, options
+from robo_cli.train import recipe_of
+from robo_datasets.dataset import DESCRIPTION, Dataset
+from robo_rl.errors import RunError
+from robo_rl.runs import Run
+
+Words = Sequence[str]
+"""Of a command line, after `robo-rl train` or `robo-rl record`."""
+PATHS = ("demonstrations.dataset",)  # the folder may have been moved
+WHOLE = ("environment.arguments",)  # one that is missing is a change, too
+
+
+def source_words(study: Study, name: str) -> Words:
+    """Returns how a source is trained."""
+    source = study.sources[name]
+    return [source.recipe, "--seed", str(source.seed), "--record-episodes", *options(source.settings), "--name", name]
+
+
+def source_run(study: Study, name: str, out: Path) -> Path | None:
+    """Returns the run of a source; raises RunError if it was made with other settings, as all datasets rest on it."""
+    found = next(_runs(name, study.sources[name].seed, out / "sources"), None)
+    if found is not None and (changed := differing(found, source_words(study, name))):
+        raise _other_settings(found, changed)
+    return found
+
+
+def dataset_words(study: Study, name: str, out: Path) -> Words:
+    """Returns how a dataset is recorded."""
+    data = study.datasets[name]
+    run, path = source_run(study, data.source, out), out / "data" / name
+    settings: dict[str, Any] = {"family": data.family, "run": str(run), "out": str(path)}
+    settings |= {"episodes": data.episodes} if data.episodes else {}
+    settings |= {"expert": data.expert} if data.expert else {}
+    return [read_recipe(study.sources[data.source].recipe).environment.name, *options(settings)]
+
+
+def made_dataset(study: Study, name: str, out: Path) -> Dataset | None:
+    """Returns a dataset that is complete, for its card then says what came of it; RunError if made with other settings."""
+    data, path = study.datasets[name], out / "data" / name
+    if not (path / DESCRIPTION).exists() or "content" not in Dataset(path).card:
+        return None
+    dataset, run = Dataset(path), source_run(study, data.source, out)
+    told, wanted = dataset.card, {"family": data.family} | ({"planned": data.episodes} if data.episodes else {})
+    changed = {key: (told[key], value) for key, value in wanted.items() if told[key] != value}
+    if run is not None and told["run"]["name"] != run.name:
+        changed["run"] = (told["run"]["name"], run.name)
+    if changed:
+        raise _other_settings(path, changed)
+    return dataset
+
+
+def training_words(study: Study, method: str, dataset: Dataset, seed: int) -> Words:
+    """Returns how a method is trained on a dataset."""
+    name = dataset.path.name
+    settings = options(study.settings_of(method, name, dataset.card))
+    words = [study.methods[method].recipe, "--dataset", str(dataset.path), "--seed", str(seed), *settings]
+    return [*words, "--name", f"{method}--{name}"]
+
+
+def training_run(study: Study, method: str, dataset: Dataset, seed: int, out: Path) -> Path | None:
+    """Returns the newest run of a training with these settings on these very episodes."""
+    words = training_words(study, method, dataset, seed)
+    for found in _runs(f"{method}--{dataset.path.name}", seed, out / "runs"):
+        learnt_from = Run(found).description.get("dataset", {}).get("content")
+        if learnt_from == dataset.card["content"] and not differing(found, words):
+            return found
+    return None
+
+
+def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
+    """Returns the settings in which a run and a command differ, as name -> (of the run, of the command).
+
+    A setting that only one of them names is left out: it came or went with a version of the program.
+    """
+    before, now = _flat(yaml.safe_load((run / "recipe.yaml").read_text())), _flat(yaml.safe_load(to_yaml(recipe_of(words))))
+    both = (before.keys() & now.keys()) - {*PATHS}
+    return {name: (before[name], now[name]) for name in sorted(both) if before[name] != now[name]}
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = above + key
+        flat |= _flat(value, f"{name}.") if isinstance(value, dict) and name not in WHOLE else {name: value}
+    return flat
+
+
+def _runs(name: str, seed: int, runs: Path) -> Iterator[Path]:
+    """Yields the runs of that name and seed, the newest first."""
+    for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):
+        if recipe.parent.name.split("-", 2)[2] == f"{name}-{seed}":  # what comes before is date and time
+            yield recipe.parent
+
+
+def _other_settings(path: Path, changed: Mapping[str, tuple[Any, Any]]) -> RunError:
+    told = "; ".join(f"{name}: {before}, now {now}" for name, (before, now) in changed.items())
+    return RunError(f"{path} was made with other settings.", got=told, fix="another --out, or remove what rests on it")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import resource
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from robo_rl.errors import require_allowed
@@ -77,6 +79,23 @@ class Measurement:
 
 Cases = dict[str, Callable[[], Measurement]]
 """Name of a case -> function that measures it; nothing is built before it is called."""
+
+
+@contextlib.contextmanager
+def confined(cores: int) -> Iterator[None]:
+    """Keeps threads and processes begun meanwhile on so many cores, as some libraries begin more threads than they are told to.
+
+    Without effect where the system does not offer it (macOS) or there are no more cores.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:cores])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, list[float]]:

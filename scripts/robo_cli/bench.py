@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from robo_rl.benchmark import Cases, Effort, Measurement, peak_memory
+from robo_rl.benchmark import Cases, Effort, Measurement, confined, peak_memory
 from robo_rl.errors import UnknownName
 
 EXAMPLES = """robo-rl bench env
@@ -44,7 +44,7 @@ class Bench:
     repeats: int = 5
     """Trials of each contestant."""
     threads: int = 2
-    """Threads that each contestant may use."""
+    """Threads that each contestant may use, and cores."""
     only: str = ""
     """Measure the cases whose names contain this text."""
     json: bool = False
@@ -87,8 +87,9 @@ def _rows(name: str, effort: Effort, only: str) -> Iterator[Measurement]:
     chosen = [measure for case, measure in cases.items() if only in case]
     if not chosen:
         raise UnknownName(f"case of bench {name}", only, cases)
-    for measure in chosen:
-        yield measure()
+    with confined(effort.threads):
+        for measure in chosen:
+            yield measure()
     yield peak_memory(name)
 
 

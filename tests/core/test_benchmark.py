@@ -1,10 +1,12 @@
 """Contestants take turns, and a ratio above 1 is always good news."""
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from robo_rl.benchmark import Effort, Measurement, measurement, peak_memory, take_turns
+from robo_rl.benchmark import Effort, Measurement, confined, measurement, peak_memory, take_turns
 from robo_rl.errors import InvalidSetting
 
 
@@ -50,6 +52,16 @@ def test_a_row_is_one_line_of_json():
         "spread": None,
         "ratios": {},
     }
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system confines no process")
+def test_threads_begun_meanwhile_stay_on_so_many_cores():
+    before = os.sched_getaffinity(0)
+    with pytest.raises(KeyError), confined(1):
+        with ThreadPoolExecutor(1) as pool:
+            assert len(pool.submit(os.sched_getaffinity, 0).result()) == 1
+        raise KeyError
+    assert os.sched_getaffinity(0) == before
 
 
 def test_peak_memory_counts_what_was_held_and_freed():

@@ -175,9 +175,12 @@ class Supervisor(Protocol):
 
 
 class RewardModel(Protocol):
-    """Labels recorded episodes."""
+    """Labels recorded episodes. Its settings are its fields, so that a file can name them."""
 
-    name: str
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Its name and a hash of all that its labels follow from, such as weights: their `model` and `weights_hash`."""
+        ...
 
     def label(self, episode: Episode) -> RewardLabels:
         """Returns one value per step, and which of them are missing."""

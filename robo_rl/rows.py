@@ -92,6 +92,16 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     return stored | pictures
 
 
+def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], rewards: Array, known: Array) -> dict[str, Array]:
+    """Returns the rows with other rewards (rows,), in RAM what is float and mapped as it was what is not.
+
+    Where none is known (rows,) no step starts: neither a transition nor a sum of rewards can then hold one that is missing.
+    """
+    vectors = np.array(rows["vectors"])
+    vectors[:, _reward_column(spec)] = np.where(known, rewards, 0)
+    return {**rows, "vectors": vectors, "starts": rows["starts"] & known}
+
+
 def returns_to_go(rewards: Array, starts: Array, discount: float) -> npt.NDArray[np.float32]:
     """Returns for each row the discounted sum of the rewards until its episode ends or was cut; 0 where no step starts."""
     sums, ends = np.zeros(len(rewards) + 1, np.float64), np.flatnonzero(~starts)

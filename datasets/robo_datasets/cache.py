@@ -16,18 +16,21 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
+import numpy as np
+
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
 from robo_datasets.mapped_rows import map_rows, write_rows
 from robo_rl.checkpoints import sync_folder
-from robo_rl.errors import DatasetError
+from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.memory import GIGABYTE, size_of
 from robo_rl.recorded import RecordedReplay
-from robo_rl.rows import layout_of, rows_of
+from robo_rl.rows import layout_of, rows_of, with_rewards
 from robo_rl.runs import write_text
 from robo_rl.types import Array, Episode
 
@@ -59,6 +62,8 @@ class CachedEpisodes(Sequence[Episode]):
     entries: Sequence[Entry]
     watch: Watch = iter
     """Is told of each episode as the cache is built."""
+    labels: LabelSet | None = None
+    """Rewards in the place of the recorded ones."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -69,13 +74,44 @@ class CachedEpisodes(Sequence[Episode]):
     def __getitem__(self, index: slice) -> Sequence[Episode]: ...
     def __getitem__(self, index: int | slice) -> Episode | Sequence[Episode]:
         if isinstance(index, slice):
-            return CachedEpisodes(self.dataset, self.entries[index], self.watch)
-        return self.dataset.read(self.entries[index])
+            return CachedEpisodes(self.dataset, self.entries[index], self.watch, self.labels)
+        entry = self.entries[index]
+        episode = self.dataset.read(entry)
+        return episode if self.labels is None else replace(episode, rewards=_whole(self.labels, entry))
 
     def replay(self, seed: int, returns_discount: float | None = None) -> RecordedReplay:
-        """Returns what samples from the episodes; none of them need fit into RAM."""
+        """Returns what samples from the episodes; no picture need fit into RAM. A step without a label is not sampled."""
         cache = open_cache(self.dataset, self.entries, self.watch)
-        return RecordedReplay(self.dataset.spec, cache.rows, seed, content=cache.content, returns_discount=returns_discount)
+        rows, content, spec = cache.rows, cache.content, self.dataset.spec
+        if self.labels is not None:
+            rows = with_rewards(spec, rows, *_rewards(self.labels, self.entries))
+            content = f"{content}-{self.labels.digest(self.entries)}"
+        return RecordedReplay(spec, rows, seed, content=content, returns_discount=returns_discount)
+
+
+def _whole(labels: LabelSet, entry: Entry) -> Array:
+    """Returns a reward for each step; raises InvalidSetting where one is missing, because missing is not zero."""
+    found = labels.read(entry.identity)
+    known = 0 if found is None else int(found.valid.sum())
+    if found is None or known < entry.steps:
+        raise InvalidSetting(
+            f"An episode has steps without a label of the set {labels.name!r}, and this learner cannot leave them out.",
+            got=f"{known} of {entry.steps} steps of {entry.identity}",
+            allowed="a label for each step",
+            fix="label them, filter the dataset, or take a learner of our own, such as iql or rlpd",
+        )
+    return found.values
+
+
+def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> tuple[Array, Array]:
+    """Returns the rewards of all rows of the episodes, and which are known; an episode of T steps has T + 1 rows or none."""
+    rewards, known = [np.zeros(0, np.float32)], [np.zeros(0, np.bool_)]
+    for entry in entries:
+        found = labels.read(entry.identity)
+        last = np.zeros(min(entry.steps, 1), np.bool_)
+        rewards += [np.zeros(entry.steps) if found is None else found.values, last]
+        known += [np.zeros(entry.steps, np.bool_) if found is None else found.valid, last]
+    return np.concatenate(rewards), np.concatenate(known)
 
 
 def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
+from robo_datasets.catalogue import Entry
 from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
@@ -86,6 +88,27 @@ class LabelSet:
             return set()
         with self._database.reading() as connection:
             return {row[0] for row in connection.execute("SELECT identity FROM labels")}
+
+    @property
+    def makers(self) -> set[tuple[str, str]]:
+        """Models and hashes of their weights that the labels are of."""
+        if not self._database.path.exists():
+            return set()
+        with self._database.reading() as connection:
+            return {
+                (model, weights) for model, weights in connection.execute("SELECT DISTINCT model, weights_hash FROM labels")
+            }
+
+    def known(self, entries: Iterable[Entry]) -> int:
+        """Returns how many steps of these episodes have a label."""
+        found = (self.read(entry.identity) for entry in entries)
+        return sum(int(labels.valid.sum()) for labels in found if labels is not None)
+
+    def digest(self, entries: Iterable[Entry]) -> str:
+        """Returns what identifies the labels of these episodes, 16 hex digits; raises DatasetError for an empty set."""
+        with self._database.reading() as connection:
+            found = dict(connection.execute("SELECT identity, sha256 FROM labels"))
+        return hashlib.sha256("\n".join(found.get(entry.identity, "none") for entry in entries).encode()).hexdigest()[:16]
 
 
 def label_sets(dataset: Dataset) -> list[str]:

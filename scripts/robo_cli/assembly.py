@@ -15,7 +15,9 @@ from gymnasium.vector import AutoresetMode
 from robo_cli.display import counted
 from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
 from robo_datasets.cache import CachedEpisodes
+from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
@@ -74,11 +76,24 @@ def demonstrations_of(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
                 fix="set demonstrations.episodes to 0 for all that there are, or record more with --append",
             )
         watch = partial(counted, "training cache", "episodes")
-        return CachedEpisodes(dataset, entries, watch), f"{len(entries)} episodes of {dataset.path}"
+        labels, told = labels_of(dataset, settings.labels, entries) if settings.labels else (None, "")
+        return CachedEpisodes(dataset, entries, watch, labels), f"{len(entries)} episodes of {dataset.path}{told}"
     if not settings.episodes:
         return [], "no demonstrations"
     episodes, tries = record_demonstrations(recipe, settings)
     return episodes, f"{len(episodes)} demonstrations by the scripted expert (in {tries} tries)"
+
+
+def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
+    """Returns a label set, and how many steps of the episodes have a label; raises InvalidSetting where none has."""
+    labels = LabelSet.existing(dataset, name)
+    steps, known = sum(entry.steps for entry in entries), labels.known(entries)
+    if not known:
+        raise InvalidSetting(
+            f"No step has a label of the set {name!r}.", got=f"0 of {steps} steps", fix="robo-rl label DATASET"
+        )
+    left_out = f" ({known} of {steps} steps have one, the others are left out)" if known < steps else ""
+    return labels, f", rewards of the label set {name}{left_out}"
 
 
 def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:

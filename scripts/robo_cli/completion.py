@@ -9,19 +9,27 @@ from typing import Any
 from robo_cli.recipe import EnvironmentSettings, Recipe
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
+from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
     """Returns which episodes a recipe learns from, for run.json: a hash over them all tells later what a result rests on."""
     settings = recipe.demonstrations
-    entries = Dataset(Path(settings.dataset)).entries()[: settings.episodes or None]
-    return {"path": settings.dataset, "episodes": len(entries), "content": content_hash(entries)}
+    dataset = Dataset(Path(settings.dataset))
+    entries = dataset.entries()[: settings.episodes or None]
+    facts = {"path": settings.dataset, "episodes": len(entries), "content": content_hash(entries)}
+    if settings.labels:
+        labels = LabelSet.existing(dataset, settings.labels)
+        makers = [f"{model} ({weights})" for model, weights in sorted(labels.makers)]
+        facts |= {"labels": settings.labels, "labels_content": labels.digest(entries), "labels_of": makers}
+    return facts
 
 
-def with_dataset(recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
-    """Returns the recipe with another dataset to learn from; an empty name changes nothing."""
-    return replace(recipe, demonstrations=replace(recipe.demonstrations, dataset=dataset)) if dataset else recipe
+def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[Any]:
+    """Returns the recipe with another dataset to learn from, and other labels; an empty name changes nothing."""
+    named = {name: value for name, value in {"dataset": dataset, "labels": labels}.items() if value}
+    return replace(recipe, demonstrations=replace(recipe.demonstrations, **named)) if named else recipe
 
 
 def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:

@@ -20,6 +20,8 @@ COMMANDS = {
     "compare": ("Compare", "compare runs in pairs on shared seeds"),
     "record": ("Record", "record episodes into a dataset that survives any crash"),
     "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
+    "label": ("Label", "label a dataset with rewards of a model, resumable, beside the recorded ones"),
+    "reward": ("RewardOrder", "list reward models, or show the settings of one"),
     "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),

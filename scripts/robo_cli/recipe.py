@@ -45,6 +45,8 @@ class DemonstrationSettings:
 
     dataset: str = ""
     """Folder of a dataset (`robo-rl record`), all of whose episodes are used, or the first `episodes`; empty for the expert."""
+    labels: str = ""
+    """Label set of the dataset (`robo-rl label`) whose rewards count in the place of the recorded ones; empty for these."""
     episodes: int = 0
     """How many; 0 for none of the expert, or all of the dataset. Of the expert only successful ones are kept, and the log says
     how many tries it took."""
@@ -55,6 +57,8 @@ class DemonstrationSettings:
 
     def __post_init__(self) -> None:
         require_at_least(self, {"episodes": 0, "seed": 0, "noise": 0})
+        if self.labels and not self.dataset:
+            raise InvalidSetting("Labels are of a dataset, and none is named.", got=self.labels, fix="--dataset DATASET")
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,11 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
     config = load("learners", str(data["algorithm"]))
     recipe: Recipe[Any] = _parse(Recipe, {"learner": {}, **data}, source, {"learner": config})
     return recipe
+
+
+def settings_as(kind: Any, settings: Mapping[str, Any], *, source: str) -> Any:
+    """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key."""
+    return _parse(kind, settings, source, {})
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:

@@ -25,6 +25,7 @@ from robo_rl.runs import Run
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
+robo-rl train offline-iql --dataset data/pick --labels my-labels     (rewards of a model, made by `robo-rl label`)
 robo-rl train offline-iql --dataset data/pick --then online --online.steps 5000
 robo-rl train my-recipe.yaml --dry-run
 robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file)"""
@@ -39,6 +40,8 @@ class Train(Generic[Learner]):
     """Folder in which the run folder is made."""
     dataset: str = ""
     """Short for --demonstrations.dataset."""
+    labels: str = ""
+    """Short for --demonstrations.labels: rewards of a model (`robo-rl label`) in the place of the recorded ones."""
     then: Literal["nothing", "online"] = "nothing"
     """"online": go on in the environment after the updates of a learner from recorded data (--online.steps)."""
     dry_run: bool = False
@@ -102,7 +105,7 @@ def train_on(
 
 
 def _resolved(order: Train[Any]) -> Recipe[Any]:
-    recipe = with_dataset(order.recipe, order.dataset)
+    recipe = with_dataset(order.recipe, order.dataset, order.labels)
     return completed(with_online_phase(recipe) if order.then == "online" else recipe)
 
 

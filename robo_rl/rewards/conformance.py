@@ -1,0 +1,90 @@
+"""Checks that every reward model must pass: ours and third parties'.
+
+from robo_rl.rewards.conformance import check_reward
+check_reward(MyReward(), episodes)      # raises ConformanceFailure
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from robo_rl.errors import ConformanceFailure
+from robo_rl.protocols import RewardModel
+from robo_rl.types import Episode, RewardLabels
+
+RewardCheck = Callable[[RewardModel, Sequence[Episode]], None]
+
+
+def check_reward(model: RewardModel, episodes: Sequence[Episode]) -> None:
+    """Runs every check on episodes that the model is made for, two or more; raises ConformanceFailure."""
+    for check in REWARD_CHECKS:
+        check(model, copy.deepcopy(episodes))
+
+
+def labels_fit_the_episode(model: RewardModel, episodes: Sequence[Episode]) -> None:
+    """One float32 value and one bool a step, also of an episode without steps; what is valid is finite."""
+    for episode in [*episodes, _without_steps(episodes[0])]:
+        labels, steps = model.label(episode), len(episode)
+        kinds = [(part.shape, part.dtype) for part in (labels.values, labels.valid)]
+        wanted = [((steps,), np.dtype(np.float32)), ((steps,), np.dtype(np.bool_))]
+        _require(kinds == wanted, model, "labels fit the episode", "the arrays differ", kinds, wanted)
+        finite = np.isfinite(labels.values[labels.valid]).all()
+        _require(bool(finite), model, "labels fit the episode", "a valid label is not finite", labels.values)
+
+
+def labels_say_whose_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
+    """Model and hash are those of `identity`, which does not change."""
+    before = model.identity
+    for episode in episodes:
+        labels = model.label(episode)
+        told = labels.model, labels.weights_hash
+        _require(told == before == model.identity, model, "labels say whose they are", "they say something else", told, before)
+
+
+def labels_repeat(model: RewardModel, episodes: Sequence[Episode]) -> None:
+    """The same episode has the same labels, whatever was labelled in between, and another copy of the model agrees."""
+    first = [model.label(episode) for episode in episodes]
+    for again in (model, copy.deepcopy(model)):
+        for labels, episode in reversed([*zip(first, episodes, strict=True)]):
+            same = _are_equal(labels, again.label(episode))
+            _require(same, model, "labels repeat", "the same episode got other labels", episode.seed)
+
+
+def episodes_stay_as_they_are(model: RewardModel, episodes: Sequence[Episode]) -> None:
+    """Nothing is written into what is labelled."""
+    for episode in episodes:
+        before = copy.deepcopy(episode)
+        model.label(episode)
+        arrays = {"actions": episode.actions, "rewards": episode.rewards, **episode.observations}
+        kept = {"actions": before.actions, "rewards": before.rewards, **before.observations}
+        changed = [name for name, array in arrays.items() if array.tobytes() != kept[name].tobytes()]
+        _require(not changed, model, "episodes stay as they are", "an array was written to", changed)
+
+
+REWARD_CHECKS: Sequence[RewardCheck] = (
+    labels_fit_the_episode,
+    labels_say_whose_they_are,
+    labels_repeat,
+    episodes_stay_as_they_are,
+)
+
+
+def _require(holds: bool, model: RewardModel, rule: str, what: str, got: object = None, allowed: object = None) -> None:
+    if not holds:
+        raise ConformanceFailure(type(model).__name__, rule, what, got=got, allowed=allowed)
+
+
+def _are_equal(one: RewardLabels, other: RewardLabels) -> bool:
+    return all(first.tobytes() == second.tobytes() for first, second in ((one.values, other.values), (one.valid, other.valid)))
+
+
+def _without_steps(episode: Episode) -> Episode:
+    empty = {name: getattr(episode, name)[:0] for name in ("actions", "policy_actions", "rewards", "sources")}
+    first = {name: array[:1] for name, array in episode.observations.items()}
+    terms = {name: array[:0] for name, array in episode.reward_terms.items()}
+    costs = None if episode.costs is None else episode.costs[:0]
+    return replace(episode, observations=first, reward_terms=terms, costs=costs, timestamps=episode.timestamps[:1], **empty)

@@ -1,0 +1,57 @@
+"""robo-rl label: rewards of a model beside the recorded ones of a dataset; stop it at any time and go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from robo_cli.display import counted
+from robo_cli.record import settings_of
+from robo_cli.reward import read_reward
+from robo_datasets.dataset import Dataset
+from robo_datasets.labelling import label, shuffle
+from robo_rl.errors import InvalidSetting
+
+EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
+robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
+robo-rl label data/pick --reward my-reward.yaml --name mine
+robo-rl label data/pick --shuffled mine --name control     (labels of another set, dealt out by chance)
+robo-rl train offline-iql --dataset data/pick --labels mine"""
+
+
+@dataclass(frozen=True)
+class Label:
+    """Label every episode that has no labels in this set yet; each is on disk before the next is asked for."""
+
+    dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
+    name: str
+    """Of the label set; lower case, digits, - and _."""
+    reward: str = ""
+    """A reward model (`robo-rl reward list`), or a YAML file with `reward` and `settings`."""
+    settings: tuple[str, ...] = ()
+    """Settings of the reward model, such as deviation=0.5."""
+    shuffled: str = ""
+    """Instead of a model: the label set whose labels are dealt out anew, the control of a result."""
+    seed: int = 0
+    """Of the dealing."""
+
+    def __post_init__(self) -> None:
+        if bool(self.reward) == bool(self.shuffled):
+            got = "both" if self.reward else "neither"
+            raise InvalidSetting("Labels come from a model or from another set.", got=got, allowed="--reward or --shuffled")
+
+
+def run(arguments: Label) -> int:
+    """Labels, showing progress."""
+    dataset = Dataset(arguments.dataset)
+    if arguments.shuffled:
+        done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
+    else:
+        model = read_reward(arguments.reward, settings_of(arguments.settings))
+        done = label(dataset, model, arguments.name, partial(counted, f"label as {arguments.name}", "episodes"))
+    print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
+    return 0

@@ -1,0 +1,128 @@
+"""Labels from the command line, and a training that learns from them and from nothing else."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
+from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
+from robo_rl.runs import find_run
+
+TASK = "robo/ArmReach-v0"
+TINY = """
+environment: {}
+algorithm: iql
+learner: {hidden: [8], batch_size: 16}
+steps: 40
+log_every: 20
+checkpoint_every: 20
+evaluation: {episodes: 1, films: 0}
+"""
+
+
+@pytest.fixture(autouse=True)
+def dataset(tmp_path, monkeypatch) -> Dataset:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--arguments", "max_steps=20", "action_repeat=2", "reward=dense"]
+    dispatch(["record", TASK, "--episodes", "4", "--out", "data", *arguments])
+    Path("tiny.yaml").write_text(TINY)
+    return Dataset(Path("data"))
+
+
+def trained(*options: str) -> dict[str, np.ndarray]:
+    assert dispatch(["train", "tiny.yaml", "--dataset", "data", *options]) == 0
+    newest = sorted((find_run("latest", Path("runs")).path / "checkpoints").iterdir())[-1]
+    return load_file(newest / "learner.safetensors")
+
+
+def are_equal(one, other) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_an_oracles_labels_train_what_the_rewards_themselves_train(dataset, capsys):
+    dispatch(["label", "data", "--reward", "oracle", "--name", "oracle"])
+    dispatch(["label", "data", "--reward", "constant", "--settings", "value=1", "--name", "flat"])
+    own = trained()
+    assert are_equal(own, trained("--labels", "oracle"))
+    assert not are_equal(own, trained("--labels", "flat"))
+    facts = find_run("latest", Path("runs")).description["dataset"]
+    assert facts["labels"] == "flat" and len(facts["labels_content"]) == 16 and "constant (" in facts["labels_of"][0]
+    assert "rewards of the label set flat" in capsys.readouterr().out
+
+
+def test_a_run_on_labels_is_resumed_with_them_and_refused_with_others(dataset):
+    dispatch(["label", "data", "--reward", "noisy-oracle", "--name", "noisy"])
+    whole = trained("--labels", "noisy")
+    run = find_run("latest", Path("runs"))
+    (run.path / "evaluation.json").unlink()
+    newest = sorted((run.path / "checkpoints").iterdir())[-1]
+    for file in sorted(newest.iterdir()):
+        file.unlink()
+    newest.rmdir()  # as if it had been stopped at step 20
+    assert dispatch(["resume", str(run.path)]) == 0
+    assert are_equal(whole, load_file(sorted((run.path / "checkpoints").iterdir())[-1] / "learner.safetensors"))
+    labels = LabelSet(dataset, "noisy")
+    first = dataset.entries()[0].identity
+    found = labels.read(first)
+    labels.add(first, type(found)(**{**found.__dict__, "values": found.values + 1}))
+    (run.path / "evaluation.json").unlink()
+    with pytest.raises(InvalidSetting, match="learnt from other recorded episodes"):
+        dispatch(["resume", str(run.path)])
+
+
+def test_steps_without_a_label_are_told_of(dataset, capsys):
+    dispatch(["label", "data", "--reward", "noisy-oracle", "--settings", "missing=0.5", "--name", "half"])
+    trained("--labels", "half")
+    steps = sum(entry.steps for entry in dataset.entries())
+    known = LabelSet(dataset, "half").known(dataset.entries())
+    assert f"({known} of {steps} steps have one, the others are left out)" in capsys.readouterr().out
+    dispatch(["label", "data", "--reward", "noisy-oracle", "--settings", "missing=1", "--name", "none"])
+    with pytest.raises(InvalidSetting, match="No step has a label of the set 'none'"):
+        trained("--labels", "none")
+
+
+def test_a_reward_from_a_file_and_settings_over_it(dataset):
+    Path("mine.yaml").write_text("reward: constant\nsettings: {value: 2}\n")
+    dispatch(["label", "data", "--reward", "mine.yaml", "--name", "two"])
+    dispatch(["label", "data", "--reward", "mine.yaml", "--settings", "value=3", "--name", "three"])
+    identity = dataset.entries()[0].identity
+    assert [LabelSet(dataset, name).read(identity).values[0] for name in ("two", "three")] == [2, 3]
+    dispatch(["label", "data", "--shuffled", "two", "--name", "control"])
+    assert dispatch(["label", "data", "--shuffled", "two", "--name", "control"]) == 0
+
+
+def test_what_there_is_can_be_listed(capsys):
+    dispatch(["reward", "list"])
+    dispatch(["reward", "show", "noisy-oracle"])
+    told = capsys.readouterr().out
+    assert (
+        "what a perfect model would say" in told and "deviation" in told and "in units of the reward" in " ".join(told.split())
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["label", "data", "--name", "x"], InvalidSetting, "from a model or from another set"),
+        (["label", "data", "--name", "x", "--reward", "oracle", "--shuffled", "y"], InvalidSetting, "both"),
+        (["label", "data", "--name", "x", "--reward", "orakel"], UnknownName, "did you mean 'oracle'"),
+        (["label", "data", "--name", "../x", "--reward", "oracle"], InvalidSetting, "impossible name"),
+        (["label", "data", "--name", "x", "--reward", "constant", "--settings", "valu=1"], UnknownName, "'value'"),
+        (["label", "data", "--name", "x", "--reward", "constant", "--settings", "value=a"], InvalidSetting, "wrong type"),
+        (["label", "data", "--name", "x", "--reward", "constant", "--settings", "value=.nan"], InvalidSetting, "finite"),
+        (["label", "data", "--name", "x", "--reward", "none.yaml"], InvalidSetting, "cannot be read"),
+        (["label", "data", "--name", "x", "--reward", "tiny.yaml"], InvalidSetting, "is no reward"),
+        (["label", "nothing", "--name", "x", "--reward", "oracle"], DatasetError, "is no dataset"),
+        (["reward", "lst"], InvalidSetting, "no such order"),
+        (["train", "tiny.yaml", "--dataset", "data", "--labels", "mine"], UnknownName, "label set"),
+        (["train", "arm-pick-rlpd", "--labels", "mine"], InvalidSetting, "none is named"),
+    ],
+)
+def test_a_mistake_is_one_error_and_leaves_nothing(dataset, arguments, error, message):
+    with pytest.raises(error, match=message):
+        dispatch(arguments)
+    assert not [*(dataset.path / "labels").glob("*.sqlite")] and not Path("runs").exists()

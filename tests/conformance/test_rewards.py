@@ -1,0 +1,94 @@
+"""Every reward model keeps every rule, and each rule can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from robo_rl.discovery import known
+from robo_rl.errors import ConformanceFailure
+from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
+from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.types import Episode
+
+REWARDS = {"oracle": Oracle(), "noisy-oracle": NoisyOracle(0.5, missing=0.2, seed=3), "constant": Constant(2.0)}
+
+
+def episode(seed: int, steps: int = 6) -> Episode:
+    random = np.random.default_rng(seed)
+    rewards = random.normal(size=steps).astype(np.float32)
+    rewards[1] = np.nan  # a recording may have anything
+    return Episode(
+        observations={"position": random.normal(size=(steps + 1, 3)).astype(np.float32)},
+        actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
+        policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
+        rewards=rewards,
+        sources=np.zeros(steps, np.int8),
+        timestamps=np.arange(steps + 1, dtype=np.float64),
+        terminated=False,
+        truncated=True,
+        stop_reason="time_limit",
+        success=None,
+        seed=seed,
+        spec_fingerprint="spec",
+    )
+
+
+EPISODES = [episode(0), episode(1, 4)]
+
+
+def test_no_reward_is_left_out():
+    assert {*known("rewards")} == {*REWARDS}
+
+
+@pytest.mark.parametrize("check", REWARD_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", REWARDS)
+def test_reward_keeps_the_rule(name, check):
+    check(REWARDS[name], EPISODES)
+
+
+class TooLong(Oracle):
+    def label(self, episode):
+        labels = super().label(episode)
+        return replace(labels, values=np.append(labels.values, np.float32(0)))
+
+
+class NotFinite(Oracle):
+    def label(self, episode):
+        return replace(super().label(episode), values=episode.rewards, valid=np.ones(len(episode), np.bool_))
+
+
+class SomebodyElse(Oracle):
+    identity = ("somebody", "else")
+
+    def label(self, episode):
+        return replace(Oracle().label(episode), weights_hash="x")
+
+
+class Moody(Oracle):
+    def label(self, episode):
+        Moody.asked = getattr(Moody, "asked", 0) + 1
+        return replace(super().label(episode), values=np.full(len(episode), Moody.asked, np.float32))
+
+
+class Writes(Oracle):
+    def label(self, episode):
+        episode.rewards[:] = 0
+        return super().label(episode)
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (TooLong, "labels fit the episode"),
+        (NotFinite, "labels fit the episode"),
+        (SomebodyElse, "labels say whose they are"),
+        (Moody, "labels repeat"),
+        (Writes, "episodes stay as they are"),
+    ],
+)
+def test_a_broken_reward_is_found(broken, rule):
+    with pytest.raises(ConformanceFailure, match=rule):
+        check_reward(broken(), [episode(0), episode(1, 4)])

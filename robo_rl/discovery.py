@@ -1,4 +1,4 @@
-"""Find environments, learners, rewards, robots and formats by name, through package entry points.
+"""Find environments, learners, rewards, raters, robots and formats by name, through package entry points.
 
 A third party adds one by declaring an entry point in its own package; nothing here is edited.
 """
@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 from robo_rl.vector import SequentialEnvironments
 
-Group = Literal["environments", "learners", "rewards", "robots", "formats"]
+Group = Literal["environments", "learners", "rewards", "raters", "robots", "formats"]
 
 
 def known(group: Group) -> dict[str, EntryPoint]:

@@ -1,9 +1,9 @@
-"""robo-rl reward: which reward models there are, and what they can be told."""
+"""robo-rl reward: which reward models there are, what they can be told, and learning one from data."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,36 +12,62 @@ from typing import Annotated, Any
 import tyro
 import yaml
 
+from robo_cli.main import described
 from robo_cli.recipe import settings_as
+from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols import RewardModel
 
-EXAMPLES = "robo-rl reward list\nrobo-rl reward show noisy-oracle"
+EXAMPLES = """robo-rl reward list
+robo-rl reward show noisy-oracle
+robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick"""
 
 
 @dataclass(frozen=True)
-class RewardOrder:
-    """List reward models, or show the settings of one."""
-
-    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="list|show")]
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")] = ""
-    """Of a model to show."""
-
-    def __post_init__(self) -> None:
-        if self.what not in ("list", "show") or (self.what == "show") != bool(self.name):
-            raise InvalidSetting("There is no such order.", got=f"{self.what} {self.name}", allowed="list, or show REWARD")
+class List:
+    """List reward models with what they do."""
 
 
-def run(arguments: RewardOrder) -> int:
-    """Prints names with what they do, or the settings of one."""
-    if arguments.what == "show":
-        with suppress(SystemExit):  # tyro ends the program after its help
-            tyro.cli(load("rewards", arguments.name), args=["--help"], prog=f"--reward {arguments.name} --settings")
+@dataclass(frozen=True)
+class Show:
+    """Show the settings of a reward model."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one of the actions and returns its exit status."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        rows = "\n".join(f"  {name:8} {(options.__doc__ or '').strip()}" for name, (options, _) in ACTIONS.items())
+        print(f"usage: robo-rl reward ACTION ...\n\n{rows}\n\nexamples:\n{EXAMPLES}")
         return 0
+    if arguments[0] not in ACTIONS:
+        raise UnknownName("action of robo-rl reward", arguments[0], ACTIONS)
+    options, action = ACTIONS[arguments[0]]
+    description = described(options.__doc__ or "", EXAMPLES)
+    return action(tyro.cli(options, args=arguments[1:], prog=f"robo-rl reward {arguments[0]}", description=description))
+
+
+def list_rewards(_: List) -> int:
+    """Prints names with what they do."""
     for name in known("rewards"):
         print(f"{name:24} {(inspect.getdoc(load('rewards', name)) or '').splitlines()[0]}")
     return 0
+
+
+def show(arguments: Show) -> int:
+    """Prints the settings of one."""
+    with suppress(SystemExit):  # tyro ends the program after its help
+        tyro.cli(load("rewards", arguments.name), args=["--help"], prog=f"--reward {arguments.name} --settings")
+    return 0
+
+
+ACTIONS: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "list": (List, list_rewards),
+    "show": (Show, show),
+    "fit": (Fit, fit_reward),
+}
 
 
 def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:

@@ -117,7 +117,7 @@ def test_what_there_is_can_be_listed(capsys):
         (["label", "data", "--name", "x", "--reward", "none.yaml"], InvalidSetting, "cannot be read"),
         (["label", "data", "--name", "x", "--reward", "tiny.yaml"], InvalidSetting, "is no reward"),
         (["label", "nothing", "--name", "x", "--reward", "oracle"], DatasetError, "is no dataset"),
-        (["reward", "lst"], InvalidSetting, "no such order"),
+        (["reward", "lst"], UnknownName, "'list'"),
         (["train", "tiny.yaml", "--dataset", "data", "--labels", "mine"], UnknownName, "label set"),
         (["train", "arm-pick-rlpd", "--labels", "mine"], InvalidSetting, "none is named"),
     ],
@@ -126,3 +126,34 @@ def test_a_mistake_is_one_error_and_leaves_nothing(dataset, arguments, error, me
     with pytest.raises(error, match=message):
         dispatch(arguments)
     assert not [*(dataset.path / "labels").glob("*.sqlite")] and not Path("runs").exists()
+
+
+# ---------------------------------------------------------------------------------------------- preferences
+def test_from_comparisons_to_labels(dataset, capsys):
+    assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--settings", "mistakes=0.1"]) == 0
+    assert dispatch(["prefer", "data", "--name", "noisy", "--pairs", "60", "--settings", "mistakes=0.1"]) == 0
+    assert "\n0 pairs compared now" in capsys.readouterr().out
+    fitting = ["reward", "fit", "preference", "--dataset", "data", "--preferences", "noisy", "--out", "fitted"]
+    assert dispatch([*fitting, "--settings.epochs", "3", "--settings.hidden", "8"]) == 0
+    told = capsys.readouterr().out
+    assert "usable of" in told and "of those held out" in told and "warning: with less than 1000 comparisons" in told
+    assert dispatch(["label", "data", "--reward", "preference", "--settings", "folder=fitted", "--name", "learned"]) == 0
+    values = np.concatenate([LabelSet(dataset, "learned").read(entry.identity).values for entry in dataset.entries()])
+    assert values.mean() == pytest.approx(0, abs=1e-3) and values.std() == pytest.approx(1, abs=0.05)
+    with pytest.raises(InvalidSetting, match="is not empty"):
+        dispatch([*fitting, "--settings.epochs", "1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["prefer", "data", "--name", "x", "--length", "500"], InvalidSetting, "not two segments"),
+        (["prefer", "data", "--name", "x", "--rater", "orakel"], UnknownName, "did you mean 'oracle'"),
+        (["prefer", "data", "--name", "x", "--settings", "mistakes=2"], InvalidSetting, "0 to 1"),
+        (["reward", "fit", "preference", "--dataset", "data", "--preferences", "x", "--out", "f"], UnknownName, "set of pref"),
+        (["label", "data", "--reward", "preference", "--name", "x"], InvalidSetting, "Which fitted reward"),
+    ],
+)
+def test_a_mistake_with_preferences_is_one_error(dataset, arguments, error, message):
+    with pytest.raises(error, match=message):
+        dispatch(arguments)

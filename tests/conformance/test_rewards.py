@@ -9,11 +9,30 @@ import pytest
 
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure
+from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
-REWARDS = {"oracle": Oracle(), "noisy-oracle": NoisyOracle(0.5, missing=0.2, seed=3), "constant": Constant(2.0)}
+SPEC = EnvironmentSpec(
+    "arm", ObservationSpec((ArraySpec("position", (3,)),)), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1"))
+)
+
+
+def fitted(folder) -> PreferenceReward:
+    config = BradleyTerryConfig(hidden=(8,))
+    save(folder / "fitted", RewardEnsemble(5, config), config, SPEC, {})
+    return PreferenceReward(str(folder / "fitted"))
+
+
+REWARDS = {
+    "oracle": lambda _: Oracle(),
+    "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
+    "constant": lambda _: Constant(2.0),
+    "preference": fitted,
+}
 
 
 def episode(seed: int, steps: int = 6) -> Episode:
@@ -32,7 +51,7 @@ def episode(seed: int, steps: int = 6) -> Episode:
         stop_reason="time_limit",
         success=None,
         seed=seed,
-        spec_fingerprint="spec",
+        spec_fingerprint=SPEC.fingerprint,
     )
 
 
@@ -45,8 +64,8 @@ def test_no_reward_is_left_out():
 
 @pytest.mark.parametrize("check", REWARD_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("name", REWARDS)
-def test_reward_keeps_the_rule(name, check):
-    check(REWARDS[name], EPISODES)
+def test_reward_keeps_the_rule(name, check, tmp_path):
+    check(REWARDS[name](tmp_path), EPISODES)
 
 
 class TooLong(Oracle):

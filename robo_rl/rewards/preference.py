@@ -1,0 +1,96 @@
+"""The reward that was fitted to comparisons, as a reward model: what `robo-rl reward fit` leaves in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rows import columns_of
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Array, Episode, RewardLabels
+
+
+def require_vectors(spec: EnvironmentSpec) -> None:
+    """Raises InvalidSetting unless there are float observations and continuous actions."""
+    if not columns_of(spec) or spec.action.is_discrete:
+        raise InvalidSetting(
+            f"A reward of this kind reads vectors and continuous actions, and {spec.name} lacks one of them.",
+            got=f"observations {', '.join(spec.observation)}; {spec.action.mode} actions",
+        )
+
+
+def inputs_of(spec: EnvironmentSpec, episode: Episode) -> Array:
+    """Returns (T, D) float32: for each step all float observations side by side, in the order of the spec, then the action."""
+    sizes = {name: columns.stop - columns.start for name, columns in columns_of(spec).items()}
+    parts = [episode.observations[name][:-1].reshape(len(episode), size) for name, size in sizes.items()]
+    return np.concatenate([*parts, episode.actions], axis=1, dtype=np.float32)
+
+
+def save(
+    folder: Path, reward: RewardEnsemble, config: BradleyTerryConfig, spec: EnvironmentSpec, facts: Mapping[str, Any]
+) -> None:
+    """Writes a fitted reward durably into a new folder; `facts` say what it was fitted to."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
+    state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
+    save_checkpoint(folder, Checkpoint(0, {"reward": state}))
+
+
+@dataclass(frozen=True)
+class PreferenceReward:
+    """A reward fitted to comparisons (robo-rl reward fit preference), of state and action."""
+
+    folder: str = ""
+    """What `robo-rl reward fit` wrote."""
+
+    def __post_init__(self) -> None:
+        if not self.folder:
+            raise InvalidSetting("Which fitted reward?", fix="--settings folder=FOLDER, as `robo-rl reward fit` wrote it")
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of all parameters."""
+        arrays = self._saved["arrays"]
+        return "preference", hash_of(*(np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Returns rewards that have deviation 1 over the data it was fitted to, and the agreement of the members as confidence.
+
+        Raises SpecMismatch for an episode of another environment.
+        """
+        if episode.spec_fingerprint != self._spec.fingerprint:
+            difference = (
+                f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"
+            )
+            raise SpecMismatch("Reward and episode", [difference], fix="fit a reward to this environment's data")
+        values, doubt = self._ensemble.rewards(inputs_of(self._spec, episode))
+        valid = np.isfinite(values)
+        confidence = np.where(valid, 1 / (1 + np.where(valid, doubt, 0)), 0).astype(np.float32)
+        return RewardLabels(np.where(valid, values, 0).astype(np.float32), valid, *self.identity, "none", confidence)
+
+    @cached_property
+    def _saved(self) -> dict[str, Any]:
+        return load_checkpoint(Path(self.folder)).parts["reward"]
+
+    @cached_property
+    def _spec(self) -> EnvironmentSpec:
+        return EnvironmentSpec.from_json(self._saved["spec"])
+
+    @cached_property
+    def _ensemble(self) -> RewardEnsemble:
+        settings = self._saved["config"]
+        config = BradleyTerryConfig(**(settings | {"hidden": tuple(settings["hidden"])}))
+        arrays = {name: torch.as_tensor(np.array(array)) for name, array in self._saved["arrays"].items()}
+        ensemble = RewardEnsemble(len(arrays["mean"]), config)
+        ensemble.load_state_dict(arrays)
+        return ensemble

@@ -1,0 +1,61 @@
+"""robo-rl prefer: have pairs of segments of a dataset compared; stop it at any time and go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from robo_cli.display import counted
+from robo_cli.recipe import require_at_least, settings_as
+from robo_cli.record import settings_of
+from robo_datasets.comparing import compare, questions
+from robo_datasets.dataset import Dataset
+from robo_datasets.preferences import PreferenceSet
+from robo_rl.discovery import load
+
+EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000
+robo-rl prefer data/pick --name noisy --pairs 2000 --settings mistakes=0.2
+robo-rl reward fit preference --dataset data/pick --preferences noisy --out rewards/pick"""
+
+
+@dataclass(frozen=True)
+class Prefer:
+    """Compare pairs of segments that are drawn by chance; each answer is on disk before the next question."""
+
+    dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
+    name: str
+    """Of the set of preferences; several raters may share one."""
+    rater: str = "oracle"
+    """Who compares: "oracle" looks at the recorded rewards."""
+    settings: tuple[str, ...] = ()
+    """Settings of the rater, such as mistakes=0.2."""
+    pairs: int = 1000
+    """How many, those included that this rater compared before."""
+    length: int = 1
+    """Steps of a segment."""
+    seed: int = 0
+    """Of the draw; more pairs begin with the same."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"pairs": 1, "length": 1, "seed": 0})
+
+
+def run(arguments: Prefer) -> int:
+    """Compares, showing progress; prints how the answers are shared out."""
+    dataset = Dataset(arguments.dataset)
+    rater = settings_as(load("raters", arguments.rater), settings_of(arguments.settings), source=f"the rater {arguments.rater}")
+    asked = questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
+    watch = partial(counted, f"compare for {arguments.name}", "pairs")
+    done = compare(dataset, rater, asked, arguments.length, arguments.name, watch)
+    answers = Counter(str(each.label) for each in PreferenceSet(dataset, arguments.name))
+    shares = ", ".join(f"{name} {answers[key]}" for key, name in ANSWERS.items())
+    print(f"{done} pairs compared now; {arguments.name} has {answers.total()}: {shares}")
+    return 0
+
+
+ANSWERS = {"0.0": "first better", "1.0": "second better", "0.5": "equal", "skip": "cannot tell"}

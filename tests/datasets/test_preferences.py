@@ -1,0 +1,164 @@
+"""Comparisons: drawn the same every time, asked once, durable, of several raters; and a reward that is fitted to them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robo_datasets.comparing import compare, questions
+from robo_datasets.dataset import Dataset
+from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.preference import PreferenceReward, inputs_of, require_vectors, save
+from robo_rl.rewards.raters import OracleRater, Segment
+from robo_rl.types import Preference
+
+LENGTHS = (5, 1, 9, 0, 3)
+
+
+@pytest.fixture
+def filled(dataset, make_episode) -> Dataset:
+    with dataset.writer() as writer:
+        for seed, steps in enumerate(LENGTHS):
+            writer.add(make_episode(seed, steps))
+    return dataset
+
+
+class Counting(OracleRater):
+    """Counts what it is asked, and may break down."""
+
+    asked = 0
+    breaks_after = 10**9
+
+    def compare(self, first, second):
+        if Counting.asked >= Counting.breaks_after:
+            raise KeyboardInterrupt
+        Counting.asked += 1
+        return super().compare(first, second)
+
+
+@pytest.fixture(autouse=True)
+def fresh_count():
+    Counting.asked, Counting.breaks_after = 0, 10**9
+
+
+# ---------------------------------------------------------------------------------------------- questions
+def test_more_questions_begin_with_the_same_and_segments_lie_within_episodes(filled):
+    entries = filled.entries()
+    few, many = questions(entries, 20, 2, seed=3), questions(entries, 50, 2, seed=3)
+    assert many[:20] == few and questions(entries, 20, 2, seed=4) != few
+    for question in many:
+        for entry, start in question:
+            assert 0 <= start <= entry.steps - 2
+        assert question.first != question.second
+    places = {(entry.identity, start) for question in questions(entries, 500, 2, seed=0) for entry, start in question}
+    assert len(places) == sum(max(0, steps - 1) for steps in LENGTHS), "every segment is drawn some time"
+
+
+def test_segments_that_nothing_holds_are_refused(filled):
+    with pytest.raises(InvalidSetting, match="not two segments to compare"):
+        questions(filled.entries(), 1, 9, seed=0)
+
+
+# ---------------------------------------------------------------------------------------------- answers
+def test_after_a_break_down_only_what_has_no_answer_is_asked(filled):
+    asked = questions(filled.entries(), 30, 1, seed=0)
+    Counting.breaks_after = 7
+    with pytest.raises(KeyboardInterrupt):
+        compare(filled, Counting(), asked, 1, "mine")
+    assert len([*PreferenceSet(filled, "mine")]) == 7
+    Counting.breaks_after = 10**9
+    different = len(dict.fromkeys(asked))
+    assert compare(filled, Counting(), asked, 1, "mine") == different - 7
+    assert Counting.asked == different
+    compare(filled, OracleRater(), asked, 1, "whole")
+    assert [*PreferenceSet(filled, "mine")] == [*PreferenceSet(filled, "whole")]
+
+
+def test_raters_share_a_set_and_each_is_asked_itself(filled):
+    asked = questions(filled.entries(), 10, 1, seed=0)
+    for rater in (OracleRater(), OracleRater(mistakes=1.0)):
+        compare(filled, rater, asked, 1, "mine")
+    found = [*PreferenceSet(filled, "mine")]
+    right, wrong = found[: len(found) // 2], found[len(found) // 2 :]
+    assert len({each.rater for each in found}) == 2
+    for one, other in zip(right, wrong, strict=True):
+        assert (one.first, one.second) == (other.first, other.second) and one.label == 1 - other.label
+
+
+def test_the_oracle_knows_which_is_better_and_errs_as_often_as_told(make_episode):
+    rewards = np.array([0, 1, 1, 5], np.float32)
+    episode = make_episode(0, 4, rewards=rewards, reward_terms={})
+    at = [Segment(episode, step, step + 1) for step in range(4)]
+    assert [OracleRater().compare(at[0], at[1]), OracleRater().compare(at[3], at[1])] == [1, 0]
+    assert OracleRater().compare(at[1], at[2]) == 0.5 and OracleRater(margin=4.0).compare(at[3], at[1]) == 0.5
+    assert OracleRater().compare(Segment(episode, 0, 2), Segment(episode, 2, 4)) == 1
+    gap = make_episode(0, 4, rewards=np.array([0, np.nan, 1, 5], np.float32), reward_terms={})
+    assert OracleRater().compare(Segment(gap, 0, 2), at[3]) == "skip"
+    many = make_episode(1, 400, rewards=np.arange(400, dtype=np.float32), reward_terms={})
+    answers = [OracleRater(0.2).compare(Segment(many, 0, 1), Segment(many, step, step + 1)) for step in range(1, 400)]
+    assert 0.12 < 1 - np.mean(answers) < 0.28
+    assert answers == [OracleRater(0.2).compare(Segment(many, 0, 1), Segment(many, step, step + 1)) for step in range(1, 400)]
+
+
+def test_every_answer_comes_back_and_impossible_ones_are_refused(filled):
+    answers = [
+        Preference(("a", 0, 1), ("b", step, step + 1), label, "me", "human") for step, label in enumerate((0, 0.5, 1, "skip"))
+    ]
+    stored = PreferenceSet(filled, "mine")
+    stored.add(answers)
+    stored.add([replace(answers[0], label=1)])  # the first answer stays
+    assert [*PreferenceSet.existing(filled, "mine")] == answers
+    assert preference_sets(filled) == ["mine"]
+    for label in (2, -1, "maybe"):
+        with pytest.raises(InvalidSetting, match="impossible answer"):
+            stored.add([replace(answers[0], label=label)])
+    with pytest.raises(UnknownName, match="mien"):
+        PreferenceSet.existing(filled, "mien")
+    with pytest.raises(InvalidSetting, match="impossible name"):
+        PreferenceSet(filled, "../mine")
+
+
+# ---------------------------------------------------------------------------------------------- the fitted reward
+def test_a_saved_reward_labels_as_the_fitted_one_does(tmp_path, spec, make_episode):
+    config = BradleyTerryConfig(hidden=(8,), members=2)
+    ensemble = RewardEnsemble(5, config)
+    episode = make_episode(0, 6)
+    ensemble.calibrate(inputs_of(spec, episode))
+    save(tmp_path / "reward", ensemble, config, spec, {"of": "test"})
+    labels = PreferenceReward(str(tmp_path / "reward")).label(episode)
+    expected, doubt = ensemble.rewards(inputs_of(spec, episode))
+    np.testing.assert_array_equal(labels.values, expected)
+    np.testing.assert_allclose(labels.confidence, 1 / (1 + doubt), rtol=1e-6)
+    with pytest.raises(InvalidSetting, match="is not empty"):
+        save(tmp_path / "reward", ensemble, config, spec, {})
+    with pytest.raises(SpecMismatch, match="Reward and episode"):
+        PreferenceReward(str(tmp_path / "reward")).label(replace(episode, spec_fingerprint="other"))
+
+
+def test_a_step_is_its_observation_and_its_action(spec, make_episode):
+    episode = make_episode(0, 2)
+    inputs = inputs_of(spec, episode)
+    np.testing.assert_array_equal(inputs[1], [*episode.observations["joint_position"][1], *episode.actions[1]])
+    with pytest.raises(InvalidSetting, match="lacks one of them"):
+        require_vectors(replace(spec, observation=replace(spec.observation, arrays=spec.observation.arrays[1:])))
+
+
+def test_what_a_step_is_worth_is_unknown_where_the_observation_is(tmp_path, spec, make_episode):
+    config = BradleyTerryConfig(hidden=(8,), members=2)
+    save(tmp_path / "reward", RewardEnsemble(5, config), config, spec, {})
+    episode = make_episode(0, 4)
+    positions = episode.observations["joint_position"].copy()
+    positions[2, 0] = np.nan
+    broken = replace(episode, observations={**episode.observations, "joint_position": positions})
+    labels = PreferenceReward(str(tmp_path / "reward")).label(broken)
+    assert labels.valid.tolist() == [True, True, False, True] and np.isfinite(labels.values).all()
+
+
+def test_a_reward_without_its_folder_says_so(tmp_path):
+    with pytest.raises(InvalidSetting, match="Which fitted reward"):
+        PreferenceReward()
+    with pytest.raises(Exception, match="No checkpoint"):
+        _ = PreferenceReward(str(Path(tmp_path) / "nothing")).identity

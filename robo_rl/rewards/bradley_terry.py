@@ -106,8 +106,7 @@ class RewardEnsemble(nn.Module):
     def rewards(self, steps: Array) -> tuple[Array, Array]:
         """Returns (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
         members = (self(torch.from_numpy(steps)) - self.offset) / self.scale
-        doubt = members.std(0) if len(members) > 1 else torch.zeros(members.shape[1])
-        return members.mean(0).numpy(), doubt.numpy()
+        return members.mean(0).numpy(), members.std(0, correction=0).numpy()
 
     @torch.no_grad()
     def calibrate(self, steps: Array) -> None:

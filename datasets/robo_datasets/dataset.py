@@ -14,11 +14,13 @@ import fcntl
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from robo_datasets.catalogue import Catalogue, Entry
+from robo_datasets.draft import drafted
 from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.journal import Journal
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError
@@ -43,14 +45,18 @@ class Dataset:
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
-        """Makes an empty dataset; raises DatasetError where the folder holds something already."""
-        if path.exists() and any(path.iterdir()):
+        """Makes an empty dataset; raises DatasetError where there is something already.
+
+        It gets its name when it is whole, except where the folder is there and empty, for example because a disk is mounted.
+        """
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise DatasetError(f"{path} is not empty.", fix="name a new folder, or add to it with --append")
-        for folder in FOLDERS:
-            (path / folder).mkdir(parents=True, exist_ok=True)
-        Catalogue(path).create()
-        description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
-        write_text(path / DESCRIPTION, json.dumps(description, indent=1))  # last: a folder without it is no dataset
+        with nullcontext(path) if path.exists() else drafted(path) as made:
+            for folder in FOLDERS:
+                (made / folder).mkdir(parents=True, exist_ok=True)
+            Catalogue(made).create()
+            description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
+            write_text(made / DESCRIPTION, json.dumps(description, indent=1))  # last: a folder without it is no dataset
         return cls(path)
 
     @property

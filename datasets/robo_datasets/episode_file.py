@@ -174,11 +174,17 @@ def _require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
     """
     if set(episode.observations) != set(spec.observation):
         raise InvalidEpisode(
-            "The episode has other observations than its spec.", got=sorted(episode.observations), allowed=sorted(spec.observation)
+            "The episode has other observations than its spec.",
+            got=sorted(episode.observations),
+            allowed=sorted(spec.observation),
         )
+    if episode.seed is not None and not -(2**63) <= episode.seed < 2**63:
+        raise InvalidEpisode("The seed does not fit into the catalogue.", got=episode.seed, allowed="64 bits")
     number, action = np.dtype(np.float32), np.dtype(spec.action.dtype)
-    expected = {f"observations.{name}": (episode.observations[name], array.shape, np.dtype(array.dtype))
-                for name, array in spec.observation.items()}
+    expected = {
+        f"observations.{name}": (episode.observations[name], array.shape, np.dtype(array.dtype))
+        for name, array in spec.observation.items()
+    }
     expected |= {name: (getattr(episode, name), spec.action.shape, action) for name in ("actions", "policy_actions")}
     expected |= {f"reward_terms.{name}": (values, (), number) for name, values in episode.reward_terms.items()}
     expected |= {name: (getattr(episode, name), (), number) for name in ("rewards", "timestamps")}

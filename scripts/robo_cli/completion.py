@@ -47,7 +47,9 @@ def completed(recipe: Recipe[Any]) -> Recipe[Any]:
     """
     settings = recipe.demonstrations
     if settings.dataset and not settings.episodes:
-        recipe = replace(recipe, demonstrations=replace(settings, episodes=len(Dataset(Path(settings.dataset)))))
+        if not (count := len(Dataset(Path(settings.dataset)))):
+            raise InvalidSetting(f"The dataset {settings.dataset} has no episodes.", fix="record some: robo-rl record --append")
+        recipe = replace(recipe, demonstrations=replace(settings, episodes=count))
     if recipe.environment.name:
         return recipe
     if not settings.dataset:

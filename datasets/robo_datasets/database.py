@@ -26,7 +26,9 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection whose changes are kept together at the end of the block: a power cut does not undo them."""
         if self.path.is_symlink():
-            raise DatasetError(f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to")
+            raise DatasetError(
+                f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to"
+            )
         with self._connected("mode=rwc") as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")

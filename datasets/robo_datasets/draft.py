@@ -15,9 +15,9 @@ LOCK = ".robo_rl.lock"
 
 
 def require_free(*paths: Path) -> None:
-    """Raises DatasetError where something other than an empty folder has one of these names already."""
+    """Raises DatasetError where something has one of these names already."""
     for path in paths:
-        if path.is_symlink() or (path.exists() and not (path.is_dir() and not any(path.iterdir()))):
+        if path.is_symlink() or path.exists():
             raise DatasetError(f"{path} is there already.", fix="name another with --out")
 
 
@@ -56,8 +56,6 @@ def _empty(folder: Path) -> None:
 
 def _place(folder: Path, out: Path) -> None:
     """Gives everything its name, the main thing last."""
-    if out.is_dir():
-        out.rmdir()  # an empty one
     made = sorted(path for path in folder.iterdir() if path.name not in (LOCK, out.name))
     for path in [*made, folder / out.name]:
         path.rename(out.parent / path.name)

@@ -59,13 +59,6 @@ def test_a_name_that_is_taken(tmp_path, monkeypatch, name):
     assert (tmp_path / "there").read_text() == "mine"
 
 
-def test_an_empty_folder_is_as_good_as_none(tmp_path):
-    (tmp_path / "empty").mkdir()
-    with drafted(tmp_path / "empty") as draft:
-        draft.write_text("a file even")
-    assert (tmp_path / "empty").read_text() == "a file even"
-
-
 def test_two_at_once(tmp_path):
     with drafted(tmp_path / "x") as draft:
         draft.write_text("first")

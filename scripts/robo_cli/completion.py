@@ -9,7 +9,8 @@ from typing import Any
 from robo_cli.recipe import EnvironmentSettings, Recipe
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import DatasetNotFound, InvalidSetting
+from robo_rl.runs import Run
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
@@ -22,6 +23,31 @@ def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
 def with_dataset(recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
     """Returns the recipe with another dataset to learn from; an empty name changes nothing."""
     return replace(recipe, demonstrations=replace(recipe.demonstrations, dataset=dataset)) if dataset else recipe
+
+
+def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
+    """Returns the recipe of a run with the place where its dataset lies now; an empty name leaves it where it was.
+
+    Raises DatasetNotFound where there is none, InvalidSetting where it does not hold the episodes that the run learnt from.
+    """
+    if dataset and not recipe.demonstrations.dataset:
+        raise InvalidSetting(f"The run {run.path.name} has no dataset.", got=f"--dataset {dataset}", fix="leave it out")
+    moved = with_dataset(recipe, dataset)
+    if not moved.demonstrations.dataset:
+        return recipe
+    try:
+        found = learnt_from(moved)
+    except DatasetNotFound as error:
+        fix = f"robo-rl resume {run.path} --dataset PATH, where it lies now"
+        raise DatasetNotFound("The dataset of the run is not there.", got=moved.demonstrations.dataset, fix=fix) from error
+    known = run.description.get("dataset", found)
+    if dataset and found["content"] != known["content"]:
+        raise InvalidSetting(
+            f"The dataset {dataset} does not begin with the episodes that the run learnt from.",
+            got=f"content {found['content'][:16]}",
+            allowed=f"content {known['content'][:16]}, {known['episodes']} episodes",
+        )
+    return moved
 
 
 def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:

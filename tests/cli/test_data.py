@@ -13,7 +13,7 @@ import pytest
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.types import RewardLabels
 
 TASK = "robo/ArmReach-v0"
@@ -130,6 +130,27 @@ def test_a_run_is_not_resumed_with_other_episodes(recorded):
     dispatch(["record", TASK, "--episodes", "1", "--seed", "7", "--out", str(recorded), "--append"])
     with pytest.raises(InvalidSetting, match="learnt from other recorded episodes than there are now"):
         dispatch(["resume", "latest"])
+
+
+def test_a_run_goes_on_after_its_dataset_was_moved(recorded, capsys):
+    Path("bc.yaml").write_text(
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"demonstrations: {{dataset: {recorded}}}\n"
+    )
+    dispatch(["train", "bc.yaml"])
+    (run,) = Path("runs").iterdir()
+    (run / "evaluation.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "0000000020")
+    recorded.rename("moved")
+    with pytest.raises(DatasetNotFound, match=r"dataset of the run is not there(.|\n)*data/reach(.|\n)*--dataset PATH"):
+        dispatch(["resume", "latest"])
+    dispatch(["record", TASK, "--episodes", "6", "--out", "other"])
+    with pytest.raises(InvalidSetting, match="does not begin with the episodes that the run learnt from"):
+        dispatch(["resume", "latest", "--dataset", "other"])
+    recipe = (run / "recipe.yaml").read_text()
+    assert dispatch(["resume", "latest", "--dataset", "moved"]) == 0
+    assert "resumed at step 10, exact" in capsys.readouterr().out
+    assert (run / "recipe.yaml").read_text() == recipe, "the run is the one that it was"
 
 
 def test_statistics_fit_a_terminal(recorded, capsys):

@@ -66,7 +66,7 @@ def test_nothing_is_written_through_a_link(filled, home, name):
 
 def test_a_linked_list_of_the_quarantine(filled, home):
     (filled.path / "quarantine" / "entries.jsonl").symlink_to(home / ".profile")
-    with pytest.raises(DatasetError, match="entries.jsonl is a link"):
+    with pytest.raises(DatasetError, match=r"entries\.jsonl is a link"):
         filled.writer().__enter__()
 
 
@@ -101,7 +101,7 @@ def test_a_damaged_description(filled, change, message):
 def test_a_description_that_never_ends(filled):
     (filled.path / "dataset.json").unlink()
     (filled.path / "dataset.json").symlink_to("/dev/zero")
-    with pytest.raises(DatasetNotFound, match="no dataset.json"):
+    with pytest.raises(DatasetNotFound, match=r"no dataset\.json"):
         Dataset(filled.path)
 
 
@@ -147,7 +147,7 @@ MISFITS = {
 def test_arrays_that_are_not_what_the_spec_says(dataset, make_episode, spec, monkeypatch, change):
     episode = make_episode(0)
     wrong = replace(episode, **change(episode))
-    with dataset.writer() as writer, pytest.raises(InvalidEpisode, match="than its spec|what its spec says|fit into the cat"):
+    with dataset.writer() as writer, pytest.raises(InvalidEpisode, match=r"than its spec|what its spec says|fit into the cat"):
         writer.add(wrong)
     assert not any((dataset.path / "episodes").iterdir())
     with monkeypatch.context() as elsewhere:  # as another program would write it

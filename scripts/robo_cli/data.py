@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -121,7 +122,7 @@ def info(arguments: Info) -> int:
         print(f"{name:12} {_readable(value)}")
     print("card")
     for name, value in card.items():
-        print(f"  {name:12} {_readable(value)}")
+        print(f"  {_readable(name):12} {_readable(value)}")
     return 0
 
 
@@ -129,8 +130,9 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
     """Returns what is known of a dataset without reading its episodes."""
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
-    returns = [entry.episode_return for entry in entries]
+    returns = [entry.episode_return for entry in entries if math.isfinite(entry.episode_return)]
     spread = {"least": min(returns), "mean": fmean(returns), "most": max(returns)} if returns else None
+    missing = {"not finite": len(entries) - len(returns)} if len(returns) < len(entries) else {}
     reference = dataset.card.get("reference", {})
     can_normalise = "expert" in reference and reference["expert"] != reference["random"]
     scores = {name: normalised(value, reference) for name, value in spread.items()} if spread and can_normalise else None
@@ -139,7 +141,7 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
         "episodes": len(entries),
         "steps": sum(entry.steps for entry in entries),
         "bytes": sum(entry.bytes for entry in entries),
-        "return": spread,
+        "return": (spread or {}) | missing or None,
         "score": scores,
         "success": {"episodes": sum(judged), "of": len(judged)} if judged else None,
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
@@ -221,8 +223,9 @@ def _show(findings: list[Finding]) -> None:
 
 def _readable(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_nested(part)}" for name, part in value.items()) or "none"
-    return f"{value:.6g}" if isinstance(value, float) else f"{value}"
+        return ", ".join(f"{_readable(name)} {_nested(part)}" for name, part in value.items()) or "none"
+    text = f"{value:.6g}" if isinstance(value, float) else f"{value}"
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)  # none that a terminal would obey
 
 
 def _nested(value: object) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -251,6 +252,22 @@ def test_a_split_from_inside(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
     assert dispatch(["data", "split", ".", "--into", "a=0.5", "b=0.5"]) == 0
     assert len(Dataset(Path("../reach-a"))) == 3
+
+
+def test_what_a_stranger_wrote_does_not_reach_the_terminal(recorded, capsys):
+    dataset = Dataset(recorded)
+    episode = dataset.read(dataset.entries()[0])
+    with dataset.writer() as writer:
+        rewards = np.where(np.arange(len(episode)) == 0, np.nan, episode.rewards)
+        writer.add(replace(episode, rewards=rewards, metadata={"source": "\x1b[2Jü"}))
+    dataset.describe(dataset.card | {"how": "\x1b]0;title\x07"})
+    capsys.readouterr()
+    dispatch(["data", "info", str(recorded)])
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and r"how          \x1b]0;title\x07" in said and r"\x1b[2Jü 1" in said
+    assert "return       least 0, mean 0.333333, most 1, not finite 1" in said
+    dispatch(["data", "info", str(recorded), "--json"])
+    assert "NaN" not in capsys.readouterr().out, "which JSON does not have"
 
 
 def test_learning_from_nothing(recorded):

@@ -323,10 +323,10 @@ class EnvironmentSpec:
         """Returns one line per field that differs, `self` first."""
         return _differences("", _contract(self), _contract(other))
 
-    def require(self, other: EnvironmentSpec, *, what: str) -> None:
-        """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract."""
+    def require(self, other: EnvironmentSpec, *, what: str, fix: str | None = None) -> None:
+        """Raises SpecMismatch with a field-by-field difference unless `other` has the same contract; `fix` says what to do."""
         if lines := self.differences(other):
-            raise SpecMismatch(what, lines)
+            raise SpecMismatch(what, lines, fix=fix)
 
     def require_interface(self, other: EnvironmentSpec, *, what: str) -> None:
         """Raises SpecMismatch unless a policy of this spec can act in `other`.

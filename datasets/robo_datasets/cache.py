@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ MANIFEST = "cache.json"
 KEPT = 3
 """Caches of one dataset that are kept, for example of its first 50 and of all its episodes; the least recently used goes."""
 TEMPORARY = ".tmp-"
+NAME = re.compile(rf"[0-9a-f]{{32}}({re.escape(TEMPORARY)}[0-9a-f]{{32}})?")
+"""Of the folders that are removed; whatever else lies beside them is somebody else's."""
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
@@ -200,14 +203,14 @@ def _remove_old(place: Path, dataset: Dataset) -> None:
     """
     present = {entry.file for entry in dataset.entries()}
     usable: list[tuple[float, Path]] = []
-    for path in [path for path in place.iterdir() if path.is_dir()]:
+    for path in (ours := [path for path in place.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]):
         try:
             is_usable = TEMPORARY not in path.name and present.issuperset(_manifest(path)["episodes"])
         except (OSError, ValueError, KeyError, TypeError):
             is_usable = False
         usable += [(path.stat().st_mtime, path)] if is_usable else []
     kept = {path for _, path in sorted(usable)[-(KEPT - 1) :]}  # and the one that is about to be built
-    for path in [path for path in place.iterdir() if path.is_dir() and path not in kept]:
+    for path in [path for path in ours if path not in kept]:
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -223,6 +226,9 @@ def _locked(places: Sequence[Path]) -> Iterator[Path]:
     """Yields the first of some folders that can be written, while no other process builds a cache there."""
     problems = []
     for place in places:
+        if place.is_symlink():  # a dataset from elsewhere may have one that leads to any folder of the user's
+            problems.append(f"{place}: is a link")
+            continue
         try:
             place.mkdir(parents=True, exist_ok=True)
             file = (place / "lock").open("a")

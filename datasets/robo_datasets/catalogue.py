@@ -14,13 +14,20 @@ from typing import Any
 
 from robo_datasets.database import Database
 from robo_datasets.episode_file import FileName
-from robo_rl.errors import DatasetNotFound
+from robo_rl.errors import DatasetError, DatasetNotFound
 from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"
 _COLUMNS = """identity TEXT PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, steps INTEGER NOT NULL,
     episode_return REAL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
     stop_reason TEXT NOT NULL, seed INTEGER, instruction TEXT, source TEXT NOT NULL"""
+_KINDS: dict[str, tuple[type, ...]] = {  # SQLite keeps whatever it is given, whatever a column is declared as
+    **dict.fromkeys(("identity", "file", "stop_reason", "source"), (str,)),
+    **dict.fromkeys(("bytes", "steps", "terminated", "truncated"), (int,)),
+    **dict.fromkeys(("success", "seed"), (int, type(None))),
+    "episode_return": (float, type(None)),
+    "instruction": (str, type(None)),
+}
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,12 @@ class Catalogue:
         with self._database.writing() as connection:
             connection.execute(f"INSERT INTO episodes VALUES ({marks})", astuple(entry))
 
+    def correct(self, entry: Entry) -> None:
+        """Replaces what is said of an episode's file; its place in the order stays."""
+        settings = ", ".join(f"{field.name} = ?" for field in fields(Entry))
+        with self._database.writing() as connection:
+            connection.execute(f"UPDATE episodes SET {settings} WHERE file = ?", (*astuple(entry), entry.file))
+
     def remove(self, identity: str) -> None:
         """Removes an entry; notes stay, in case the episode comes back."""
         with self._database.writing() as connection:
@@ -114,7 +127,12 @@ class Catalogue:
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
-    values = dict(zip((field.name for field in fields(Entry)), row, strict=True))
+    values = dict(zip((field.name for field in fields(Entry)), row, strict=False))
+    is_whole = len(row) == len(values) and all(isinstance(values[name], kinds) for name, kinds in _KINDS.items())
+    if not is_whole or values["steps"] < 0:
+        raise DatasetError(
+            "A row of the catalogue is damaged.", got=row, fix="robo-rl data repair DATASET makes it again from the episodes"
+        )
     flags = {name: None if values[name] is None else bool(values[name]) for name in ("success", "terminated", "truncated")}
     if values["episode_return"] is None:  # SQLite keeps NaN as NULL
         values["episode_return"] = math.nan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -10,13 +9,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 from robo_datasets.dataset import Dataset
+from robo_datasets.draft import drafted
 from robo_datasets.episode_file import episode_arrays
 from robo_datasets.formats.adoption import Adoption, adoption, held
 from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
+from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.discovery import known, load
 from robo_rl.errors import DatasetError, RoboRLError
@@ -65,7 +64,13 @@ def export(
     """
     if len(dataset) == 0:
         raise DatasetError(f"{dataset.path} has no episodes.", fix="record some first")
-    with _made(out) as draft:
+    if empty := sum(not entry.steps for entry in dataset.entries()):
+        raise DatasetError(
+            f"{dataset.path} has episodes without a step, which no format holds.",
+            got=f"{empty} of {len(dataset)}",
+            fix="leave them out: robo-rl data filter DATASET --out NEW --select.least-steps 1",
+        )
+    with drafted(out, side_path(out)) as draft:
         is_judged = all(entry.success is not None for entry in dataset.entries())
         about = About(dataset.spec, out.stem if form.suffix else out.name, is_judged, dataset.card)
         try:
@@ -99,7 +104,7 @@ def import_dataset(
         if side is not None and not import_.restores_all():
             import_ = _Import(form, foreign, adoption(foreign), None)
             import_.notes.append(f"{path.name} is of other episodes than lie here now: what it keeps is not restored")
-        with _made(out) as draft:
+        with drafted(out, side_path(out)) as draft:
             import_.run(draft, {"imported_from": str(source), "format": form.name, **(card or {})}, progress)
     return import_.notes
 
@@ -228,7 +233,7 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
 def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
     foreign = form.read(draft)
     adopting = adoption(foreign)
-    with h5py.File(side_path(draft), "w") as file:
+    with created_hdf5(side_path(draft)) as file:
         side = SideFileWriter(file, form.name, dataset, adopting.spec)
         for entry, recording in zip_longest(dataset.entries(), foreign.recordings()):
             if entry is None or recording is None:
@@ -236,24 +241,6 @@ def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
             episode = dataset.read(entry)
             side.add(entry, episode, recording.digest, adopting.episode(recording))
         side.add_labels()
-
-
-@contextmanager
-def _made(out: Path) -> Iterator[Path]:
-    """Gives a path to write to, which gets its name when all is done; raises DatasetError where there is something already."""
-    folder = out.with_name(f".{out.name}.partial")
-    if taken := [path for path in (out, side_path(out)) if path.exists()]:
-        raise DatasetError(f"{taken[0]} is there already.", fix="name another with --out")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    draft = folder / out.name
-    try:
-        yield draft
-        if not draft.is_dir() and (beside := side_path(draft)).exists():
-            beside.rename(side_path(out))
-        draft.rename(out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
+from robo_datasets.draft import drafted
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import InvalidSetting
+
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
@@ -39,21 +45,34 @@ class Selection:
         )
 
 
+def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequence[Entry]]) -> dict[Path, int]:
+    """Makes a dataset of some episodes of others and returns how many came from each; a kill leaves nothing in its place.
+
+    Raises SpecMismatch where they are of different environments, DatasetError; then nothing is left behind.
+    """
+    datasets = [Dataset(path) for path in sources]
+    for source in datasets[1:]:
+        what = f"{source.path} is of another environment than {datasets[0].path}"
+        datasets[0].spec.require(source.spec, what=what, fix="merge what was recorded in one environment")
+    with drafted(out) as draft, Dataset.create(draft, datasets[0].spec, card).writer() as writer:
+        return {source.path: copy_episodes(source, sources[source.path], writer) for source in datasets}
+
+
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:
-    """Copies episodes with labels and notes, leaving out those that are there already; returns how many were copied.
+    """Copies episodes with labels and notes and returns how many; those that are there already only get labels they lack.
 
     Raises SpecMismatch where the datasets are of different environments.
     """
     target = writer.dataset
     target.spec.require(source.spec, what=f"{source.path} is of another environment than {target.path}")
-    present = {entry.identity for entry in target.entries()}
+    entries, present = list(entries), {entry.identity for entry in target.entries()}
     wanted = [entry for entry in entries if entry.identity not in present]
     for entry in wanted:
         writer.add(source.read(entry), identity=entry.identity)
         for note in source.catalogue.notes(entry.identity):
             target.catalogue.note(entry.identity, note)
     for name in label_sets(source):
-        _copy_labels(LabelSet(source, name), LabelSet(target, name), wanted)
+        _copy_labels(LabelSet(source, name), LabelSet(target, name), entries)
     return len(wanted)
 
 
@@ -68,16 +87,28 @@ def inherited(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def shares(entries: list[Entry], fractions: Mapping[str, float], seed: int) -> dict[str, list[Entry]]:
-    """Returns name -> entries, drawn at random without overlap; raises InvalidSetting unless the fractions add up to 1."""
-    if not fractions or min(fractions.values()) <= 0 or abs(sum(fractions.values()) - 1) > 1e-6:
+    """Returns name -> entries, drawn at random without overlap; raises InvalidSetting unless the fractions add up to 1.
+
+    Also where a name is none of a folder, or a share is too small for one episode.
+    """
+    if wrong := [name for name in fractions if not _PART.fullmatch(name)]:
+        raise InvalidSetting("A part has an impossible name.", got=wrong[0], allowed=_PART.pattern)
+    if not fractions or not min(fractions.values()) > 0 or not math.isclose(sum(fractions.values()), 1, abs_tol=1e-6):
         raise InvalidSetting("The shares do not add up to 1.", got=dict(fractions), allowed="positive shares of 1 in all")
     order = np.random.default_rng(seed).permutation(len(entries))
     edges = np.round(np.cumsum(list(fractions.values())) * len(entries)).astype(int)
     parts = np.split(order, edges[:-1])
+    if empty := [name for name, part in zip(fractions, parts, strict=True) if not len(part)]:
+        raise InvalidSetting(
+            f"No episode is left for the part {empty[0]!r}.",
+            got=f"{fractions[empty[0]]:g} of {len(entries)} episodes",
+            fix="give it a larger share, or split a larger dataset",
+        )
     return {name: [entries[index] for index in sorted(part)] for name, part in zip(fractions, parts, strict=True)}
 
 
 def _copy_labels(source: LabelSet, target: LabelSet, entries: Iterable[Entry]) -> None:
+    present = target.labelled
     for entry in entries:
-        if (labels := source.read(entry.identity)) is not None:
+        if entry.identity not in present and (labels := source.read(entry.identity)) is not None:
             target.add(entry.identity, labels)

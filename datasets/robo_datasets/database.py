@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from robo_rl.errors import DatasetError
 
@@ -23,6 +25,10 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection whose changes are kept together at the end of the block: a power cut does not undo them."""
+        if self.path.is_symlink():
+            raise DatasetError(
+                f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to"
+            )
         with self._connected("mode=rwc") as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -32,15 +38,27 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection that changes nothing."""
+        if os.access(self.path.parent, os.W_OK):
+            with self._connected("mode=ro") as connection:
+                yield connection
+            return
         # a folder that may not be written to has no room for write-ahead files, and nobody can be writing there
-        fixed = "" if os.access(self.path.parent, os.W_OK) else "&immutable=1"
-        with self._connected(f"mode=ro{fixed}") as connection:
-            yield connection
+        ahead = self.path.with_name(f"{self.path.name}-wal")
+        if not ahead.exists() or not ahead.stat().st_size:
+            with self._connected("mode=ro&immutable=1") as connection:
+                yield connection
+            return
+        with TemporaryDirectory() as folder:  # what a process that was killed wrote ahead is part of the file
+            for path in (self.path, ahead):
+                shutil.copyfile(path, Path(folder) / path.name)
+            with self._connected("mode=rw", Path(folder) / self.path.name) as connection:
+                yield connection
 
     @contextmanager
-    def _connected(self, options: str) -> Iterator[sqlite3.Connection]:
+    def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
         try:
-            connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?{options}", uri=True, timeout=WAIT)
+            uri = (path or self.path).absolute().as_uri()
+            connection = sqlite3.connect(f"{uri}?{options}", uri=True, timeout=WAIT)
             try:
                 yield connection
             finally:

@@ -14,14 +14,16 @@ import fcntl
 import json
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from robo_datasets.catalogue import Catalogue, Entry
+from robo_datasets.draft import drafted
 from robo_datasets.episode_file import read_episode, write_episode
 from robo_datasets.journal import Journal
-from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound
+from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError
 from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
@@ -38,19 +40,23 @@ class Dataset:
         """Opens a dataset; raises DatasetNotFound, DatasetError for another schema."""
         self.path = path
         self._description = _describe(path)
-        self.spec = EnvironmentSpec.from_json(self._description["spec"])
+        self.spec = _spec_of(path, self._description)
         self.catalogue = Catalogue(path)
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
-        """Makes an empty dataset; raises DatasetError where the folder holds something already."""
-        if path.exists() and any(path.iterdir()):
+        """Makes an empty dataset; raises DatasetError where there is something already.
+
+        It gets its name when it is whole, except where the folder is there and empty, for example because a disk is mounted.
+        """
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise DatasetError(f"{path} is not empty.", fix="name a new folder, or add to it with --append")
-        for folder in FOLDERS:
-            (path / folder).mkdir(parents=True, exist_ok=True)
-        Catalogue(path).create()
-        description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
-        write_text(path / DESCRIPTION, json.dumps(description, indent=1))  # last: a folder without it is no dataset
+        with nullcontext(path) if path.exists() else drafted(path) as made:
+            for folder in FOLDERS:
+                (made / folder).mkdir(parents=True, exist_ok=True)
+            Catalogue(made).create()
+            description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
+            write_text(made / DESCRIPTION, json.dumps(description, indent=1))  # last: a folder without it is no dataset
         return cls(path)
 
     @property
@@ -94,6 +100,7 @@ class DatasetWriter:
     def __enter__(self) -> Self:
         """Takes the lock; raises DatasetBusy while another process has it, DatasetError where nothing may be written."""
         path = self.dataset.path
+        _require_no_links(path)
         try:
             self._lock = (path / "lock").open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,14 +149,49 @@ def new_identity() -> str:
 
 def _describe(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
-    try:
-        description: dict[str, Any] = json.loads(file.read_bytes())
-    except FileNotFoundError:
+    if not file.is_file():
         raise DatasetNotFound(
             f"{path} is no dataset.", got=f"no {DESCRIPTION}", fix="robo-rl record ENV --out DATASET makes one"
-        ) from None
-    except (OSError, ValueError) as error:
+        )
+    try:
+        description: Any = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise DatasetError(f"{file} cannot be read.", got=error) from error
+    if not isinstance(description, dict):
+        raise DatasetError(f"{file} does not describe a dataset.", got=type(description).__name__, allowed="an object")
     if description.get("schema") != SCHEMA:
         raise DatasetError(f"{path} has another schema.", got=description.get("schema"), allowed=SCHEMA)
+    if wrong := _faults_of_card(description.get("card")):
+        raise DatasetError(f"The card in {file} is damaged.", got=wrong, allowed="what `robo-rl data info` prints of a card")
     return description
+
+
+def _spec_of(path: Path, description: Mapping[str, Any]) -> EnvironmentSpec:
+    try:
+        return EnvironmentSpec.from_json(description["spec"])
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RoboRLError) as error:
+        raise DatasetError(f"{path / DESCRIPTION} holds no spec.", got=f"{type(error).__name__}: {error}") from error
+
+
+def _faults_of_card(card: object) -> str | None:
+    """Returns what is wrong with a card as far as others rely on it, None where nothing is."""
+    if not isinstance(card, dict):
+        return f"card: {type(card).__name__}"
+    if not isinstance(card.get("arguments", {}), dict):
+        return f"arguments: {card['arguments']}"
+    reference = card.get("reference", {})
+    if not isinstance(reference, dict):
+        return f"reference: {reference}"
+    scores = [reference[name] for name in ("random", "expert") if name in reference]
+    return None if all(isinstance(score, int | float) for score in scores) else f"reference: {reference}"
+
+
+def _require_no_links(path: Path) -> None:
+    """Raises DatasetError where writing into a dataset from elsewhere would change files outside of it."""
+    found = [*path.iterdir(), *(path / "labels").glob("*"), path / "quarantine" / "entries.jsonl"]
+    if links := [entry for entry in found if entry.is_symlink()]:
+        raise DatasetError(
+            f"{links[0]} is a link; nothing is written through it.",
+            allowed="files and folders in the dataset itself",
+            fix="put in its place what it leads to, or leave the dataset as it is and copy its episodes: robo-rl data filter",
+        )

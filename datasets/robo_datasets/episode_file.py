@@ -71,6 +71,7 @@ def write_episode(folder: Path, identity: str, episode: Episode, spec: Environme
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
         )
+    _require_fit(episode, spec)
     content = _encode(episode, spec)
     name = FileName(identity, hashlib.sha256(content).hexdigest()[:16])
     temporary = folder / f"{identity}{TEMPORARY}"
@@ -91,6 +92,8 @@ def read_episode(path: Path) -> EpisodeFile:
     """Returns an episode and the spec that it was recorded with; raises EpisodeCorrupt unless every byte is as written."""
     name = FileName.parse(path.name)
     try:
+        if not path.is_file() and path.exists():
+            raise EpisodeCorrupt(f"{path.name} is no plain file.", allowed="a file that ends")
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest()[:16] != name.digest:
             raise EpisodeCorrupt(f"{path.name} was changed after it was written, or is torn.", got=f"{len(content)} bytes")
@@ -98,7 +101,10 @@ def read_episode(path: Path) -> EpisodeFile:
             return _decode(read_arrays(file, len(content)))
     except EpisodeCorrupt as error:
         raise EpisodeCorrupt(f"Episode {path.name} cannot be read. {error}", fix="robo-rl data repair DATASET") from None
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RuntimeError, RoboRLError) as error:
+    except (
+        *(OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
+        RoboRLError,
+    ) as error:
         raise EpisodeCorrupt(
             f"Episode {path.name} is no episode of schema {SCHEMA}.", got=f"{type(error).__name__}: {error}"
         ) from error
@@ -156,7 +162,46 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
     if header["schema"] != SCHEMA:
         raise EpisodeCorrupt("The file has another schema.", got=header["schema"], allowed=SCHEMA)
     spec = EnvironmentSpec.from_json(header["spec"])
-    return EpisodeFile(episode_of(arrays, header, header["metadata"], spec), spec)
+    episode = episode_of(arrays, header, header["metadata"], spec)
+    _require_fit(episode, spec)
+    return EpisodeFile(episode, spec)
+
+
+def _require_fit(episode: Episode, spec: EnvironmentSpec) -> None:
+    """Raises InvalidEpisode unless every array has the shape and type that the spec gives it; NaN is kept as it is.
+
+    Otherwise one action a step would be learnt from as if it were all of them, because NumPy repeats it.
+    """
+    if set(episode.observations) != set(spec.observation):
+        raise InvalidEpisode(
+            "The episode has other observations than its spec.",
+            got=sorted(episode.observations),
+            allowed=sorted(spec.observation),
+        )
+    if episode.seed is not None and not -(2**63) <= episode.seed < 2**63:
+        raise InvalidEpisode("The seed does not fit into the catalogue.", got=episode.seed, allowed="64 bits")
+    number, action = np.dtype(np.float32), np.dtype(spec.action.dtype)
+    expected = {
+        f"observations.{name}": (episode.observations[name], array.shape, np.dtype(array.dtype))
+        for name, array in spec.observation.items()
+    }
+    expected |= {name: (getattr(episode, name), spec.action.shape, action) for name in ("actions", "policy_actions")}
+    expected |= {f"reward_terms.{name}": (values, (), number) for name, values in episode.reward_terms.items()}
+    expected |= {name: (getattr(episode, name), (), number) for name in ("rewards", "timestamps")}
+    expected |= {"sources": (episode.sources, (), np.dtype(np.int8))}
+    expected |= {} if episode.costs is None else {"costs": (episode.costs, (), number)}
+    wrong = [
+        f"{name}: {values.dtype}{list(values.shape[1:])} a step, not {dtype}{list(shape)}"
+        for name, (values, shape, dtype) in expected.items()
+        if values.shape[1:] != shape or not _is_such(values.dtype, dtype)
+    ]
+    if wrong:
+        raise InvalidEpisode("The arrays of an episode are not what its spec says.", got="; ".join(wrong))
+
+
+def _is_such(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Returns whether a type may stand for another: any float for a float, any integer for a choice, else only itself."""
+    return found == wanted or (found.kind == wanted.kind and found.kind in "fi")
 
 
 def _under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:

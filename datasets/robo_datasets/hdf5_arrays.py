@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -45,6 +48,73 @@ FOREIGN = Allowance(
     may_hold_texts=True,
 )
 """A whole dataset of another program in one file."""
+
+
+@contextmanager
+def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File]:
+    """Gives a new file to write to; raises OSError at the end where the disk is full.
+
+    HDF5 does not survive a write that fails (version 2.0 then reads memory that it has freed), so it is never told of one.
+    """
+    with path.open("w+b", buffering=0) as raw:
+        sink = _Sink(raw)
+        try:
+            with h5py.File(sink, "w", track_order=track_order) as file:
+                yield file
+        except (OSError, RuntimeError):  # what was not written cannot be read again either
+            if sink.failure is None:
+                raise
+        if sink.failure is not None:
+            raise sink.failure
+
+
+class _Sink(io.RawIOBase):
+    """A file that keeps the first failure to itself, and what is written after it."""
+
+    def __init__(self, file: BinaryIO | io.FileIO) -> None:
+        super().__init__()
+        self._file = file
+        self.failure: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        view, start = memoryview(content).cast("B"), self._file.tell()
+        rest = view
+        while rest and self.failure is None:
+            try:
+                rest = rest[self._file.write(rest) :]
+            except OSError as error:
+                self.failure = error
+        self._file.seek(start + len(view))
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        if self.failure is None:
+            try:
+                return self._file.truncate(size)
+            except OSError as error:
+                self.failure = error
+        return size or 0
+
+    def readinto(self, target: Any) -> int:
+        return self._file.readinto(target)  # type: ignore[union-attr]
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
 
 def write_array(group: h5py.Group, name: str, array: Array) -> None:

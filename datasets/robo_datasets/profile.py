@@ -43,7 +43,7 @@ def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
         episode = read_listed(dataset, entry)
         for name, values in _arrays(episode).items():
             arrays.setdefault(name, _Moments()).add(values)
-        sources.update(ActionSource(int(source)).name.lower() for source in episode.sources)
+        sources.update(map(_name, episode.sources.tolist()))
         pairs.setdefault(entry.source, []).append(_pairs(dataset.spec, episode)[drawn[number]])
     return {
         "episodes": len(entries),
@@ -140,6 +140,10 @@ class _Moments:
         return facts | ({"saturated": self._saturated / total} if is_bounded else {})
 
 
+def _name(source: int) -> str:
+    return ActionSource(source).name.lower() if source in {*ActionSource} else f"unknown ({source})"
+
+
 def _arrays(episode: Episode) -> dict[str, Array]:
     return {
         **{f"observations/{name}": values for name, values in episode.observations.items()},
@@ -152,7 +156,7 @@ def _arrays(episode: Episode) -> dict[str, Array]:
 def _pairs(spec: EnvironmentSpec, episode: Episode) -> npt.NDArray[np.float64]:
     """Returns (T, D) numbers of the observation, pictures left out, beside the actions."""
     steps = len(episode)
-    seen = [episode.observations[name][:steps].reshape(steps, -1) for name in columns_of(spec)]
+    seen = [episode.observations[name][:steps].reshape(steps, spec.observation[name].size) for name in columns_of(spec)]
     return np.concatenate([*seen, episode.actions.reshape(steps, spec.action.size if not spec.action.is_discrete else 1)], 1)
 
 

@@ -6,8 +6,9 @@ Every action may be interrupted and taken again; a second repair finds nothing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,13 +34,16 @@ class Finding(NamedTuple):
 def verify(dataset: Dataset) -> list[Finding]:
     """Reads every episode and returns what is wrong, changing nothing."""
     try:
-        entries = dataset.entries()
+        entries = _readable_entries(dataset)
     except DatasetError as error:
         return [Finding(NAME, str(error), "make it again from the episodes")]
     listed = {entry.file for entry in entries}
     findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
     findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
-    findings += [Finding(entry.file, fault, "quarantine") for entry in entries if (fault := _fault(dataset, entry))]
+    for entry in entries:
+        fault, true = _judged(dataset, entry)
+        if fault:
+            findings.append(Finding(entry.file, fault, "quarantine" if true is None else "correct the catalogue"))
     if dataset.card.get("content") not in (None, content_hash(entries)):
         complete = "none: the command that made it completes it with --append"
         findings.append(Finding(DESCRIPTION, "the episodes are not those that its content hash is of", complete))
@@ -52,15 +56,19 @@ def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
     findings = [*_mend_catalogue(dataset), *_sweep(dataset), *_adopt_orphans(writer), *_recover_journals(writer)]
     if thorough:
         for entry in dataset.entries():
-            if fault := _fault(dataset, entry):
+            fault, true = _judged(dataset, entry)
+            if fault and true is None:
                 _quarantine_entry(dataset, entry)
                 findings.append(Finding(entry.file, fault, "quarantined"))
+            elif fault and true is not None:
+                dataset.catalogue.correct(true)
+                findings.append(Finding(entry.file, fault, "corrected from the episode"))
     return findings
 
 
 def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
     try:
-        dataset.entries()
+        _readable_entries(dataset)
     except DatasetError as error:
         for path in dataset.path.glob(f"{NAME}*"):
             _quarantine(dataset, path)
@@ -77,9 +85,8 @@ def _sweep(dataset: Dataset) -> Iterator[Finding]:
 def _adopt_orphans(writer: DatasetWriter) -> Iterator[Finding]:
     dataset = writer.dataset
     listed = {entry.file for entry in dataset.entries()}
-    for path in _episodes(dataset):
-        if path.name in listed:
-            continue
+    orphans = [path for path in _episodes(dataset) if path.name not in listed]
+    for path in sorted(orphans, key=lambda path: (path.lstat().st_mtime_ns, path.name)):  # as they were recorded
         try:
             found = read_episode(path)
             dataset.spec.require(found.spec, what="It is of another environment than the dataset")
@@ -99,7 +106,7 @@ def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
             continue
         try:
             episode = _recovered(dataset, path)
-        except (RoboRLError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        except (RoboRLError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
             _quarantine(dataset, path)
             yield Finding(path.name, f"{error}", "quarantined")
             continue
@@ -119,15 +126,27 @@ def _recovered(dataset: Dataset, path: Path) -> Episode:
     return episode
 
 
-def _fault(dataset: Dataset, entry: Entry) -> str | None:
+def _readable_entries(dataset: Dataset) -> list[Entry]:
+    """Returns the entries; raises DatasetError where they or the notes cannot be read."""
+    dataset.catalogue.noted()
+    return dataset.entries()
+
+
+def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
+    """Returns what is wrong with an episode or with its entry, and what the entry should be where the episode can be read."""
     path = dataset.path / "episodes" / entry.file
     if not path.exists():
-        return "its file is missing"
+        return "its file is missing", None
     try:
-        dataset.read(entry)
+        episode = dataset.read(entry)
     except RoboRLError as error:
-        return str(error)
-    return None
+        return str(error), None
+    true = Entry.of(episode, FileName.parse(entry.file), path.stat().st_size)
+    sums = entry.episode_return, true.episode_return  # a sum may end in other bits on another machine
+    is_sum_same = math.isclose(*sums, rel_tol=1e-9) or all(map(math.isnan, sums))
+    if is_sum_same and replace(entry, episode_return=0.0) == replace(true, episode_return=0.0):
+        return None, true
+    return "the catalogue says something else about it than its file", true
 
 
 def _label_faults(dataset: Dataset) -> Iterator[Finding]:
@@ -145,7 +164,7 @@ def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
     with (dataset.path / "quarantine" / "entries.jsonl").open("a") as file:
         file.write(json.dumps(asdict(entry)) + "\n")
     path = dataset.path / "episodes" / entry.file
-    if path.exists():
+    if path.exists() or path.is_symlink():
         _quarantine(dataset, path)
     dataset.catalogue.remove(entry.identity)
 

@@ -105,8 +105,8 @@ class RewardEnsemble(nn.Module):
     @torch.no_grad()
     def rewards(self, steps: Array) -> tuple[Array, Array]:
         """Returns (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
-        members = (self(torch.from_numpy(steps)) - self.offset) / self.scale
-        return members.mean(0).numpy(), members.std(0, correction=0).numpy()
+        members = ((self(torch.from_numpy(steps)) - self.offset) / self.scale).numpy()
+        return members.mean(0), members.std(0)
 
     @torch.no_grad()
     def calibrate(self, steps: Array) -> None:

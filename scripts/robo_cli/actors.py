@@ -80,7 +80,7 @@ def _mixed(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSetti
         except ValueError:
             shares.append(0.0)
         names.append(name)
-    if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6 or not all(names):
+    if not min(shares) > 0 or not abs(sum(shares) - 1) <= 1e-6 or not all(names):
         raise InvalidSetting(
             "The mixture's shares do not add up to 1.", got=text, allowed="mix:NAME=SHARE,NAME=SHARE, positive and 1 in all"
         )

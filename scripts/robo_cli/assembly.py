@@ -66,7 +66,9 @@ def demonstrations_of(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
     settings = recipe.demonstrations
     if settings.dataset:
         dataset = Dataset(Path(settings.dataset))
-        spec_of(recipe).require(dataset.spec, what=f"The dataset {dataset.path} was recorded in another environment")
+        what = f"The dataset {dataset.path} was recorded in another environment"
+        fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
+        spec_of(recipe).require(dataset.spec, what=what, fix=fix)
         entries = dataset.entries()[: settings.episodes or None]
         if len(entries) < settings.episodes:
             raise InvalidSetting(

@@ -10,7 +10,8 @@ from robo_cli.recipe import EnvironmentSettings, Recipe
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import DatasetNotFound, InvalidSetting
+from robo_rl.runs import Run
 
 
 def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
@@ -30,6 +31,31 @@ def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[
     """Returns the recipe with another dataset to learn from, and other labels; an empty name changes nothing."""
     named = {name: value for name, value in {"dataset": dataset, "labels": labels}.items() if value}
     return replace(recipe, demonstrations=replace(recipe.demonstrations, **named)) if named else recipe
+
+
+def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
+    """Returns the recipe of a run with the place where its dataset lies now; an empty name leaves it where it was.
+
+    Raises DatasetNotFound where there is none, InvalidSetting where it does not hold the episodes that the run learnt from.
+    """
+    if dataset and not recipe.demonstrations.dataset:
+        raise InvalidSetting(f"The run {run.path.name} has no dataset.", got=f"--dataset {dataset}", fix="leave it out")
+    moved = with_dataset(recipe, dataset)
+    if not moved.demonstrations.dataset:
+        return recipe
+    try:
+        found = learnt_from(moved)
+    except DatasetNotFound as error:
+        fix = f"robo-rl resume {run.path} --dataset PATH, where it lies now"
+        raise DatasetNotFound("The dataset of the run is not there.", got=moved.demonstrations.dataset, fix=fix) from error
+    known = run.description.get("dataset", found)
+    if dataset and found["content"] != known["content"]:
+        raise InvalidSetting(
+            f"The dataset {dataset} does not begin with the episodes that the run learnt from.",
+            got=f"content {found['content'][:16]}",
+            allowed=f"content {known['content'][:16]}, {known['episodes']} episodes",
+        )
+    return moved
 
 
 def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
@@ -55,7 +81,9 @@ def completed(recipe: Recipe[Any]) -> Recipe[Any]:
     """
     settings = recipe.demonstrations
     if settings.dataset and not settings.episodes:
-        recipe = replace(recipe, demonstrations=replace(settings, episodes=len(Dataset(Path(settings.dataset)))))
+        if not (count := len(Dataset(Path(settings.dataset)))):
+            raise InvalidSetting(f"The dataset {settings.dataset} has no episodes.", fix="record some: robo-rl record --append")
+        recipe = replace(recipe, demonstrations=replace(settings, episodes=count))
     if recipe.environment.name:
         return recipe
     if not settings.dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -12,12 +13,14 @@ from typing import Annotated, Any
 
 import tyro
 
+from robo_cli.data_convert import EXAMPLES as CONVERSIONS
 from robo_cli.data_convert import Convert, convert
 from robo_cli.data_stats import Stats, stats
 from robo_cli.data_view import View, view
 from robo_cli.main import described
-from robo_datasets.curation import Selection, copy_episodes, inherited, shares
+from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
+from robo_datasets.draft import require_free
 from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.repair import Finding
@@ -29,6 +32,7 @@ DATASET = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")
 EXAMPLES = """robo-rl data info data/pick
 robo-rl data stats data/pick
 robo-rl data verify data/pick
+robo-rl data repair data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into train=0.9 test=0.1
 robo-rl data merge data/pick data/more --out data/all
@@ -98,7 +102,9 @@ def main(arguments: list[str]) -> int:
     if arguments[0] not in ACTIONS:
         raise UnknownName("action of robo-rl data", arguments[0], ACTIONS)
     options, action = ACTIONS[arguments[0]]
-    description = described(options.__doc__ or "", EXAMPLES)
+    own = [line for line in EXAMPLES.splitlines() if line.startswith(f"robo-rl data {arguments[0]} ")]
+    examples = CONVERSIONS if options is Convert else "\n".join(own)
+    description = described(options.__doc__ or "", examples)
     config = (tyro.conf.FlagCreatePairsOff,)
     return action(
         tyro.cli(options, args=arguments[1:], prog=f"robo-rl data {arguments[0]}", description=description, config=config)
@@ -116,7 +122,7 @@ def info(arguments: Info) -> int:
         print(f"{name:12} {_readable(value)}")
     print("card")
     for name, value in card.items():
-        print(f"  {name:12} {_readable(value)}")
+        print(f"  {_readable(name):12} {_readable(value)}")
     return 0
 
 
@@ -124,8 +130,9 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
     """Returns what is known of a dataset without reading its episodes."""
     entries = dataset.entries()
     judged = [entry.success for entry in entries if entry.success is not None]
-    returns = [entry.episode_return for entry in entries]
+    returns = [entry.episode_return for entry in entries if math.isfinite(entry.episode_return)]
     spread = {"least": min(returns), "mean": fmean(returns), "most": max(returns)} if returns else None
+    missing = {"not finite": len(entries) - len(returns)} if len(returns) < len(entries) else {}
     reference = dataset.card.get("reference", {})
     can_normalise = "expert" in reference and reference["expert"] != reference["random"]
     scores = {name: normalised(value, reference) for name, value in spread.items()} if spread and can_normalise else None
@@ -134,7 +141,7 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
         "episodes": len(entries),
         "steps": sum(entry.steps for entry in entries),
         "bytes": sum(entry.bytes for entry in entries),
-        "return": spread,
+        "return": (spread or {}) | missing or None,
         "score": scores,
         "success": {"episodes": sum(judged), "of": len(judged)} if judged else None,
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
@@ -166,14 +173,14 @@ def repair(arguments: Repair) -> int:
 def merge(arguments: Merge) -> int:
     """Makes one dataset of several."""
     sources = [Dataset(path) for path in arguments.datasets]
-    if len(sources) < 2:
-        raise InvalidSetting("Merging needs two datasets or more.", got=len(sources))
     cards = {str(source.path): source.card for source in sources}
+    if len(cards) < 2:
+        raise InvalidSetting("Merging needs two datasets or more.", got=len(cards))
     card = inherited([*cards.values()]) | {"merged_from": cards}
-    made = Dataset.create(arguments.out, sources[0].spec, card)
-    with made.writer() as writer:
-        for source in sources:
-            print(f"{copy_episodes(source, source.entries(), writer)} episodes of {source.path}")
+    entries = {source.path: source.entries() for source in sources}
+    for path, copied in make_dataset(arguments.out, card, entries).items():
+        twice = len(entries[path]) - copied
+        print(f"{copied} episodes of {path}" + (f"; {twice} were there already" if twice else ""))
     return 0
 
 
@@ -181,10 +188,15 @@ def filter_(arguments: Filter) -> int:
     """Makes a dataset of the episodes that were selected."""
     source = Dataset(arguments.dataset)
     wanted = [entry for entry in source.entries() if arguments.select.has(entry)]
+    if not wanted:
+        raise InvalidSetting(
+            f"No episode of {source.path} is selected.",
+            got=", ".join(f"{name} {value}" for name, value in asdict(arguments.select).items() if value not in (None, 0)),
+            fix=f"robo-rl data info {source.path} shows actors, ends and returns",
+        )
     card = inherited([source.card]) | {"filtered_from": {str(source.path): source.card}, "select": asdict(arguments.select)}
-    made = Dataset.create(arguments.out, source.spec, card)
-    with made.writer() as writer:
-        print(f"{copy_episodes(source, wanted, writer)} of {len(source)} episodes in {made.path}")
+    made = make_dataset(arguments.out, card, {source.path: wanted})
+    print(f"{made[source.path]} of {len(source)} episodes in {arguments.out}")
     return 0
 
 
@@ -193,12 +205,14 @@ def split(arguments: Split) -> int:
     source = Dataset(arguments.dataset)
     pairs = (part.partition("=") for part in arguments.into)
     fractions = {name: _number(share) for name, _, share in pairs}
-    for name, entries in shares(source.entries(), fractions, arguments.seed).items():
+    place = source.path.absolute()
+    parts = {place.with_name(f"{place.name}-{n}"): e for n, e in shares(source.entries(), fractions, arguments.seed).items()}
+    require_free(*parts)
+    for out, entries in parts.items():
         card = inherited([source.card]) | {"split_from": {str(source.path): source.card}}
         card |= {"into": list(arguments.into), "seed": arguments.seed}
-        made = Dataset.create(source.path.with_name(f"{source.path.name}-{name}"), source.spec, card)
-        with made.writer() as writer:
-            print(f"{copy_episodes(source, entries, writer)} episodes in {made.path}")
+        made = make_dataset(out, card, {source.path: entries})
+        print(f"{made[source.path]} episodes in {source.path.with_name(out.name) if source.path.name else out}")
     return 0
 
 
@@ -209,8 +223,9 @@ def _show(findings: list[Finding]) -> None:
 
 def _readable(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_nested(part)}" for name, part in value.items()) or "none"
-    return f"{value:.6g}" if isinstance(value, float) else f"{value}"
+        return ", ".join(f"{_readable(name)} {_nested(part)}" for name, part in value.items()) or "none"
+    text = f"{value:.6g}" if isinstance(value, float) else f"{value}"
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)  # none that a terminal would obey
 
 
 def _nested(value: object) -> str:

@@ -12,6 +12,7 @@ from robo_cli.display import display
 from robo_cli.record import settings_of
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
+from robo_datasets.draft import require_free
 from robo_datasets.formats.recording import Format
 from robo_datasets.formats.side_file import NAME, side_path
 from robo_rl.discovery import load, make_environment
@@ -60,6 +61,7 @@ def convert(arguments: Convert) -> int:
 
 def _export(arguments: Convert, form: Format) -> int:
     dataset = Dataset(arguments.source)
+    require_free(arguments.out.absolute(), side_path(arguments.out.absolute()))
     print(f"{form.name} cannot hold:", *(losses(form, dataset) or ["nothing: it holds all of this dataset"]), sep="\n  - ")
     if not arguments.bare:
         print(f"It is kept in {side_path(arguments.out) if form.suffix else arguments.out / NAME}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def _record_policy(arguments: Record) -> Dataset:
     choose = actor(policy, environment, arguments)
     spec = specification(environment)
     if arguments.append:
-        dataset = _appendable(arguments.out)
+        dataset = _appendable(arguments.out, arguments.environment, settings)
     else:
         card = {"environment": arguments.environment, "arguments": settings, "policy": policy}
         dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed, "noise": arguments.noise})
@@ -135,8 +136,17 @@ def _record_family(arguments: Record, family: str) -> Dataset:
     return dataset
 
 
-def _appendable(path: Path) -> Dataset:
+def _appendable(path: Path, environment: str, settings: dict[str, Any]) -> Dataset:
+    """Returns a dataset that episodes of this environment may be added to: the spec does not tell how rewards are made."""
     dataset = Dataset(path)
+    made = (dataset.card.get("environment"), dataset.card.get("arguments"))
+    if None not in made and made != (environment, json.loads(json.dumps(settings, default=str))):
+        raise DatasetError(
+            f"{path} was recorded in another environment.",
+            got=f"{environment} {settings}",
+            allowed=f"{made[0]} {made[1]}",
+            fix="give the same --arguments, or record into another folder",
+        )
     if "family" in dataset.card:
         raise DatasetError(
             f"{path} is a family of datasets, whose card says what is in it.",
@@ -151,4 +161,11 @@ def settings_of(pairs: tuple[str, ...]) -> dict[str, Any]:
     """Returns NAME=VALUE pairs as settings of an environment; raises InvalidSetting."""
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise InvalidSetting("An environment's setting has no value.", got=wrong, allowed="NAME=VALUE")
-    return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}
+    try:
+        return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}
+    except yaml.YAMLError as error:
+        raise InvalidSetting(
+            "An environment's setting has no readable value.",
+            got=f"{pairs}: {error}",
+            allowed="NAME=VALUE, the value as in YAML",
+        ) from None

@@ -11,7 +11,7 @@ import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
-from robo_cli.completion import with_online_phase
+from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
 from robo_cli.recipe import to_yaml
@@ -21,6 +21,7 @@ from robo_rl.runs import Run, find_run, write_text
 
 EXAMPLES = """robo-rl resume latest
 robo-rl resume runs/20260101-120000-arm-pick-rlpd-0
+robo-rl resume latest --dataset /elsewhere/pick     (the dataset was moved)
 robo-rl resume latest --then online --online-steps 5000     (a finished run of a learner from recorded data)"""
 
 
@@ -36,6 +37,8 @@ class Resume:
     """"online": a run of a learner from recorded data goes on in the environment, also after it was finished."""
     online_steps: int = 0
     """Environment steps of that; 0 for as many as the recipe names, or as there were updates."""
+    dataset: str = ""
+    """Where the dataset of the run lies now, if it was moved; it must hold the episodes that the run learnt from."""
 
 
 def run(arguments: Resume) -> int:
@@ -55,6 +58,7 @@ def run(arguments: Resume) -> int:
             print(f"More seeds: robo-rl evaluate {interrupted.path} --episodes 200")
             return 0
         torch.set_num_threads(recipe.threads)
+        recipe = at_its_place(interrupted, recipe, arguments.dataset)
         demonstrations, _ = demonstrations_of(recipe)
         training = training_of(recipe, demonstrations)
         if checkpoint.parts:

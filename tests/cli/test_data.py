@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import DatasetError, InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.types import RewardLabels
 
 TASK = "robo/ArmReach-v0"
@@ -132,6 +133,27 @@ def test_a_run_is_not_resumed_with_other_episodes(recorded):
         dispatch(["resume", "latest"])
 
 
+def test_a_run_goes_on_after_its_dataset_was_moved(recorded, capsys):
+    Path("bc.yaml").write_text(
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"demonstrations: {{dataset: {recorded}}}\n"
+    )
+    dispatch(["train", "bc.yaml"])
+    (run,) = Path("runs").iterdir()
+    (run / "evaluation.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "0000000020")
+    recorded.rename("moved")
+    with pytest.raises(DatasetNotFound, match=r"dataset of the run is not there(.|\n)*data/reach(.|\n)*--dataset PATH"):
+        dispatch(["resume", "latest"])
+    dispatch(["record", TASK, "--episodes", "6", "--out", "other"])
+    with pytest.raises(InvalidSetting, match="does not begin with the episodes that the run learnt from"):
+        dispatch(["resume", "latest", "--dataset", "other"])
+    recipe = (run / "recipe.yaml").read_text()
+    assert dispatch(["resume", "latest", "--dataset", "moved"]) == 0
+    assert "resumed at step 10, exact" in capsys.readouterr().out
+    assert (run / "recipe.yaml").read_text() == recipe, "the run is the one that it was"
+
+
 def test_statistics_fit_a_terminal(recorded, capsys):
     assert dispatch(["data", "stats", str(recorded)]) == 0
     told = capsys.readouterr().out
@@ -146,7 +168,9 @@ def test_statistics_fit_a_terminal(recorded, capsys):
     ("arguments", "error", "message"),
     [
         (["record", TASK, "--policy", "mix:a=2", "--out", "x"], InvalidSetting, "shares do not add up to 1"),
+        (["record", TASK, "--policy", "mix:random=nan", "--out", "x"], InvalidSetting, "shares do not add up to 1"),
         (["record", TASK, "--arguments", "cameras", "--out", "x"], InvalidSetting, "has no value"),
+        (["record", TASK, "--arguments", "cameras=[", "--out", "x"], InvalidSetting, r"no readable value(.|\n)*as in YAML"),
         (["record", "gymnasium/Hopper-v5", "--out", "x"], InvalidSetting, "no scripted expert"),
         (["data", "inf", "x"], UnknownName, "did you mean 'info'"),
         (["data", "info", "x"], DatasetError, "is no dataset"),
@@ -157,6 +181,99 @@ def test_bad_input(arguments, error, message):
     with pytest.raises(error, match=message):
         dispatch(arguments)
     assert not Path("x").exists(), "nothing is left behind"
+
+
+def test_append_refuses_another_way_of_rewarding(recorded):
+    """The spec is the same, so that only the card tells."""
+    with pytest.raises(DatasetError, match=r"recorded in another environment(.|\n)*dense(.|\n)*give the same --arguments"):
+        dispatch(["record", TASK, "--out", str(recorded), "--append", "--arguments", "reward=dense"])
+    assert len(Dataset(recorded)) == 6
+
+
+def test_datasets_that_cannot_be_merged_leave_nothing(recorded):
+    dispatch(["record", TASK, "--episodes", "1", "--out", "data/slow", "--arguments", "action_repeat=3"])
+    with pytest.raises(SpecMismatch, match=r"data/slow is of another environment than data/reach(.|\n)*one environment"):
+        dispatch(["data", "merge", str(recorded), "data/slow", "--out", "data/all"])
+    with pytest.raises(InvalidSetting, match="two datasets or more"):
+        dispatch(["data", "merge", str(recorded), str(recorded), "--out", "data/all"])
+    assert {path.name for path in Path("data").iterdir()} == {"reach", "slow"}
+
+
+def test_a_damaged_episode_leaves_no_half_of_a_dataset(recorded):
+    os.truncate(recorded / "episodes" / Dataset(recorded).entries()[-1].file, 100)
+    with pytest.raises(EpisodeCorrupt):
+        dispatch(["data", "filter", str(recorded), "--out", "data/good"])
+    with pytest.raises(EpisodeCorrupt):
+        dispatch(["data", "split", str(recorded), "--into", "all=1"])
+    assert {path.name for path in Path("data").iterdir()} == {"reach"}
+
+
+def test_episodes_that_are_there_already_get_the_labels_that_they_lack(recorded, capsys):
+    shutil.copytree(recorded, "data/labelled")
+    labelled = Dataset(Path("data/labelled"))
+    for entry in labelled.entries():
+        labels = RewardLabels(_array([0.5] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
+        LabelSet(labelled, "progress").add(entry.identity, labels)
+    assert dispatch(["data", "merge", str(recorded), "data/labelled", "--out", "data/all"]) == 0
+    assert "0 episodes of data/labelled; 6 were there already" in capsys.readouterr().out
+    assert len(LabelSet(Dataset(Path("data/all")), "progress").labelled) == 6
+
+
+def test_a_selection_of_nothing(recorded):
+    with pytest.raises(InvalidSetting, match=r"No episode of data/reach is selected(.|\n)*source nobody(.|\n)*data info"):
+        dispatch(["data", "filter", str(recorded), "--out", "data/none", "--select.source", "nobody"])
+    assert not Path("data/none").exists()
+
+
+@pytest.mark.parametrize(
+    ("into", "message"),
+    [
+        (["a=nan", "b=1"], "do not add up to 1"),
+        (["../out=0.5", "b=0.5"], r"impossible name(.|\n)*\.\./out"),
+        (["=0.5", "b=0.5"], "impossible name"),
+        (["a=0.99", "b=0.01"], r"No episode is left for the part 'b'(.|\n)*0.01 of 6"),
+    ],
+)
+def test_parts_that_cannot_be(recorded, into, message):
+    with pytest.raises(InvalidSetting, match=message):
+        dispatch(["data", "split", str(recorded), "--into", *into])
+    assert {path.name for path in Path("data").iterdir()} == {"reach"}
+
+
+def test_a_part_that_is_there_stops_the_split_before_it_begins(recorded):
+    Path("data/reach-b").mkdir()
+    Path("data/reach-b/mine").write_text("")
+    with pytest.raises(DatasetError, match="reach-b is there already"):
+        dispatch(["data", "split", str(recorded), "--into", "a=0.5", "b=0.5"])
+    assert not Path("data/reach-a").exists()
+
+
+def test_a_split_from_inside(recorded, monkeypatch):
+    monkeypatch.chdir(recorded)
+    assert dispatch(["data", "split", ".", "--into", "a=0.5", "b=0.5"]) == 0
+    assert len(Dataset(Path("../reach-a"))) == 3
+
+
+def test_what_a_stranger_wrote_does_not_reach_the_terminal(recorded, capsys):
+    dataset = Dataset(recorded)
+    episode = dataset.read(dataset.entries()[0])
+    with dataset.writer() as writer:
+        rewards = np.where(np.arange(len(episode)) == 0, np.nan, episode.rewards)
+        writer.add(replace(episode, rewards=rewards, metadata={"source": "\x1b[2Jü"}))
+    dataset.describe(dataset.card | {"how": "\x1b]0;title\x07"})
+    capsys.readouterr()
+    dispatch(["data", "info", str(recorded)])
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and r"how          \x1b]0;title\x07" in said and r"\x1b[2Jü 1" in said
+    assert "return       least 0, mean 0.333333, most 1, not finite 1" in said
+    dispatch(["data", "info", str(recorded), "--json"])
+    assert "NaN" not in capsys.readouterr().out, "which JSON does not have"
+
+
+def test_learning_from_nothing(recorded):
+    dataset = Dataset.create(Path("data/empty"), Dataset(recorded).spec, Dataset(recorded).card)
+    with pytest.raises(InvalidSetting, match=r"data/empty has no episodes(.|\n)*--append"):
+        dispatch(["train", "offline-iql", "--dataset", str(dataset.path)])
 
 
 def test_shares_that_do_not_add_up(recorded):
@@ -170,6 +287,14 @@ def test_help_lists_the_actions(capsys):
     assert dispatch(["data"]) == 0
     page = capsys.readouterr().out
     assert all(name in page for name in ("info", "verify", "repair", "merge", "filter", "split"))
+
+
+@pytest.mark.parametrize("action", ["convert", "split", "repair"])
+def test_help_of_an_action_shows_how_it_is_used(capsys, action):
+    with pytest.raises(SystemExit):
+        dispatch(["data", action, "--help"])
+    examples = [line for line in capsys.readouterr().out.splitlines() if line.startswith("robo-rl ")]
+    assert examples and all(line.startswith(f"robo-rl data {action} ") for line in examples)
 
 
 def test_labels_must_fit(recorded):

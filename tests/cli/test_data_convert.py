@@ -45,7 +45,7 @@ def test_bare_and_an_environment(recorded, capsys):
     assert "name: robo/ArmReach-v0" in capsys.readouterr().out  # the card says what was given here
 
 
-def test_what_cannot_be_converted(recorded):
+def test_what_cannot_be_converted(recorded, capsys):
     with pytest.raises(UnknownName, match=r"Unknown format 'minary'(.|\n)*did you mean 'minari'"):
         dispatch(["data", "convert", str(recorded), "--to", "minary", "--out", "x"])
     with pytest.raises(InvalidSetting, match=r"is a dataset of robo_rl(.|\n)*--to for such a dataset"):
@@ -57,5 +57,8 @@ def test_what_cannot_be_converted(recorded):
         dispatch(["data", "convert", "elsewhere", "--out", "x"])
     with pytest.raises(DatasetNotFound, match="does not exist"):
         dispatch(["data", "convert", "nowhere", "--from", "d4rl", "--out", "x"])
-    with pytest.raises(DatasetError, match="is there already"):
-        dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", "elsewhere"])
+    for out in ("elsewhere", ".", "/", str(recorded)):
+        capsys.readouterr()
+        with pytest.raises(DatasetError, match="is there already"):
+            dispatch(["data", "convert", str(recorded), "--to", "d4rl", "--out", out])
+        assert capsys.readouterr().out == "", "before all episodes are read"

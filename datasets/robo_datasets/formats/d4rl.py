@@ -20,7 +20,7 @@ import numpy as np
 
 from robo_datasets.formats.hdf5_file import SPEC, loaded, names_in_hdf5, opened_hdf5
 from robo_datasets.formats.recording import About, Actions, Array, Foreign, Recording, foreign_array, within
-from robo_datasets.hdf5_arrays import write_array
+from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
@@ -56,7 +56,7 @@ class D4RL:
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
         """Writes the file."""
         arrays = flat_arrays(about.spec.observation)
-        with h5py.File(out, "w") as file:
+        with created_hdf5(out) as file:
             for recording in recordings:
                 flags = np.zeros((2, len(recording)), np.bool_)
                 flags[:, -1] = bool(recording.terminated), bool(recording.truncated)

@@ -21,7 +21,7 @@ import numpy as np
 
 from robo_datasets.formats.hdf5_file import ACTIONS, attribute, loaded, opened_hdf5
 from robo_datasets.formats.recording import FACTS, About, Actions, Array, Foreign, Recording, flat_name, foreign_array, within
-from robo_datasets.hdf5_arrays import write_array
+from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
@@ -57,7 +57,7 @@ class Minari:
         folder = out / "data"
         folder.mkdir(parents=True)
         episodes = steps = 0
-        with h5py.File(folder / MAIN, "w", track_order=True) as file:
+        with created_hdf5(folder / MAIN, track_order=True) as file:
             for index, recording in enumerate(recordings):
                 _write_episode(file.create_group(f"episode_{index}"), index, recording)
                 episodes, steps = episodes + 1, steps + len(recording)

@@ -20,7 +20,7 @@ import numpy as np
 
 from robo_datasets.formats.hdf5_file import ACTIONS, SPEC, attribute, loaded, names_in_hdf5, opened_hdf5, spec_bytes, spec_in
 from robo_datasets.formats.recording import About, Actions, Foreign, Recording, flat_name, foreign_array, within
-from robo_datasets.hdf5_arrays import write_array
+from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
@@ -51,7 +51,7 @@ class Robomimic:
 
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
         """Writes the file."""
-        with h5py.File(out, "w", track_order=True) as file:
+        with created_hdf5(out, track_order=True) as file:
             data = file.create_group("data", track_order=True)
             total = 0
             for index, recording in enumerate(recordings):

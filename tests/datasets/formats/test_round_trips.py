@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import h5py
@@ -293,6 +296,46 @@ def test_nothing_is_overwritten_and_nothing_half_done_stays(form, make, tmp_path
     monkeypatch.setattr("robo_datasets.formats.side_file.SideFileWriter.add", full)
     with pytest.raises(DatasetError, match=r"could not be written; nothing of it is left(.|\n)*No space left"):
         export(form, dataset, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_episodes_without_a_step(form, make, tmp_path):
+    dataset = make(steps=(4, 0))
+    with pytest.raises(DatasetError, match=r"episodes without a step(.|\n)*1 of 2(.|\n)*--select.least-steps 1"):
+        export(form, dataset, out_of(form, tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from conftest import episode_of, spec_of
+from robo_datasets.conversion import export
+from robo_datasets.dataset import Dataset
+from robo_rl.discovery import load
+from robo_rl.errors import DatasetError
+spec, folder = spec_of(), Path(sys.argv[1])
+dataset = Dataset.create(folder / "data", spec)
+with dataset.writer() as writer:
+    for number in range(3):
+        writer.add(episode_of(spec, number, 300))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit, more than the 32 kB that SQLite needs, then fails
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+for out in ("one", "two"):
+    try:
+        export(load("formats", sys.argv[2]), dataset, folder / out)
+    except DatasetError as error:
+        print("nothing of it is left" in str(error))
+"""
+
+
+@pytest.mark.parametrize("room", [33_000, 150_000])
+def test_a_full_disk_is_one_error(form, tmp_path, room):
+    """In a process of its own: HDF5 that was told of a write that failed crashes, then or at a later file."""
+    command = [sys.executable, "-c", FULL, str(tmp_path), form.name, str(room)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parent)
+    assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr
+    assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

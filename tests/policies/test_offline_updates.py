@@ -67,7 +67,7 @@ def update_of(config):
     with torch.no_grad():
         for network in (part for part in vars(learner).values() if isinstance(part, torch.nn.Module)):
             for parameter in network.parameters():
-                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.3)
     before.load_state_dict(learner.state_dict())
     losses, descend = {}, learner.parts.descend
 
@@ -185,11 +185,11 @@ def test_td3_moves_actor_and_targets_at_every_second_update():
     learner = TD3BCConfig(**SMALL, tau=0.25).build(SPEC, 0)
     for name in ("actor", "critic"):
         for parameter in getattr(learner, name).parameters():
-            parameter += 1.0
+            parameter.add_(1.0)
     moving = [learner.actor, learner.target_actor, learner.target_critic]
     start = [[value.clone() for value in network.parameters()] for network in moving]
     updated(learner)
-    assert all(torch.equal(a, b) for network, values in zip(moving, start, strict=True) for a, b in zip(network.parameters(), values))
+    torch.testing.assert_close([list(network.parameters()) for network in moving], start, rtol=0, atol=0)
     updated(learner)
     for target, online, old in ((moving[1], learner.actor, start[1]), (moving[2], learner.critic, start[2])):
         for new, followed, value in zip(target.parameters(), online.parameters(), old, strict=True):
@@ -285,9 +285,9 @@ def test_diffusion():
     assert losses["denoiser"] == pytest.approx(weighted(data, torch.stack(expected)), rel=1e-4)
     for new, old, online in zip(*(n.parameters() for n in (after.averaged, before.averaged, after.denoiser)), strict=True):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
+    after.averaged.load_state_dict(before.averaged.state_dict())  # only the other network has moved now, which does not act
     drawn = [learner.draw(data.observations, torch.Generator().manual_seed(0)) for learner in (before, after)]
-    after.averaged.load_state_dict(before.averaged.state_dict())
-    torch.testing.assert_close(after.draw(data.observations, torch.Generator().manual_seed(0)), drawn[0])  # the averaged one acts
+    torch.testing.assert_close(*drawn)
 
 
 def test_gaussian_actors_drop_units_and_keep_their_mean():

@@ -106,6 +106,13 @@ def squared_residuals(before, data, targets, weigh=torch.square) -> float:
     return sum(weighted(data, weigh(residual)) for residual in residuals)
 
 
+def assert_stepped_down(old, new, loss, lr: float) -> None:
+    """The first step of Adam is the learning rate times the sign of the gradient."""
+    gradients = torch.autograd.grad(loss, list(old.parameters()))
+    for value, moved, gradient in zip(old.parameters(), new.parameters(), gradients, strict=True):
+        torch.testing.assert_close(moved, value - lr * gradient / (gradient.abs() + 1e-8), rtol=1e-4, atol=1e-4)
+
+
 def huber(residual: torch.Tensor) -> torch.Tensor:
     size = residual.abs()
     return torch.where(size < 20, 0.5 * size**2, 20 * (size - 10))
@@ -159,10 +166,13 @@ def test_td3_bc():
         before.target_critic(data.next_observations, smoothed(before, data))
     )
     assert losses["critic"] == pytest.approx(squared_residuals(before, data, targets), rel=1e-4)
-    actions = before.actor(data.observations)
-    q = after.critic(data.observations, actions)[0]  # the first critic, after its step
-    cloning = (actions - data.actions).square().sum(1) / 2
-    assert losses["actor"] == pytest.approx(weighted(data, cloning - 4.0 * q / q.abs().mean()), rel=1e-4)
+    with torch.enable_grad():
+        actions = before.actor(data.observations)
+        q = after.critic(data.observations, actions)[0]  # the first critic, after its step
+        cloning = (actions - data.actions).square().sum(1) / 2
+        loss = (data.weights * (cloning - 4.0 * q / q.abs().mean().item())).mean()  # no gradient through the scale
+        assert losses["actor"] == pytest.approx(loss.item(), rel=1e-4)
+        assert_stepped_down(before.actor, after.actor, loss, 0.1)
 
 
 @torch.no_grad()
@@ -174,10 +184,13 @@ def test_rebrac():
     next_q = least(before.target_critic(data.next_observations, following)) - 0.7 * penalty
     targets = 3.0 * data.rewards + data.discounts * data.masks * next_q
     assert losses["critic"] == pytest.approx(squared_residuals(before, data, targets), rel=1e-4)
-    actions = before.actor(data.observations)
-    q = least(after.critic(data.observations, actions))
-    cloning = (actions - data.actions).square().sum(1)
-    assert losses["actor"] == pytest.approx(weighted(data, 0.4 * cloning - q / q.abs().mean()), rel=1e-4)
+    with torch.enable_grad():
+        actions = before.actor(data.observations)
+        q = least(after.critic(data.observations, actions))
+        cloning = (actions - data.actions).square().sum(1)
+        loss = (data.weights * (0.4 * cloning - q / q.abs().mean().item())).mean()
+        assert losses["actor"] == pytest.approx(loss.item(), rel=1e-4)
+        assert_stepped_down(before.actor, after.actor, loss, 0.1)
 
 
 @torch.no_grad()
@@ -198,14 +211,15 @@ def test_td3_moves_actor_and_targets_at_every_second_update():
 
 @torch.no_grad()
 def test_awac():
-    losses, before, after = update_of(AWACConfig(**REWARDS, temperature=0.25, lr=0.1))
+    losses, before, after = update_of(AWACConfig(**REWARDS, temperature=0.02, lr=0.1))
     data, generator = tensors(before), before.parts.generator
     following = before.actor.draw(data.next_observations, generator)
     targets = 3.0 * data.rewards + data.discounts * data.masks * least(before.target_critic(data.next_observations, following))
     assert losses["critic"] == pytest.approx(squared_residuals(before, data, targets), rel=1e-4)
     own = before.actor.draw(data.observations, generator)
     advantages = least(after.critic(data.observations, data.actions)) - least(after.critic(data.observations, own))
-    weights = torch.exp(advantages / 0.25).clamp(max=100.0)
+    weights = torch.exp(advantages / 0.02).clamp(max=100.0)
+    assert (weights == 100.0).any() and (weights < 100.0).any()
     density = before.actor.log_density(data.observations, data.actions, generator)
     assert losses["actor"] == pytest.approx(-weighted(data, weights * density), rel=1e-4)
 
@@ -241,26 +255,24 @@ def test_cql(config, least_values):
     losses, before, after = update_of(config)
     expected = cql_losses(before, torch.tensor(least_values))
     assert losses == pytest.approx({name: float(loss.detach()) for name, loss in expected.items()}, rel=1e-4)
-    # the actor's step, the first of Adam's, against the gradient through the critics that the loss was made with
-    gradients = torch.autograd.grad(expected["actor"], list(before.actor.parameters()))
-    for old, new, gradient in zip(before.actor.parameters(), after.actor.parameters(), gradients, strict=True):
-        torch.testing.assert_close(new, old - 0.1 * gradient / (gradient.abs() + 1e-8), rtol=1e-4, atol=1e-4)
+    assert_stepped_down(before.actor, after.actor, expected["actor"], 0.1)  # through the critics that the loss was made with
 
 
 @torch.no_grad()
 def test_only_what_the_policy_would_do_is_bounded_below():
-    """One uniform action, one of pi(s) and one of pi(s') in each state: the bound of Cal-QL lies under the last two only."""
+    """One uniform action, one of pi(s) and one of pi(s'), all three in s: the bound of Cal-QL lies under the last two only."""
     learner = CalQLConfig(**SMALL, actions_sampled=1).build(SPEC, 0)
     other = CalQLConfig(**SMALL, actions_sampled=1).build(SPEC, 0)
     data = tensors(learner)
-    bounded = learner.soft_maximum(data, torch.full((ROWS,), 5.0))
+    bound = torch.tensor([5.0, -math.inf] * (ROWS // 2))
+    found = learner.soft_maximum(data, bound)
     uniform = 2 * torch.rand((ROWS, 2), generator=other.parts.generator) - 1
-    densities = [other.actor.sample(data.observations, other.parts.generator)[1]]
-    densities.append(other.actor.sample(data.next_observations, other.parts.generator)[1])
-    policy = torch.stack([5.0 - density for density in densities]).expand(2, 2, -1)
-    random = other.critic(data.observations, uniform) + 2 * math.log(2)
-    expected = torch.logsumexp(torch.cat((random[:, None], policy), 1), 1) - math.log(3)
-    torch.testing.assert_close(bounded, expected, rtol=1e-4, atol=1e-4)
+    exponents = [other.critic(data.observations, uniform) + 2 * math.log(2)]
+    for states in (data.observations, data.next_observations):
+        actions, density = other.actor.sample(states, other.parts.generator)
+        exponents.append(torch.maximum(other.critic(data.observations, actions), bound) - density)
+    expected = torch.logsumexp(torch.stack(exponents), 0) - math.log(3)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @torch.no_grad()
@@ -302,3 +314,42 @@ def test_gaussian_actors_drop_units_and_keep_their_mean():
     torch.testing.assert_close(seen[0][alive][kept], hidden[alive][kept].detach() / 0.6)
     learner.actor.mode(torch.ones(1, 3))
     torch.testing.assert_close(seen[1], hidden.detach())
+
+
+@pytest.mark.parametrize(
+    ("config", "network", "is_normalised"),
+    [
+        (IQLConfig(**SMALL), "value", False),
+        (XQLConfig(**SMALL), "value", True),
+        (FDVLConfig(**SMALL), "value", True),
+        (TD3BCConfig(**SMALL), "critic", False),
+        (ReBRACConfig(**SMALL), "critic", True),
+    ],
+)
+@torch.no_grad()
+def test_layer_norm_stands_where_the_authors_have_it(config, network, is_normalised):
+    """What a hidden layer says ten times as loud is the same after LayerNorm."""
+    learner = config.build(SPEC, 0)
+    data, values = tensors(learner), getattr(learner, network)
+    inputs = (data.observations,) if network == "value" else (data.observations, data.actions)
+    quiet = values(*inputs)
+    for parameter in values.layers[0].parameters():
+        parameter.mul_(10.0)
+    assert torch.allclose(values(*inputs), quiet, atol=1e-3) == is_normalised
+
+
+@torch.no_grad()
+def test_the_spread_of_a_gaussian_actor_is_limited():
+    actor, observations = IQLConfig(**SMALL).build(SPEC, 0).actor, torch.zeros(1, 3)
+    for log_std, limited in ((-80.0, -5.0), (1.5, 1.5), (80.0, 2.0)):
+        actor.log_std.fill_(log_std)
+        at_mean = actor.log_density(observations, actor.mode(observations), torch.Generator())
+        assert at_mean.item() == pytest.approx(-2 * limited - math.log(2 * math.pi), rel=1e-4)
+
+
+@torch.no_grad()
+def test_a_deterministic_actor_explores_around_its_action():
+    actor, observations = TD3BCConfig(**SMALL, exploration=0.07).build(SPEC, 0).actor, torch.zeros(4000, 3)
+    deviations = (actor.draw(observations, torch.Generator().manual_seed(0)) - actor.mode(observations)).numpy()
+    assert deviations.std() == pytest.approx(0.07, rel=0.05)
+    assert np.abs(deviations.mean(0)).max() < 0.01

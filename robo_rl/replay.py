@@ -28,7 +28,8 @@ class Sampling:
     n_step: int = 1
     """Steps of reward summed before the bootstrap value."""
     chunk: int = 1
-    """Actions that a batch has from each step on, for learners that predict several at once."""
+    """Actions that a batch has from each step on, for learners that predict several at once, online too. Windows of whole steps
+    are what RecordedReplay.sample_windows gives."""
     discount: float = 0.99
     learning_starts: int = 5_000
     """Environment steps with uniformly random actions before the first update."""
@@ -40,7 +41,7 @@ class Sampling:
     """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
     environment: the learner uses nothing else."""
     returns_to_go: bool = False
-    """Every batch tells the discounted sum of rewards from each step until its episode ends."""
+    """Every batch tells the discounted sum of rewards from each step until its episode ends (robo_rl.rows.returns_to_go)."""
 
     @classmethod
     def of(cls, settings: object) -> Sampling:

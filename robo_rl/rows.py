@@ -168,7 +168,11 @@ class RowReader:
         )
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
-        """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated."""
+        """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated.
+
+        Needs to know where each episode begins and ends, which whole recordings tell at once and a ring does not: `_chunks`,
+        for a batch of either, walks on row by row, and reads actions only.
+        """
         wanted = start[:, None] + np.arange(length)
         rows = np.minimum(np.maximum(wanted, first[:, None]), last[:, None])
         vectors = self._take("vectors", rows)

@@ -366,6 +366,17 @@ def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
     np.testing.assert_array_equal(learner.policy.act(other, deterministic=True), third)
 
 
+@pytest.mark.parametrize(("executed", "draws"), [(1, 6), (2, 3), (4, 2)])
+def test_a_new_chunk_is_drawn_once_so_many_actions_were_executed(executed, draws, monkeypatch):
+    config = DiffusionBCConfig(hidden=(8,), chunk=4, executed=executed, noise_levels=3, normalization_rows=0)
+    learner, drawn = config.build(STATES, 0), []
+    draw = learner.draw
+    monkeypatch.setattr(learner, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
+    actions = [learner.policy.act({"state": np.eye(3, dtype=np.float32)[0]}) for _ in range(6)]
+    assert len(drawn) == draws
+    np.testing.assert_array_equal(actions, np.concatenate([chunk[0, :executed] for chunk in drawn])[:6])
+
+
 def test_sampled_chunks_repeat_with_their_seed():
     policy = DiffusionBCConfig(hidden=(8,), chunk=4, executed=2, noise_levels=3, normalization_rows=0).build(STATES, 0).policy
     state, played = {"state": np.eye(3, dtype=np.float32)[0]}, []

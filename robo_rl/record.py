@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
-from robo_rl.protocols import Policy, Training
+from robo_rl.protocols import Policy, Stateful, Training
 from robo_rl.runs import Run, write_text
 from robo_rl.types import DIVERGED, Metrics, StateDict
 
@@ -159,7 +159,11 @@ class RunRecord:
                 ) from error
 
     def _evaluation(self, step: int, training: Training) -> Metrics:
-        evaluation = self._evaluate(training.policy)
+        policy = training.policy
+        state = policy.state_dict() if isinstance(policy, Stateful) else None
+        evaluation = self._evaluate(policy)
+        if state is not None and isinstance(policy, Stateful):
+            policy.load_state_dict(state)  # the training episode that is running goes on as if nobody had looked
         folder = self._run.path / "evaluations"
         folder.mkdir(exist_ok=True)
         write_text(folder / f"{step:010d}.json", json.dumps(evaluation.to_json()))

@@ -93,8 +93,7 @@ class RecordedReplay:
         self._count = len(self._rows["starts"]) - len(self._ends)
         returns = {}
         if self._returns_discount is not None:
-            rewards = with_views(self._spec, self._rows)["reward"]
-            returns[RETURNS] = returns_to_go(rewards, self._rows["starts"], self._returns_discount)
+            returns[RETURNS] = returns_to_go(with_views(self._spec, self._rows), self._returns_discount)
         self._reader = RowReader(self._spec, self._rows | returns)
 
     def _draw(self, size: int) -> Array:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.memory import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.protocols import Stateful
-from robo_rl.rows import RETURNS, RowReader, columns_of, key_of, layout_of, with_views
+from robo_rl.rows import RETURNS, RowReader, columns_of, key_of, layout_of, return_beyond_cut, with_views
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
 
@@ -28,7 +28,8 @@ class Sampling:
     n_step: int = 1
     """Steps of reward summed before the bootstrap value."""
     chunk: int = 1
-    """Actions that a batch has from each step on, for learners that predict several at once."""
+    """Actions that a batch has from each step on, for learners that predict several at once, online too. Windows of whole steps
+    are what RecordedReplay.sample_windows gives."""
     discount: float = 0.99
     learning_starts: int = 5_000
     """Environment steps with uniformly random actions before the first update."""
@@ -40,7 +41,7 @@ class Sampling:
     """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
     environment: the learner uses nothing else."""
     returns_to_go: bool = False
-    """Every batch tells the discounted sum of rewards from each step until its episode ends."""
+    """Every batch tells the discounted sum of rewards from each step until its episode ends (robo_rl.rows.returns_to_go)."""
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
@@ -253,11 +254,15 @@ class ReplayBuffer:
 
     def _write_returns(self, discount: float) -> None:
         """Fills in the returns of the episode that ends at the cursor; the row before its first one starts no step."""
-        row, following_return = self._cursor - 1, 0.0
+        rows, row = [], self._cursor - 1
         while self._rows["starts"][row]:  # ends at the cursor at the latest
-            following_return = float(self._rows["reward"][row]) + discount * following_return
-            self._rows[RETURNS][row] = following_return
+            rows.append(row)
             row -= 1
+        rewards, was_cut = self._rows["reward"][rows], not self._rows["terminates"][self._cursor - 1]
+        following_return = return_beyond_cut(rewards, discount) if was_cut else 0.0
+        for row, reward in zip(rows, rewards, strict=True):
+            following_return = float(reward) + discount * following_return
+            self._rows[RETURNS][row] = following_return
 
     def _mark(self, row: int, starts: bool) -> None:
         self._count += int(starts) - int(self._rows["starts"][row])

@@ -23,7 +23,7 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import ActionSource, Array, Batch, Episode, Windows
 
 RETURNS = "return_to_go"
-"""Name of the rows that hold the discounted sum of the rewards until the end of the episode; only where it is asked for."""
+"""Name of the rows that hold the return from each step on (`returns_to_go`); only where it is asked for."""
 
 RowNumbers = npt.NDArray[np.int64]
 
@@ -102,15 +102,34 @@ def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], rewards: Arra
     return {**rows, "vectors": vectors, "starts": rows["starts"] & known}
 
 
-def returns_to_go(rewards: Array, starts: Array, discount: float) -> npt.NDArray[np.float32]:
-    """Returns for each row the discounted sum of the rewards until its episode ends or was cut; 0 where no step starts."""
-    sums, ends = np.zeros(len(rewards) + 1, np.float64), np.flatnonzero(~starts)
+def returns_to_go(rows: Mapping[str, Array], discount: float) -> npt.NDArray[np.float32]:
+    """Returns for each row the discounted sum of the rewards until its episode ends; 0 where no step starts.
+
+    An episode that was cut counts as `return_beyond_cut` says.
+    """
+    rewards, starts = rows["reward"], rows["starts"]
+    sums, ends = np.zeros(len(rewards), np.float64), np.flatnonzero(~starts)
     first = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - first
+    for start, end in zip(first, ends, strict=True):
+        if end > start and not rows["terminates"][end - 1]:
+            sums[end] = return_beyond_cut(rewards[start:end], discount)
     for back in range(1, int(lengths.max(initial=0)) + 1):  # the steps of all episodes that are so far from their end
-        rows = ends[lengths >= back] - back
-        sums[rows] = rewards[rows] + discount * sums[rows + 1]
-    return sums[:-1].astype(np.float32)
+        following = ends[lengths >= back] - back + 1
+        sums[following - 1] = rewards[following - 1] + discount * sums[following]
+    return np.where(starts, sums, 0.0).astype(np.float32)
+
+
+def return_beyond_cut(rewards: Array, discount: float) -> float:
+    """Returns a bound from below of what an episode with these rewards would have brought after it was cut.
+
+    As though its lowest reward went on for ever, where that is negative. Without it a penalty for every step would seem to end
+    at the time limit (Nakamoto et al. 2023 do so, in their code, for episodes that earn nothing but the penalty).
+    """
+    lowest = min(float(rewards.min(initial=0.0)), 0.0)
+    if lowest == 0.0:
+        return 0.0
+    return lowest / (1.0 - discount) if discount < 1.0 else -np.inf
 
 
 class RowReader:
@@ -159,7 +178,11 @@ class RowReader:
         )
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
-        """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated."""
+        """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated.
+
+        Needs to know where each episode begins and ends, which whole recordings tell at once and a ring does not: `_chunks`,
+        for a batch of either, walks on row by row, and reads actions only.
+        """
         wanted = start[:, None] + np.arange(length)
         rows = np.minimum(np.maximum(wanted, first[:, None]), last[:, None])
         vectors = self._take("vectors", rows)

@@ -144,8 +144,8 @@ class Batch:
     chunk_valid: npt.NDArray[np.bool_] | None = None
     """(B, H) False beyond the end of the episode, where the last action is repeated"""
     returns_to_go: npt.NDArray[np.float32] | None = None
-    """(B,) discounted sum of the rewards from the first step until the episode ended or was cut; NaN while it still runs.
-    None where they were not asked for."""
+    """(B,) discounted sum of the rewards from the first step until the episode ended, with a bound of what is missing where it
+    was cut (robo_rl.rows.returns_to_go); NaN while it still runs. None where they were not asked for."""
 
     def __len__(self) -> int:
         return len(self.rewards)

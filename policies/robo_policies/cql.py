@@ -101,8 +101,8 @@ class CQL:
         bellman = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
         excess = (data.weights * (self.soft_maximum(data, self.least_values(batch)) - values)).mean(1).sum()
         actor_loss = (data.weights * (alpha * log_density - self.critic(data.observations, own).min(0).values)).mean()
+        parts.descend("actor", actor_loss)  # before the critics move: its gradient leads through them
         parts.descend("critic", bellman + self.config.alpha * excess)
-        parts.descend("actor", actor_loss)
         parts.track(self.target_critic, self.critic, self.config.tau)
         losses = {"critic_loss": bellman.detach(), "conservative_loss": excess.detach(), "actor_loss": actor_loss.detach()}
         return parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.detach().mean()})

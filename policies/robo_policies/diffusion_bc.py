@@ -180,6 +180,10 @@ class ChunkPolicy:
         self._same.manual_seed(0)
         self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
 
+    def seed(self, seed: int) -> None:
+        """Begins the random numbers of sampled actions anew, so that an episode can be played again by itself."""
+        self._generator.manual_seed(seed)
+
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns an action (A,) float32 in [-1, 1]."""
         if not len(self._chunk):

@@ -1,4 +1,7 @@
-"""f-DVL: Sikchi et al. 2024, "Dual RL: New Methods for Reinforcement and Imitation Learning" (arXiv 2302.08560)."""
+"""f-DVL: Sikchi et al. 2024.
+
+"Dual RL: Unification and New Methods for Reinforcement and Imitation Learning" (arXiv 2302.08560).
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ class ImplicitConfig:
     actor_dropout: float = 0.0
     """Share of the actor's hidden units that are dropped in training; 0.1 for few demonstrations by people."""
     actor_decay_updates: int = 0
-    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; 0 keeps it constant."""
+    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; 0 keeps it constant, and so it
+    is again after these updates, for going on online."""
     reward_scale: float = 1.0
     """Multiplies rewards after the shift; the papers scale locomotion so that returns span 1,000."""
     reward_shift: float = 0.0

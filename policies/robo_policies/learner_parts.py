@@ -108,5 +108,8 @@ class LearnerParts:
 
 
 def cosine(lr: float, update: int, updates: int) -> float:
-    """Returns the learning rate of a half cosine from `lr` to 0 (Loshchilov & Hutter 2017); constant where `updates` is 0."""
-    return lr if updates == 0 else lr * 0.5 * (1 + math.cos(math.pi * min(update / updates, 1.0)))
+    """Returns the learning rate of a half cosine from `lr` to 0 over so many updates (Loshchilov & Hutter 2017), then `lr`.
+
+    Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
+    """
+    return lr if update >= updates else lr * 0.5 * (1 + math.cos(math.pi * update / updates))

@@ -138,8 +138,12 @@ class CheckedAdam:
         self._step = torch.zeros(())
 
     def minimize(self, loss: Tensor, update: int) -> None:
-        """Takes one step; only these parameters get gradients, so other networks in the graph stay as they are."""
+        """Takes one step; only these parameters get gradients, so other networks in the graph stay as they are.
+
+        A loss that was made before the step and leads through these parameters can no longer be minimised: autograd raises.
+        """
         self.step(float(loss.detach()), list(torch.autograd.grad(loss, self._parameters)), update)
+        torch.autograd.graph.increment_version(self._parameters)  # the fused kernel does not, so that gradients would be wrong
 
     @torch.no_grad()
     def step(self, loss: float, gradients: list[Tensor], update: int) -> None:

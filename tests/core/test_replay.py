@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
+from robo_rl.recorded import RecordedReplay
 from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
@@ -342,6 +344,33 @@ def assert_known(replay: ReplayBuffer, steps: list[Transition], expected: dict[i
     batch = replay.sample(200)
     found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
     assert found == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("make", [ReplayBuffer, RecordedReplay], ids=["ring", "recorded"])
+@pytest.mark.parametrize(
+    ("rewards", "terminated", "discount", "expected"),
+    [
+        ([-1, -1, -1], False, 0.5, [-2.0, -2.0, -2.0]),  # -1 for ever: the limit is not the end of it
+        ([-1, -1, -1], True, 0.5, [-1.75, -1.5, -1.0]),
+        ([4, -2, 1], False, 0.5, [2.75, -2.5, -1.0]),
+        ([4, 2, 1], False, 0.5, [5.25, 2.5, 1.0]),
+        ([4, -2, 1], False, 1.0, [-np.inf] * 3),
+        ([4, 2, 1], False, 1.0, [7.0, 3.0, 1.0]),
+    ],
+)
+def test_a_cut_does_not_end_what_every_step_costs(make, rewards, terminated, discount, expected):
+    end = "terminated" if terminated else "truncated"
+    steps = [replace(transition(n, end if n == 2 else ""), reward=reward) for n, reward in enumerate(rewards)]
+    episodes = [episode_of([replace(transition(7, "terminated"), reward=9.0)]), episode_of(steps)]
+    if make is RecordedReplay:
+        replay = RecordedReplay.of(SPEC, episodes, 0, returns_discount=discount)
+    else:
+        replay = ReplayBuffer(SPEC, 50, 0, returns_discount=discount)
+        for episode in episodes:
+            replay.add_episode(episode)
+    batch = replay.sample(200)
+    found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
+    assert found == pytest.approx(dict(enumerate(expected)) | {7: 9.0})
 
 
 def test_without_asking_there_are_no_returns_to_go():

@@ -97,9 +97,10 @@ def test_returns_to_go_are_discounted_sums_within_the_episode(filled):
     expected = {}
     for episode in filled:
         for step in range(len(episode)):
-            powers = 0.9 ** np.arange(len(episode) - step)
+            beyond = 0.0 if episode.terminated else min(0.0, episode.rewards.min()) / (1 - 0.9)
+            powers = 0.9 ** np.arange(len(episode) - step + 1)
             key = episode.observations["joint_position"][step].tobytes()
-            expected[key] = float(np.sum(powers * episode.rewards[step:]))
+            expected[key] = float(np.sum(powers * [*episode.rewards[step:], beyond]))
     for row, value in zip(batch.observations["joint_position"], batch.returns_to_go, strict=True):
         assert value == pytest.approx(expected[row.tobytes()], rel=1e-5)
 

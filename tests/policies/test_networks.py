@@ -171,5 +171,14 @@ def test_adam_equals_that_of_torch():
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
 
 
+def test_a_loss_from_before_a_step_can_no_longer_be_minimised():
+    """Its graph holds the outputs of the old parameters; the new ones would give neither the old nor the new gradient."""
+    inputs, weight = torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3))
+    outdated, own = (weight * inputs).square().sum(), weight.square().sum()
+    CheckedAdam("loss", [weight], 0.5).minimize(own, 0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        CheckedAdam("loss", [inputs], 0.5).minimize(outdated, 0)
+
+
 def loss_of(parameters, step):
     return ((parameters[0] - step) ** 4).sum() * 0.01 + (parameters[1].exp() + parameters[0][:2]).sum()

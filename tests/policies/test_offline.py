@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,13 +19,17 @@ from robo_policies.cql import CQLConfig
 from robo_policies.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
 from robo_policies.iql import IQLConfig, expectile_loss
+from robo_policies.learner_parts import cosine
 from robo_policies.learning import TensorBatch
 from robo_policies.rebrac import ReBRACConfig
 from robo_policies.td3_bc import TD3BCConfig
 from robo_policies.xql import GumbelLoss, XQLConfig
 from robo_rl.errors import InvalidSetting
+from robo_rl.record import Cadence, RunRecord
 from robo_rl.recorded import RecordedReplay
+from robo_rl.runs import Run
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Batch, Episode
 
 # Q of the actions of one state, evenly spread over the quantiles of Normal(0, 0.25)
@@ -69,12 +74,25 @@ def test_chi_square_loss_by_hand(difference, expected):
     assert float(chi_square_loss(torch.tensor(difference), 0.8)) == pytest.approx(expected)
 
 
-def test_gumbel_loss_stays_finite_where_the_exponent_is_huge():
-    differences = torch.tensor([1e4, -1e4, 0.0], requires_grad=True)
+@pytest.mark.parametrize("values", [[1e4, -1e4, 0.0], [-1e4, -2e4]], ids=["huge", "all-negative"])
+def test_gumbel_loss_stays_finite_where_the_exponent_is_huge(values):
+    differences = torch.tensor(values, requires_grad=True)
     loss = GumbelLoss(0.01, 7.0)(differences)
     loss.sum().backward()
     assert torch.isfinite(loss).all()
     assert torch.isfinite(differences.grad).all()
+
+
+def test_gumbel_loss_by_hand():
+    """Exponents 1, 7 (clipped: no gradient) and -1, all relative to the largest."""
+    differences = torch.tensor([2.0, 20.0, -2.0], requires_grad=True)
+    loss = GumbelLoss(2.0, 7.0)(differences)
+    exponents = np.array([1.0, 7.0, -1.0])
+    np.testing.assert_allclose(loss.detach(), (np.exp(exponents) - exponents - 1) / math.exp(7), rtol=1e-5)
+    loss.sum().backward()
+    np.testing.assert_allclose(
+        differences.grad, [(math.e - 1) / 2 / math.exp(7), 0, (1 / math.e - 1) / 2 / math.exp(7)], rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,6 +276,27 @@ def learnt_action(config) -> float:
     return float(action[0])
 
 
+def test_the_actors_rate_falls_along_a_cosine_and_is_constant_again_afterwards():
+    assert [cosine(2.0, update, 4) for update in (0, 1, 2, 3)] == pytest.approx(
+        [2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)]
+    )
+    assert [cosine(2.0, update, 4) for update in (4, 5, 900)] == [2.0, 2.0, 2.0]
+    assert cosine(2.0, 0, 0) == 2.0
+
+
+@pytest.mark.parametrize(("updates", "moved"), [(0, 1e-2), (2, 5e-3)])
+def test_the_second_update_moves_the_actor_by_half_where_the_cosine_is_half_over(updates, moved):
+    """Adam moves a parameter whose gradient stays the same by the learning rate; the last layer's bias is such a one."""
+    config = IQLConfig(hidden=(8,), lr=1e-2, normalization_rows=0, actor_decay_updates=updates, inverse_temperature=0.0)
+    learner = config.build(STATES, 0)
+    batch = batch_of([0.0] * 3, [1] * 3, actions=np.full((3, 1), 50.0))
+    positions = []
+    for _ in range(3):
+        positions.append(float(learner.actor.layers[-1].bias.detach()))
+        learner.update(batch)
+    assert positions[2] - positions[1] == pytest.approx(moved, rel=0.05)
+
+
 def test_cloning_repeats_the_mean_action():
     assert learnt_action(BCConfig(hidden=(32,), lr=1e-2)) == pytest.approx(-0.2, abs=0.07)
 
@@ -325,6 +364,48 @@ def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
     learner.policy.reset()
     learner.policy.load_state_dict(saved)
     np.testing.assert_array_equal(learner.policy.act(other, deterministic=True), third)
+
+
+@pytest.mark.parametrize(("executed", "draws"), [(1, 6), (2, 3), (4, 2)])
+def test_a_new_chunk_is_drawn_once_so_many_actions_were_executed(executed, draws, monkeypatch):
+    config = DiffusionBCConfig(hidden=(8,), chunk=4, executed=executed, noise_levels=3, normalization_rows=0)
+    learner, drawn = config.build(STATES, 0), []
+    draw = learner.draw
+    monkeypatch.setattr(learner, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
+    actions = [learner.policy.act({"state": np.eye(3, dtype=np.float32)[0]}) for _ in range(6)]
+    assert len(drawn) == draws
+    np.testing.assert_array_equal(actions, np.concatenate([chunk[0, :executed] for chunk in drawn])[:6])
+
+
+def test_sampled_chunks_repeat_with_their_seed():
+    policy = DiffusionBCConfig(hidden=(8,), chunk=4, executed=2, noise_levels=3, normalization_rows=0).build(STATES, 0).policy
+    state, played = {"state": np.eye(3, dtype=np.float32)[0]}, []
+    for seed in (5, 5, 6):
+        policy.seed(seed)
+        policy.reset()
+        played.append(np.stack([policy.act(state) for _ in range(3)]))
+    np.testing.assert_array_equal(played[0], played[1])
+    assert not np.allclose(played[0], played[2])
+
+
+def test_an_evaluation_leaves_the_running_chunk_alone(tmp_path):
+    """A run looks at its policy in the middle of a training episode, which must go on with its own plan."""
+    policy = DiffusionBCConfig(hidden=(8,), chunk=4, executed=3, noise_levels=3, normalization_rows=0).build(STATES, 0).policy
+    state, other = ({"state": np.eye(3, dtype=np.float32)[k]} for k in (0, 1))
+
+    def look(policy):
+        policy.reset()
+        policy.act(other)
+        return SimpleNamespace(metrics={}, to_json=dict)
+
+    policy.act(state)
+    saved = policy.state_dict()
+    planned = policy.act(state)
+    policy.load_state_dict(saved)
+    training = SimpleNamespace(policy=policy, stopwatch=Stopwatch(), state_dict=dict)
+    with Run.create(tmp_path, recipe_name="looked-at", seed=0, recipe="{}", spec=STATES) as run:
+        RunRecord(run, Cadence(1, 1, 1000), look, SimpleNamespace(update=lambda *_: None)).on_step(1, training)
+        np.testing.assert_array_equal(policy.act(state), planned)
 
 
 # ------------------------------------------------------------------------------------------------ time limits

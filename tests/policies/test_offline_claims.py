@@ -81,26 +81,29 @@ def mean_value(learner, replay) -> float:
 
 
 @pytest.mark.slow
-def test_iql_finds_the_way_where_most_of_the_data_lead_astray(reacher, adverse):
-    """At least 95 of 100 and 20 better than cloning, on each of three seeds."""
-    spec = specification(reacher)
-    expert = evaluate(ReacherScript(spec, 30, 0.12, 0.0, 0), reacher, seeds=EVALUATED).mean_return.estimate
-    for seed in range(3):
-        cloned, _ = trained(BCConfig(**SMALL), adverse, reacher, seed)
-        learnt, _ = trained(IQLConfig(**SMALL, expectile=0.9, inverse_temperature=10.0), adverse, reacher, seed)
-        scores = score(learnt, reacher, expert), score(cloned, reacher, expert)
-        assert scores[0] >= 95, scores
-        assert scores[0] >= scores[1] + 20, scores
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(3))
+def test_iql_finds_the_way_where_most_of_the_data_lead_astray(reacher, adverse, seed):
+    """At least 95 of 100 and 20 better than cloning."""
+    expert = evaluate(ReacherScript(specification(reacher), 30, 0.12, 0.0, 0), reacher, seeds=EVALUATED).mean_return.estimate
+    cloned, _ = trained(BCConfig(**SMALL), adverse, reacher, seed)
+    learnt, _ = trained(IQLConfig(**SMALL, expectile=0.9, inverse_temperature=10.0), adverse, reacher, seed)
+    scores = score(learnt, reacher, expert), score(cloned, reacher, expert)
+    assert scores[0] >= 95, scores
+    assert scores[0] >= scores[1] + 20, scores
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_time_limit_that_counts_as_an_end_shows_in_the_values(reacher, adverse):
-    """Every episode of Reacher is cut after 50 steps. Where that counts as an end, values are a fraction of the right ones."""
-    config = IQLConfig(**SMALL)
+    """Every episode of Reacher is cut after 50 steps, and the observation does not tell when.
+
+    A reward c for each step is worth 100 c where the limit is no end (discount 0.99), and on average over the steps left
+    to an end (1 to 50) 22 c where it is one: values differ by a factor of more than 4 where nothing changes along the way,
+    by less where actions improve. Targets follow quickly (tau), so that 5,000 updates reach the horizon.
+    """
+    config = IQLConfig(**SMALL, tau=0.05)
     right = mean_value(*trained(config, adverse, reacher, 0))
     ended = [replace(episode, terminated=True, truncated=False) for episode in adverse]
     wrong = mean_value(*trained(config, ended, reacher, 0))
-    reward = np.mean([episode.rewards.mean() for episode in adverse])
-    assert right < 25 * reward  # a reward per step over the horizon of 1 / (1 - 0.99) = 100 steps, of which 50 are seen
-    assert wrong > 25 * reward
-    assert right < 1.5 * wrong
+    assert right < 2 * wrong < 0, (right, wrong)

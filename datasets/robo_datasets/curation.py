@@ -15,6 +15,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.draft import drafted
 from robo_datasets.labels import LabelSet, label_sets
+from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.errors import InvalidSetting
 
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,7 +60,7 @@ def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequ
 
 
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:
-    """Copies episodes with labels and notes and returns how many; those that are there already only get labels they lack.
+    """Copies episodes with labels, comparisons and notes and returns how many; those that are there only get what they lack.
 
     Raises SpecMismatch where the datasets are of different environments.
     """
@@ -73,6 +74,10 @@ def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWrit
             target.catalogue.note(entry.identity, note)
     for name in label_sets(source):
         _copy_labels(LabelSet(source, name), LabelSet(target, name), entries)
+    copied = {entry.identity for entry in entries}
+    for name in preference_sets(source):
+        found = [each for each in PreferenceSet(source, name) if {each.first[0], each.second[0]} <= copied]
+        PreferenceSet(target, name).add(found)
     return len(wanted)
 
 

@@ -54,6 +54,13 @@ class Database:
             with self._connected("mode=rw", Path(folder) / self.path.name) as connection:
                 yield connection
 
+    def has(self, table: str) -> bool:
+        """Returns whether the file is there with a table, which a kill may have left without."""
+        if not self.path.exists():
+            return False
+        with self.reading() as connection:
+            return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
+
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
         try:

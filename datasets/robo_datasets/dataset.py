@@ -5,6 +5,7 @@ catalogue.sqlite  what is in it; made again from the episodes if need be
 episodes/         one file each (robo_datasets.episode_file)
 journal/          the episode under way
 labels/           rewards of models, one file a set (robo_datasets.labels)
+preferences/      comparisons of segments, one file a set (robo_datasets.preferences)
 quarantine/       what could not be read; nothing is ever deleted
 """
 
@@ -30,7 +31,7 @@ from robo_rl.types import Episode
 
 SCHEMA = "robo_rl.dataset/1"
 DESCRIPTION = "dataset.json"
-FOLDERS = ("episodes", "journal", "labels", "quarantine")
+FOLDERS = ("episodes", "journal", "labels", "preferences", "quarantine")
 
 
 class Dataset:
@@ -100,7 +101,7 @@ class DatasetWriter:
     def __enter__(self) -> Self:
         """Takes the lock; raises DatasetBusy while another process has it, DatasetError where nothing may be written."""
         path = self.dataset.path
-        _require_no_links(path)
+        require_no_links(path)
         try:
             self._lock = (path / "lock").open("a")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,7 +187,7 @@ def _faults_of_card(card: object) -> str | None:
     return None if all(isinstance(score, int | float) for score in scores) else f"reference: {reference}"
 
 
-def _require_no_links(path: Path) -> None:
+def require_no_links(path: Path) -> None:
     """Raises DatasetError where writing into a dataset from elsewhere would change files outside of it."""
     found = [*path.iterdir(), *(path / "labels").glob("*"), path / "quarantine" / "entries.jsonl"]
     if links := [entry for entry in found if entry.is_symlink()]:

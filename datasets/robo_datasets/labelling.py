@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from robo_datasets.catalogue import Entry
-from robo_datasets.dataset import Dataset
+from robo_datasets.dataset import Dataset, require_no_links
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting
 from robo_rl.protocols import RewardModel
@@ -77,6 +77,7 @@ def _told(maker: tuple[str, str]) -> str:
 @contextmanager
 def _alone(dataset: Dataset, name: str) -> Iterator[None]:
     """Keeps a second process from labelling the same set."""
+    require_no_links(dataset.path)
     try:
         file = (dataset.path / "labels" / f"{name}.lock").open("a")
     except OSError as error:

@@ -63,7 +63,7 @@ class LabelSet:
 
     def read(self, identity: str) -> RewardLabels | None:
         """Returns the labels of an episode, or None; raises EpisodeCorrupt where their numbers were changed."""
-        if not self._database.path.exists():
+        if not self._database.has("labels"):
             return None
         with self._database.reading() as connection:
             row = connection.execute("SELECT * FROM labels WHERE identity = ?", (identity,)).fetchone()
@@ -84,7 +84,7 @@ class LabelSet:
     @property
     def labelled(self) -> set[str]:
         """Identities of the episodes that have labels."""
-        if not self._database.path.exists():
+        if not self._database.has("labels"):
             return set()
         with self._database.reading() as connection:
             return {row[0] for row in connection.execute("SELECT identity FROM labels")}
@@ -92,7 +92,7 @@ class LabelSet:
     @property
     def makers(self) -> set[tuple[str, str]]:
         """Models and hashes of their weights that the labels are of."""
-        if not self._database.path.exists():
+        if not self._database.has("labels"):
             return set()
         with self._database.reading() as connection:
             return {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from robo_datasets.database import Database
-from robo_datasets.dataset import Dataset
+from robo_datasets.dataset import Dataset, require_no_links
 from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
 from robo_rl.types import Preference
 
@@ -30,7 +30,7 @@ class PreferenceSet:
         """Names a set, which begins to exist with its first comparison; raises InvalidSetting for a name that is no file's."""
         if not _NAME.fullmatch(name):
             raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=_NAME.pattern)
-        self.name = name
+        self.name, self._dataset = name, dataset.path
         self._database = Database(dataset.path / FOLDER / f"{name}{SUFFIX}")
 
     @classmethod
@@ -42,6 +42,7 @@ class PreferenceSet:
 
     def add(self, preferences: Iterable[Preference]) -> None:
         """Stores comparisons durably, all or none; of a rater that compared the same pair before, the first answer stays."""
+        require_no_links(self._dataset)
         rows = [(*each.first, *each.second, _stored(each.label), each.rater, each.kind) for each in preferences]
         try:
             self._database.path.parent.mkdir(exist_ok=True)
@@ -53,7 +54,7 @@ class PreferenceSet:
 
     def __iter__(self) -> Iterator[Preference]:
         """Yields the comparisons in the order of the answers."""
-        if not self._database.path.exists():
+        if not self._database.has("preferences"):
             return
         with self._database.reading() as connection:
             rows = connection.execute(f"SELECT {_SEGMENTS}, label, rater, kind FROM preferences ORDER BY rowid").fetchall()

@@ -119,8 +119,10 @@ class RewardEnsemble(nn.Module):
 def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
     """Fits an ensemble to comparisons; `steps` (B, D) of the whole dataset set mean, deviation and scale.
 
-    Raises InvalidSetting for too few pairs to hold any out, and where the data cannot tell anything apart.
+    What is not finite is left out. Raises InvalidSetting for too few pairs to hold any out.
     """
+    known = np.isfinite(pairs.first).all((1, 2)) & np.isfinite(pairs.second).all((1, 2))
+    pairs, steps = Pairs(*(part[known] for part in pairs)), steps[np.isfinite(steps).all(1)]
     count = len(pairs.labels)
     held = max(1, round(count * config.held_out))
     if count - held < 1:

@@ -28,7 +28,10 @@ class Segment:
 class Rater(Protocol):
     """Compares segments. Its settings are its fields."""
 
-    kind: Literal["human", "model", "oracle"]
+    @property
+    def kind(self) -> Literal["human", "model", "oracle"]:
+        """What kind of judge it is."""
+        ...
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -50,11 +53,15 @@ class OracleRater:
     """Difference of the sums of rewards up to which two segments are equal."""
     seed: int = 0
     """Of the mistakes."""
-    kind: Literal["oracle"] = "oracle"
 
     def __post_init__(self) -> None:
         allowed = {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "margin": (self.margin >= 0, "0 or more")}
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
+
+    @property
+    def kind(self) -> Literal["oracle"]:
+        """It knows the recorded rewards."""
+        return "oracle"
 
     @property
     def identity(self) -> tuple[str, str]:

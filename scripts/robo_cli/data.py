@@ -23,6 +23,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.draft import require_free
 from robo_datasets.figures import normalised
 from robo_datasets.labels import LabelSet, label_sets
+from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_datasets.repair import Finding
 from robo_datasets.repair import repair as mend
 from robo_datasets.repair import verify as check
@@ -147,6 +148,7 @@ def summary_of(dataset: Dataset) -> dict[str, Any]:
         "ends": dict(Counter(entry.stop_reason for entry in entries).most_common()),
         "actors": dict(Counter(entry.source for entry in entries).most_common()),
         "labels": {name: f"{len(LabelSet(dataset, name).labelled)} episodes" for name in label_sets(dataset)},
+        "preferences": {name: f"{len([*PreferenceSet(dataset, name)])} comparisons" for name in preference_sets(dataset)},
         "card": dataset.card,
     }
 

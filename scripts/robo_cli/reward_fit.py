@@ -55,13 +55,14 @@ def fit_reward(arguments: Fit) -> int:
         "content": content_hash(entries),
         "preferences": arguments.preferences,
     }
-    facts |= {"comparisons": len(found), "usable": len(usable), "raters": dict(raters), "report": fitted.report}
+    count = int(fitted.report["pairs"])
+    facts |= {"comparisons": len(found), "usable": count, "raters": dict(raters), "report": fitted.report}
     save(arguments.out, fitted.reward, arguments.settings, dataset.spec, facts)
-    print(f"{len(usable)} usable of {len(found)} comparisons by {', '.join(raters)}")
+    print(f"{count} usable of {len(found)} comparisons by {', '.join(raters)}")
     print(
         f"orders {fitted.report['train']:.1%} of them as they were labelled, {fitted.report['held_out']:.1%} of those held out"
     )
-    if len(usable) < FEW:
+    if count < FEW:
         print(f"warning: with less than {FEW} comparisons a learned reward is poor where some of them are wrong")
     print(f"label with it: robo-rl label {dataset.path} --reward preference --settings folder={arguments.out} --name NAME")
     return 0

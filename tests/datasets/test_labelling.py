@@ -14,7 +14,8 @@ from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import DatasetBusy, InvalidSetting, UnknownName
+from robo_datasets.preferences import PreferenceSet
+from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, UnknownName
 from robo_rl.recorded import RecordedReplay
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 
@@ -72,6 +73,14 @@ def test_killed_at_any_moment_nothing_is_lost_and_nothing_that_was_answered_is_a
     np.testing.assert_array_equal(values(dataset, "killed"), values(dataset, "whole"))
 
 
+def test_a_file_that_a_kill_left_empty_is_an_empty_set(filled):
+    for folder in ("labels", "preferences"):
+        (filled.path / folder / "mine.sqlite").touch()
+    assert not LabelSet(filled, "mine").labelled and LabelSet(filled, "mine").read(filled.entries()[0].identity) is None
+    assert not [*PreferenceSet(filled, "mine")]
+    assert label(filled, Oracle(), "mine") == len(LENGTHS)
+
+
 def test_a_second_process_waits_its_turn(filled):
     class Intruding(Oracle):
         def label(self, episode):
@@ -96,6 +105,14 @@ def test_episodes_that_come_later_are_labelled_then(filled, make_episode):
     with filled.writer() as writer:
         writer.add(make_episode(9, 2))
     assert label(filled, Oracle(), "mine") == 1
+
+
+def test_nothing_is_written_through_a_link(filled, tmp_path):
+    (filled.path / "labels" / "mine.lock").symlink_to(tmp_path / "elsewhere")
+    (filled.path / "labels" / "mine.sqlite").symlink_to(tmp_path / "further")
+    with pytest.raises(DatasetError, match="is a link"):
+        label(filled, Oracle(), "mine")
+    assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "further").exists()
 
 
 # ---------------------------------------------------------------------------------------------- the control

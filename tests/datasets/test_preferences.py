@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from robo_datasets.comparing import compare, questions
+from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
-from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import DatasetError, InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.preference import PreferenceReward, inputs_of, require_vectors, save
 from robo_rl.rewards.raters import OracleRater, Segment
@@ -119,6 +120,25 @@ def test_every_answer_comes_back_and_impossible_ones_are_refused(filled):
         PreferenceSet.existing(filled, "mien")
     with pytest.raises(InvalidSetting, match="impossible name"):
         PreferenceSet(filled, "../mine")
+
+
+def test_copies_of_episodes_take_the_comparisons_between_them_along(filled, tmp_path):
+    compare(filled, OracleRater(), questions(filled.entries(), 40, 1, seed=0), 1, "mine")
+    kept = filled.entries()[:3]
+    make_dataset(tmp_path / "some", {}, {filled.path: kept})
+    identities = {entry.identity for entry in kept}
+    wanted = [each for each in PreferenceSet(filled, "mine") if {each.first[0], each.second[0]} <= identities]
+    assert wanted and [*PreferenceSet(Dataset(tmp_path / "some"), "mine")] == wanted
+
+
+def test_nothing_is_written_through_a_link(filled, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (filled.path / "preferences").rmdir()
+    (filled.path / "preferences").symlink_to(elsewhere)
+    with pytest.raises(DatasetError, match="is a link"):
+        compare(filled, OracleRater(), questions(filled.entries(), 3, 1, seed=0), 1, "mine")
+    assert not [*elsewhere.iterdir()]
 
 
 # ---------------------------------------------------------------------------------------------- the fitted reward

@@ -105,6 +105,15 @@ def test_settings_out_of_range_are_refused(wrong):
         BradleyTerryConfig(**wrong)
 
 
+def test_what_is_not_finite_is_left_out():
+    pairs, seen = comparisons(200, 0.0), states(300, 7)
+    clean = fit(Pairs(*(part[1:] for part in pairs)), seen[1:], QUICK)
+    pairs.first[0, 0, 0] = seen[0, 2] = np.nan
+    fitted = fit(pairs, seen, QUICK)
+    assert fitted.report == clean.report and fitted.report["pairs"] == 199
+    np.testing.assert_array_equal(fitted.reward.rewards(seen[1:])[0], clean.reward.rewards(seen[1:])[0])
+
+
 def test_one_comparison_is_too_few():
     with pytest.raises(InvalidSetting, match="too few comparisons"):
         fit(comparisons(1, 0.0), states(5, 0), QUICK)

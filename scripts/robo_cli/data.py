@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import tyro
 
+from robo_cli.actions import run_action
 from robo_cli.data_convert import EXAMPLES as CONVERSIONS
 from robo_cli.data_convert import Convert, convert
 from robo_cli.data_stats import Stats, stats
 from robo_cli.data_view import View, view
-from robo_cli.main import described
 from robo_datasets.curation import Selection, inherited, make_dataset, shares
 from robo_datasets.dataset import Dataset
 from robo_datasets.draft import require_free
@@ -27,7 +27,7 @@ from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_datasets.repair import Finding
 from robo_datasets.repair import repair as mend
 from robo_datasets.repair import verify as check
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import InvalidSetting
 
 DATASET = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
 EXAMPLES = """robo-rl data info data/pick
@@ -37,8 +37,7 @@ robo-rl data repair data/pick
 robo-rl data filter data/pick --out data/good --select.success True
 robo-rl data split data/pick --into train=0.9 test=0.1
 robo-rl data merge data/pick data/more --out data/all
-robo-rl data view data/pick
-robo-rl data convert data/pick --to minari --out pick-v0"""
+robo-rl data view data/pick"""
 
 
 @dataclass(frozen=True)
@@ -96,20 +95,7 @@ class Split:
 
 def main(arguments: list[str]) -> int:
     """Runs one of the actions and returns its exit status."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {name:8} {(options.__doc__ or '').strip()}" for name, (options, _) in ACTIONS.items())
-        print(f"usage: robo-rl data ACTION ...\n\n{rows}\n\nexamples:\n{EXAMPLES}")
-        return 0
-    if arguments[0] not in ACTIONS:
-        raise UnknownName("action of robo-rl data", arguments[0], ACTIONS)
-    options, action = ACTIONS[arguments[0]]
-    own = [line for line in EXAMPLES.splitlines() if line.startswith(f"robo-rl data {arguments[0]} ")]
-    examples = CONVERSIONS if options is Convert else "\n".join(own)
-    description = described(options.__doc__ or "", examples)
-    config = (tyro.conf.FlagCreatePairsOff,)
-    return action(
-        tyro.cli(options, args=arguments[1:], prog=f"robo-rl data {arguments[0]}", description=description, config=config)
-    )
+    return run_action("data", ACTIONS, f"{EXAMPLES}\n{CONVERSIONS}", arguments)
 
 
 def info(arguments: Info) -> int:

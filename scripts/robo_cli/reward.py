@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import tyro
 import yaml
 
-from robo_cli.main import described
+from robo_cli.actions import run_action
 from robo_cli.recipe import settings_as
 from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import RewardModel
 
 EXAMPLES = """robo-rl reward list
@@ -38,15 +38,7 @@ class Show:
 
 def main(arguments: list[str]) -> int:
     """Runs one of the actions and returns its exit status."""
-    if not arguments or arguments[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {name:8} {(options.__doc__ or '').strip()}" for name, (options, _) in ACTIONS.items())
-        print(f"usage: robo-rl reward ACTION ...\n\n{rows}\n\nexamples:\n{EXAMPLES}")
-        return 0
-    if arguments[0] not in ACTIONS:
-        raise UnknownName("action of robo-rl reward", arguments[0], ACTIONS)
-    options, action = ACTIONS[arguments[0]]
-    description = described(options.__doc__ or "", EXAMPLES)
-    return action(tyro.cli(options, args=arguments[1:], prog=f"robo-rl reward {arguments[0]}", description=description))
+    return run_action("reward", ACTIONS, EXAMPLES, arguments)
 
 
 def list_rewards(_: List) -> int:

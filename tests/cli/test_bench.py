@@ -10,7 +10,7 @@ import pytest
 from robo_cli.bench import BENCHES
 from robo_rl.benchmark import Effort
 
-KEYS = {"bench", "case", "unit", "ours", "peers", "limit", "ratio", "spread"}
+KEYS = {"bench", "case", "unit", "ours", "peers", "limit", "ratio", "spread", "ratios"}
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -31,7 +31,8 @@ def test_there_is_a_table_of_seeds():
 
 @pytest.mark.parametrize(("recipe", "seed", "figure"), tables())
 def test_each_figure_is_the_mean_return_of_a_stored_run(recipe, seed, figure):
-    (folder,) = FOLDER.glob(f"runs/*-{recipe}-{seed}")
+    place, _, name = recipe.rpartition("/")
+    (folder,) = FOLDER.glob(f"{place or 'runs'}/*-{name}-{seed}")
     evaluation = Evaluation.from_json(json.loads((folder / "evaluation.json").read_text()))
     decimals = len(figure.partition(".")[2])
     assert f"{evaluation.mean_return.estimate:.{decimals}f}" == figure
@@ -39,5 +40,9 @@ def test_each_figure_is_the_mean_return_of_a_stored_run(recipe, seed, figure):
 
 
 def test_every_stored_run_is_on_the_page():
-    stored = {re.fullmatch(r"[\d-]+?-([a-z].*)-(\d+)", path.name).groups() for path in (FOLDER / "runs").iterdir()}
-    assert {(recipe, str(seed)) for recipe, seed, _ in tables()} == stored
+    stored = set()
+    for place in ("runs", "before-rewrite"):
+        for path in (FOLDER / place).iterdir():
+            recipe, seed = re.fullmatch(r"[\d-]+?-([a-z].*)-(\d+)", path.name).groups()
+            stored.add((recipe if place == "runs" else f"{place}/{recipe}", int(seed)))
+    assert {(recipe, seed) for recipe, seed, _ in tables()} == stored

@@ -29,7 +29,7 @@ def source_words(study: Study, name: str) -> Words:
 
 def source_run(study: Study, name: str, out: Path) -> Path | None:
     """Returns the run of a source; raises RunError if it was made with other settings, as all datasets rest on it."""
-    found = next(_runs(name, study.sources[name].seed, out / "sources"), None)
+    found = next(runs_of(name, study.sources[name].seed, out / "sources"), None)
     if found is not None and (changed := differing(found, source_words(study, name))):
         raise _other_settings(found, changed)
     return found
@@ -71,7 +71,7 @@ def training_words(study: Study, method: str, dataset: Dataset, seed: int) -> Wo
 def training_run(study: Study, method: str, dataset: Dataset, seed: int, out: Path) -> Path | None:
     """Returns the newest run of a training with these settings on these very episodes."""
     words = training_words(study, method, dataset, seed)
-    for found in _runs(f"{method}--{dataset.path.name}", seed, out / "runs"):
+    for found in runs_of(f"{method}--{dataset.path.name}", seed, out / "runs"):
         learnt_from = Run(found).description.get("dataset", {}).get("content")
         if learnt_from == dataset.card["content"] and not differing(found, words):
             return found
@@ -96,7 +96,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return flat
 
 
-def _runs(name: str, seed: int, runs: Path) -> Iterator[Path]:
+def runs_of(name: str, seed: int, runs: Path) -> Iterator[Path]:
     """Yields the runs of that name and seed, the newest first."""
     for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):
         if recipe.parent.name.split("-", 2)[2] == f"{name}-{seed}":  # what comes before is date and time

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file
 from robo_cli import study as study_command
 from robo_cli.main import dispatch
 from robo_cli.study_plan import read_study
+from robo_cli.study_runs import runs_of
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError, UnknownName
 from robo_rl.runs import Run, find_run
@@ -233,12 +234,11 @@ def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, i
     assert {*Path("out/runs").iterdir()} == first | anew
 
 
-def test_a_run_of_another_method_with_the_same_ending_is_not_taken_for_it(study, in_this_process):
-    Path(study).write_text(STUDY.replace("  bc: {", "  my-bc: {").replace("than: bc", "than: my-bc"))
-    assert dispatch(["study", study, "--out", "out"]) == 0
-    Path(study).write_text(STUDY)
-    assert dispatch(["study", study, "--out", "out"]) == 0
-    assert len([*Path("out/runs").glob("*/evaluation.json")]) == 6
+def test_a_run_of_another_method_with_the_same_ending_is_not_taken_for_it(tmp_path):
+    for name in ("20260101-000000-bc--some-data-0", "20260102-000000-td3-bc--some-data-0", "20260103-000000-bc--some-data-10"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.yaml").touch()
+    assert [path.name for path in runs_of("bc--some-data", 0, tmp_path)] == ["20260101-000000-bc--some-data-0"]
 
 
 CHANGES = [  # file, before, after, message

@@ -46,6 +46,10 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+ALIKE = ("before a checkpoint's first byte", "episode start", "last step")
+"""Deaths that only the slow tests try: the others pass through the same code, and each takes some 15 seconds."""
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("uninterrupted")
@@ -63,7 +67,10 @@ def parameters(run: Run) -> dict[str, np.ndarray]:
     return dict(load_file(run.path / "checkpoints" / "0000000060" / "learner.safetensors"))
 
 
-@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS.keys())
+@pytest.mark.parametrize(
+    "death",
+    [pytest.param(death, id=name, marks=[pytest.mark.slow] if name in ALIKE else []) for name, death in DEATHS.items()],
+)
 def test_killed_and_resumed_equals_uninterrupted(
     recipe: Path, uninterrupted: Run, tmp_path: Path, death: tuple[str, ...]
 ) -> None:

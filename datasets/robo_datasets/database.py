@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +13,9 @@ from tempfile import TemporaryDirectory
 
 from robo_rl.errors import DatasetError
 
+SUFFIX = ".sqlite"
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""Of a set that is a file of its own in a dataset."""
 WAIT = 10.0
 """[s] for another process to finish its change."""
 

@@ -6,20 +6,17 @@ Each set is a SQLite file in write-ahead mode: one row for each episode, with th
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from robo_datasets.catalogue import Entry
-from robo_datasets.database import Database
+from robo_datasets.database import NAME, SUFFIX, Database
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.types import RewardLabels
 
-SUFFIX = ".sqlite"
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _COLUMNS = """identity TEXT PRIMARY KEY, values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,
     model TEXT NOT NULL, weights_hash TEXT NOT NULL, prompt_hash TEXT NOT NULL, sha256 TEXT NOT NULL"""
 
@@ -29,8 +26,8 @@ class LabelSet:
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         """Names a set, which begins to exist with its first label; raises InvalidSetting for a name that is no file's."""
-        if not _NAME.fullmatch(name):
-            raise InvalidSetting("A label set has an impossible name.", got=name, allowed=_NAME.pattern)
+        if not NAME.fullmatch(name):
+            raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
         self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}")
         self._steps = {entry.identity: entry.steps for entry in dataset.entries()}

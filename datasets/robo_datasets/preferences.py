@@ -5,18 +5,16 @@ DATASET/preferences/NAME.sqlite, in write-ahead mode: one row for each pair and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from robo_datasets.database import Database
+from robo_datasets.database import NAME, SUFFIX, Database
 from robo_datasets.dataset import Dataset, require_no_links
 from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
 from robo_rl.types import Preference
 
-FOLDER, SUFFIX = "preferences", ".sqlite"
+FOLDER = "preferences"
 SKIP = -1.0
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SEGMENTS = "first, first_start, first_stop, second, second_start, second_stop"
 _COLUMNS = f"""first TEXT NOT NULL, first_start INTEGER NOT NULL, first_stop INTEGER NOT NULL,
     second TEXT NOT NULL, second_start INTEGER NOT NULL, second_stop INTEGER NOT NULL, label REAL NOT NULL,
@@ -28,8 +26,8 @@ class PreferenceSet:
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         """Names a set, which begins to exist with its first comparison; raises InvalidSetting for a name that is no file's."""
-        if not _NAME.fullmatch(name):
-            raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=_NAME.pattern)
+        if not NAME.fullmatch(name):
+            raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=NAME.pattern)
         self.name, self._dataset = name, dataset.path
         self._database = Database(dataset.path / FOLDER / f"{name}{SUFFIX}")
 

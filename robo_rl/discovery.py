@@ -1,4 +1,4 @@
-"""Find environments, learners, rewards, raters, robots and formats by name, through package entry points.
+"""Find environments, learners, rewards, the models behind them, robots and formats by name, through package entry points.
 
 A third party adds one by declaring an entry point in its own package; nothing here is edited.
 """
@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 from robo_rl.vector import SequentialEnvironments
 
-Group = Literal["environments", "learners", "rewards", "raters", "robots", "formats"]
+Group = Literal["environments", "learners", "rewards", "raters", "image_text_models", "judges", "robots", "formats"]
 
 
 def known(group: Group) -> dict[str, EntryPoint]:
@@ -26,7 +26,7 @@ def load(group: Group, name: str) -> Any:
     """Returns the object that an entry point names; raises UnknownName with the close matches."""
     points = known(group)
     if name not in points:
-        raise UnknownName(group.removesuffix("s"), name, points)
+        raise UnknownName(group.removesuffix("s").replace("_", "-"), name, points)
     return points[name].load()
 
 

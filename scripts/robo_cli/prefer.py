@@ -11,12 +11,13 @@ from typing import Annotated
 import tyro
 
 from robo_cli.display import counted
-from robo_cli.recipe import require_at_least, settings_as
+from robo_cli.recipe import require_at_least
 from robo_cli.record import settings_of
 from robo_datasets.comparing import compare, questions
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.discovery import load
+from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000
 robo-rl prefer data/pick --name noisy --pairs 2000 --settings mistakes=0.2

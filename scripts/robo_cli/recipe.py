@@ -5,20 +5,19 @@ Strict: an unknown key names the nearest known one, a wrong type says what it sh
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar
 
-import pydantic
 import tyro
 import yaml
 
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation import FIRST_SEED
+from robo_rl.settings import plain, settings_as
 
 Learner = TypeVar("Learner")
 ZOO_SEPARATOR = "#"
@@ -167,19 +166,13 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
     if "algorithm" not in data:
         raise InvalidSetting(f"{source} names no algorithm.", got=sorted(data), allowed="a key `algorithm`, such as rlpd")
     config = load("learners", str(data["algorithm"]))
-    recipe: Recipe[Any] = _parse(Recipe, {"learner": {}, **data}, source, {"learner": config})
+    recipe: Recipe[Any] = settings_as(Recipe, {"learner": {}, **data}, source=source, types={"learner": config})
     return recipe
-
-
-def settings_as(kind: Any, settings: Mapping[str, Any], *, source: str) -> Any:
-    """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key."""
-    return _parse(kind, settings, source, {})
 
 
 def to_yaml(recipe: Recipe[Any]) -> str:
     """Returns the resolved recipe, every default written out; `parse_recipe` reads it back."""
-    plain = yaml.safe_dump(_plain(recipe), sort_keys=False, width=120)
-    return str(plain)
+    return str(yaml.safe_dump(plain(recipe), sort_keys=False, width=120))
 
 
 def _zoo(path: Path, environment: str) -> dict[str, Any]:
@@ -199,38 +192,3 @@ def _zoo(path: Path, environment: str) -> dict[str, Any]:
         "steps": settings.steps,
         "summary": f"rl-zoo settings of {path.name}{ignored}",
     }
-
-
-def _parse(kind: Any, data: Any, where: str, types: Mapping[str, Any]) -> Any:
-    hints = get_type_hints(kind, include_extras=False) | types
-    if not isinstance(data, Mapping):
-        raise InvalidSetting(f"{where} must be a mapping.", got=repr(data), allowed=sorted(hints))
-    names = [item.name for item in dataclasses.fields(kind)]
-    for key in data:
-        if key not in names:
-            raise UnknownName(f"key in {where}:", str(key), names)
-    values = {}
-    for item in dataclasses.fields(kind):
-        if item.name in data:
-            values[item.name] = _value(hints[item.name], data[item.name], f"{where}: {item.name}")
-        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            raise InvalidSetting(f"{where} lacks the key {item.name!r}.", got=sorted(data), allowed=names)
-    return kind(**values)
-
-
-def _value(hint: Any, value: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(hint):
-        return _parse(hint, value, where, {})
-    try:
-        return pydantic.TypeAdapter(hint).validate_python(value)
-    except pydantic.ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=f"{hint}: {problem}") from None
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -13,11 +13,11 @@ import tyro
 import yaml
 
 from robo_cli.actions import run_action
-from robo_cli.recipe import settings_as
 from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import RewardModel
+from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle

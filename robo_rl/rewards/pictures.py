@@ -1,0 +1,112 @@
+"""Rewards that look at pictures: what they are shown, what they answer, and how answers become rewards."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.identity import hash_of
+from robo_rl.types import Array, Episode, RewardLabels
+
+Pictures = npt.NDArray[np.uint8]
+"""(N, H, W, 3) RGB"""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a model thinks of some pictures; a missing score is missing, not zero."""
+
+    values: npt.NDArray[np.float32]
+    """(N,)"""
+    valid: npt.NDArray[np.bool_]
+    """(N,)"""
+    confidence: npt.NDArray[np.float32] | None = None
+    """(N,) in [0, 1]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureReward(ABC):
+    """A reward that follows from single pictures, the first one of their episode and an instruction.
+
+    Step t takes the picture after its action. Online and offline share `score` and `rewards`.
+    """
+
+    camera: str = "front"
+    """Whose pictures it looks at: the observation camera_<name>, or an observation's full name."""
+    instruction: str = ""
+    """What shall be done; empty for the instruction of the episode."""
+    mode: Literal["level", "delta", "potential"] = "level"
+    """level: s(t+1), which pays waiting where it is high; delta: s(t+1) - s(t); potential: discount * s(t+1) - s(t), which
+    leaves the best policies as they are (Ng, Harada & Russell 1999)."""
+    discount: float = 0.99
+    """Of the potential: that of the learner."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"discount": (0 < self.discount <= 1, "above 0, up to 1")})
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[str, str]:
+        """Its name and a hash of weights and settings."""
+
+    @property
+    def prompt_hash(self) -> str:
+        """A hash of the words it was told."""
+        return hash_of(self.instruction.encode())
+
+    @abstractmethod
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+        """Returns one score for each of N pictures.
+
+        firsts: (N, H, W, 3), the first picture of each one's episode. instruction: None where nothing was said; a model that
+        needs one raises InvalidSetting.
+        """
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Returns rewards; a step is valid where all the scores it needs are."""
+        pictures = pictures_of(episode.observations, self.camera)
+        shown = pictures if self.mode != "level" else pictures[1:]
+        firsts = np.broadcast_to(pictures[:1], shown.shape)
+        scores = self.score(shown, firsts, self.instruction or episode.instruction)
+        values, valid = self.rewards(scores)
+        confidence = scores.confidence if scores.confidence is None or self.mode == "level" else scores.confidence[1:]
+        return RewardLabels(values, valid, *self.identity, self.prompt_hash, confidence)
+
+    def rewards(self, scores: Scores) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Returns rewards and which are valid: one for each score at "level", else one for each two that follow each other."""
+        values, valid = np.where(scores.valid, scores.values, 0).astype(np.float32), scores.valid
+        if self.mode == "level":
+            return values, valid
+        discount = self.discount if self.mode == "potential" else 1.0
+        valid = valid[1:] & valid[:-1]
+        return np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid
+
+    def settings(self) -> Mapping[str, object]:
+        """Returns all settings by name, for `identity`."""
+        return MappingProxyType({item.name: getattr(self, item.name) for item in fields(self)})
+
+
+def pictures_of(observations: Mapping[str, Array], camera: str) -> Pictures:
+    """Returns the pictures of a camera, (T+1, H, W, 3); raises InvalidSetting naming the cameras there are."""
+    name = camera if camera in observations else f"camera_{camera}"
+    if name not in observations:
+        cameras = [key for key, array in observations.items() if array.dtype == np.uint8 and array.ndim == 4]
+        raise InvalidSetting(
+            f"There are no pictures of the camera {camera!r}.",
+            got=", ".join(observations),
+            allowed=", ".join(cameras) or "none: nothing was drawn",
+            fix="record with a camera (robo-rl record ENV --arguments cameras=[front])",
+        )
+    pictures: Pictures = observations[name]
+    if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[-1] != 3:
+        raise InvalidSetting(
+            f"{name} is no RGB picture.", got=f"{pictures.shape[1:]} {pictures.dtype}", allowed="(H, W, 3) uint8"
+        )
+    return pictures

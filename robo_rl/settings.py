@@ -1,0 +1,54 @@
+"""Read frozen dataclasses of settings from plain values, strictly, and write them back.
+
+An unknown key names the nearest known one, a wrong type says what it should be.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+import pydantic
+
+from robo_rl.errors import InvalidSetting, UnknownName
+
+
+def settings_as(kind: Any, settings: Any, *, source: str, types: Mapping[str, Any] | None = None) -> Any:
+    """Returns a dataclass with these settings; raises UnknownName or InvalidSetting naming the key.
+
+    source: what error messages call the settings. types: of fields whose type the dataclass leaves open, by name.
+    """
+    hints = get_type_hints(kind, include_extras=False) | dict(types or {})
+    if not isinstance(settings, Mapping):
+        raise InvalidSetting(f"{source} must be a mapping.", got=repr(settings), allowed=sorted(hints))
+    names = [item.name for item in dataclasses.fields(kind)]
+    for key in settings:
+        if key not in names:
+            raise UnknownName(f"key in {source}:", str(key), names)
+    values = {}
+    for item in dataclasses.fields(kind):
+        if item.name in settings:
+            values[item.name] = _value(hints[item.name], settings[item.name], f"{source}: {item.name}")
+        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise InvalidSetting(f"{source} lacks the key {item.name!r}.", got=sorted(settings), allowed=names)
+    return kind(**values)
+
+
+def plain(value: Any) -> Any:
+    """Returns a dataclass as nested dicts and lists of plain values."""
+    if dataclasses.is_dataclass(value):
+        return {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return settings_as(hint, value, source=where)
+    try:
+        return pydantic.TypeAdapter(hint).validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=f"{hint}: {problem}") from None

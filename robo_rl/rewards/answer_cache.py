@@ -26,54 +26,15 @@ CREATE TABLE IF NOT EXISTS spent (judge TEXT NOT NULL, model TEXT NOT NULL, prom
 
 
 class AnswerCache:
-    """What judges answered; several processes may share one."""
+    """What judges answered; several processes may share one. To be used within `with cache.opened() as answers`."""
 
     def __init__(self, folder: str = "") -> None:
-        """Names a folder; empty for the usual one. Nothing is made before the first answer."""
+        """Names a folder; empty for the usual one. Nothing is made before it is opened."""
         self.path = (Path(folder) if folder else _usual()) / "answers.sqlite"
 
-    def read(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """Returns the answers that are there by key; one that was changed on disk is dropped, so that it is asked for again."""
-        if not self.path.exists():
-            return {}
-        found = {}
-        with self._connected() as connection:
-            for key in keys:
-                row = connection.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
-                if row is None:
-                    continue
-                if _digest(*row[:-1]) != row[-1]:
-                    connection.execute("DELETE FROM answers WHERE key = ?", (key,))
-                    continue
-                _, _, status, raw, model, prompt, completion, _ = row
-                found[key] = Answer(status, {}, raw, model, prompt, completion)
-        return found
-
-    def add(self, key: str, judge: str, answer: Answer) -> None:
-        """Stores an answer durably and adds up what it cost."""
-        raw = answer.raw.encode(errors="replace").decode()  # half a surrogate cannot be stored
-        tokens = answer.prompt_tokens, answer.completion_tokens
-        row = key, judge, answer.status, raw, answer.model, *tokens
-        with self._connected() as connection:
-            connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
-            connection.execute(
-                "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-                "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
-                "completion_tokens = completion_tokens + excluded.completion_tokens",
-                (judge, answer.model, *tokens),
-            )
-
-    def spent(self, judge: str) -> Mapping[str, tuple[int, int]]:
-        """Returns tokens of questions and of answers by the model that answered in the place of this judge."""
-        if not self.path.exists():
-            return {}
-        with self._connected() as connection:
-            rows = connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
-            return {model: (prompt, completion) for model, prompt, completion in rows}
-
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Yields a connection whose changes are kept together at the end of the block."""
+    def opened(self) -> Iterator[Answers]:
+        """Yields the answers; every error of the file becomes a JudgeError that names it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(self.path, timeout=WAIT)
@@ -84,8 +45,7 @@ class AnswerCache:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.executescript(_TABLES)
-                with connection:
-                    yield connection
+                yield Answers(connection)
             finally:
                 connection.close()
         except (sqlite3.Error, OSError) as error:
@@ -94,6 +54,47 @@ class AnswerCache:
                 got=error,
                 fix="look at disk and permissions; a broken file can be moved away, and its answers are asked for again",
             ) from error
+
+
+class Answers:
+    """An open cache."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def read(self, keys: Iterable[str]) -> dict[str, Answer]:
+        """Returns the answers that are there by key; one that was changed on disk is dropped, so that it is asked for again."""
+        found = {}
+        for key in keys:
+            row = self._connection.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                continue
+            if _digest(*row[:-1]) != row[-1]:
+                with self._connection:
+                    self._connection.execute("DELETE FROM answers WHERE key = ?", (key,))
+                continue
+            _, _, status, raw, model, prompt, completion, _ = row
+            found[key] = Answer(status, {}, raw, model, prompt, completion)
+        return found
+
+    def add(self, key: str, judge: str, answer: Answer) -> None:
+        """Stores an answer durably and adds up what it cost."""
+        raw = answer.raw.encode(errors="replace").decode()  # half a surrogate cannot be stored
+        tokens = answer.prompt_tokens, answer.completion_tokens
+        row = key, judge, answer.status, raw, answer.model, *tokens
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
+            self._connection.execute(
+                "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
+                "completion_tokens = completion_tokens + excluded.completion_tokens",
+                (judge, answer.model, *tokens),
+            )
+
+    def spent(self, judge: str) -> Mapping[str, tuple[int, int]]:
+        """Returns tokens of questions and of answers by the model that answered in the place of this judge."""
+        rows = self._connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
+        return {model: (prompt, completion) for model, prompt, completion in rows}
 
 
 def _usual() -> Path:

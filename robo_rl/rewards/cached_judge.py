@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeUnavailable
-from robo_rl.rewards.answer_cache import AnswerCache
+from robo_rl.rewards.answer_cache import AnswerCache, Answers
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer, Judge, Question, judge
 from robo_rl.rewards.strict_answers import read, repaired
@@ -25,7 +25,7 @@ class CachedJudge:
         self.identity = judge.identity
         self._name, self._terms, self._cache = ":".join(judge.identity), judge.terms, AnswerCache(judge.terms.cache)
         self._asked, self._kept, self._silent = 0, 0, 0
-        self._models: Collection[str] = ()
+        self._tokens, self._models = (0, 0), list[str]()
         self._statuses: Counter[str] = Counter()
 
     def ask(self, questions: Sequence[Question]) -> list[Answer]:
@@ -44,50 +44,53 @@ class CachedJudge:
 
     def spent(self) -> Metrics:
         """Returns what was asked and found by this process, and what all answers of this judge have cost."""
-        tokens = self._tokens()
         counts = {
-            "judge/asked": self._asked,
-            "judge/kept": self._kept,
-            "judge/tokens": sum(tokens),
-            "judge/cost": self._terms.cost(*tokens),
+            "asked": self._asked,
+            "kept": self._kept,
+            "tokens": sum(self._tokens),
+            "cost": self._terms.cost(*self._tokens),
         }
-        return {name: float(count) for name, count in counts.items()}
+        return {f"judge/{name}": float(count) for name, count in counts.items()}
 
-    @property
-    def statuses(self) -> Mapping[str, int]:
-        """How often which status was the end of a question in this process."""
-        return dict(self._statuses)
+    def report(self) -> str:
+        """Returns a line with how often which status was the end of a question in this process, and what was paid."""
+        total = self._statuses.total()
+        ends = ", ".join(f"{count} {status} ({count / total:.1%})" for status, count in self._statuses.most_common())
+        models, cost = ", ".join(map(repr, self._models)) or "nobody", self._terms.cost(*self._tokens)
+        asked = f"{self._asked} asked now, {self._kept} known before, answered by {models}"
+        return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
 
     def _answers(self, questions: Sequence[Question]) -> list[Answer]:
+        if not questions:
+            return []
         keys = [hash_of(self._name.encode(), question.hash.encode()) for question in questions]
-        found = self._cache.read(dict.fromkeys(keys))
-        self._kept += len(found)
-        self._require_one_model()
-        pending = {key: question for key, question in zip(keys, questions, strict=True) if key not in found}
-        order = [*pending]
-        for number, answer in self.judge.ask(self._affordable(pending)):
-            self._keep(order[number], answer)
-            found[order[number]] = answer
-        if missing := len(pending.keys() - found.keys()):
+        pairs = dict(zip(keys, questions, strict=True))
+        with self._cache.opened() as kept:
+            found = kept.read(pairs)
+            self._kept += len(found)
+            self._count(kept)
+            pending = [key for key in pairs if key not in found]
+            for number, answer in self.judge.ask(pairs[key] for key in self._affordable(pending)):
+                found[pending[number]] = answer
+                self._keep(kept, pending[number], answer)
+        if missing := len(pairs) - len(found):
             raise BudgetReached(
                 f"The budget is spent, and {missing} of the questions at hand are not asked yet.",
-                got=self._told(),
+                got=f"{sum(self._tokens)} tokens, cost {self._terms.cost(*self._tokens):.4g}",
                 allowed=self._allowed(),
                 fix="the same command with a larger budget goes on where this one stopped",
             )
         return [read(question, found[key]) for key, question in zip(keys, questions, strict=True)]
 
-    def _affordable(self, pending: Mapping[str, Question]) -> Iterator[Question]:
+    def _affordable(self, pending: Sequence[str]) -> Iterator[str]:
         """Yields questions as long as the budget lasts; what is under way when it is reached is finished."""
-        for question in pending.values():
-            tokens, terms = self._tokens() if self._terms.is_limited else (0, 0), self._terms
-            if (terms.most_tokens and sum(tokens) >= terms.most_tokens) or (
-                terms.most_cost and terms.cost(*tokens) >= terms.most_cost
-            ):
+        for key in pending:
+            is_spent = 0 < self._terms.most_tokens <= sum(self._tokens)
+            if is_spent or 0 < self._terms.most_cost <= self._terms.cost(*self._tokens):
                 return
-            yield question
+            yield key
 
-    def _keep(self, key: str, answer: Answer) -> None:
+    def _keep(self, kept: Answers, key: str, answer: Answer) -> None:
         self._asked += 1
         if answer.status in SILENT:
             self._silent += 1
@@ -99,31 +102,25 @@ class CachedJudge:
                 )
             return
         self._silent = 0
-        self._cache.add(key, self._name, answer)
-        if answer.model not in self._models:
-            self._require_one_model()
+        kept.add(key, self._name, answer)
+        self._count(kept)
         if self._terms.is_limited and not answer.prompt_tokens + answer.completion_tokens and answer.status == "ok":
             raise InvalidSetting(
                 "The server does not say how many tokens it took, so that no budget can be kept.", fix="no budget"
             )
 
-    def _require_one_model(self) -> None:
-        self._models = models = self._cache.spent(self._name).keys()
-        if len(models) > 1 and not self._terms.mixed_models:
+    def _count(self, kept: Answers) -> None:
+        """Takes over what this judge has cost, in whatever process; raises JudgeChanged where two models answered as it."""
+        spent = kept.spent(self._name)
+        prompts, completions = zip(*spent.values(), strict=True) if spent else ((), ())
+        self._tokens, self._models = (sum(prompts), sum(completions)), [*spent]
+        if len(spent) > 1 and not self._terms.mixed_models:
             raise JudgeChanged(
                 f"Another model answers than before as {self.identity[0]}.",
-                got=", ".join(repr(model) for model in models),
+                got=", ".join(repr(model) for model in spent),
                 allowed="one",
                 fix="name a fixed version as the model; terms.mixed_models=true goes on with both",
             )
-
-    def _tokens(self) -> tuple[int, int]:
-        spent = self._cache.spent(self._name).values()
-        return sum(prompt for prompt, _ in spent), sum(completion for _, completion in spent)
-
-    def _told(self) -> str:
-        tokens = self._tokens()
-        return f"{sum(tokens)} tokens, cost {self._terms.cost(*tokens):.4g}"
 
     def _allowed(self) -> str:
         parts = {"tokens": self._terms.most_tokens, "cost": self._terms.most_cost}

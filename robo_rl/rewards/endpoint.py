@@ -42,7 +42,7 @@ class Endpoint:
     """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty for a server that wants none."""
     temperature: float = 0.0
     """Of sampling; at 0 answers repeat as well as the server can."""
-    max_tokens: int = 512
+    max_tokens: int = 1024
     """Of an answer; a longer one is cut, and then missing."""
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
     """How the server is told to keep to the form; "none" for one that knows no such thing. The words say it in any case."""

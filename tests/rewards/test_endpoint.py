@@ -58,7 +58,7 @@ def test_words_and_pictures_arrive_as_they_are(endpoint, chat_server):
     assert words[:2] == ["You judge.", "Is it done?"] and "Answer with one JSON object of this schema" in words[2]
     np.testing.assert_array_equal(pictures[0], asked.parts[1])
     body = chat_server.asked[-1]
-    assert body["temperature"] == 0 and body["max_tokens"] == 512
+    assert body["temperature"] == 0 and body["max_tokens"] == 1024
     assert body["response_format"]["json_schema"]["schema"]["additionalProperties"] is False
     assert chat_server.headers[-1]["Authorization"] == f"Bearer {KEY}"
 

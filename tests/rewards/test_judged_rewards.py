@@ -113,7 +113,7 @@ def test_loitering_pays_at_level_and_never_as_a_potential():
     for mode, loitering_pays in (("level", True), ("potential", False)):
         reward = made(JudgeProgress, every=1, mode=mode, discount=discount)
         sums = [sum(discount**t * r for t, r in enumerate(reward.label(each).values)) for each in (waits, goes)]
-        assert (sums[0] > sums[1]) is loitering_pays
+        assert bool(sums[0] > sums[1]) is loitering_pays
     assert sums == pytest.approx([discount**10 * 0.5, discount]), "only where it begins and ends counts"
 
 

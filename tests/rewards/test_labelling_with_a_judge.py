@@ -104,7 +104,7 @@ def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_se
     assert dispatch(order("mine")) == 0 and LabelSet(dataset, "mine").known(dataset.entries()) == 4 * STEPS
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_killed_in_the_middle_of_an_episode_nothing_that_was_answered_is_asked_again(dataset, order, chat_server, kills):
     def slowly(words, pictures):
         time.sleep(0.01)

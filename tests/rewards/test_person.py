@@ -82,7 +82,7 @@ def test_both_clips_are_shown_and_the_answer_comes_back(rater):
     browser = Browser(rater.address)
     assert json.loads(browser.get("/api/question"))["number"] is None
     pairs = [(Segment(one, 0, 3), Segment(one, step, step + 3)) for step in (1, 2, 3, 4)]
-    asking = threading.Thread(target=lambda: found.extend(rater.compare(*pair) for pair in pairs))
+    asking = threading.Thread(target=lambda: found.extend(rater.compare(*pair) for pair in pairs), daemon=True)
     asking.start()
     for number, choice in enumerate((0, 0.5, 1, "skip"), 1):
         question = browser.question(after=number - 1)
@@ -92,13 +92,13 @@ def test_both_clips_are_shown_and_the_answer_comes_back(rater):
             np.testing.assert_array_equal([picture(url) for url in shown], wanted)
         assert browser.answer(number, choice)[0] == 200
         assert browser.answer(number, 0)[0] == 409, "a second answer to the same question"
-    asking.join()
+    asking.join(10)
     assert found == [0.0, 0.5, 1.0, "skip"] and rater.kind == "human"
 
 
 def test_what_is_no_answer_is_refused(rater):
     browser = Browser(rater.address)
-    asking = threading.Thread(target=rater.compare, args=(Segment(episode(), 0, 1), Segment(episode(), 1, 2)))
+    asking = threading.Thread(target=rater.compare, args=(Segment(episode(), 0, 1), Segment(episode(), 1, 2)), daemon=True)
     asking.start()
     number = browser.question()["number"]
     for choice in (2, "first", None, [0]):
@@ -115,7 +115,7 @@ def test_what_is_no_answer_is_refused(rater):
     assert browser.send("GET", "/api/question", None, {"Host": "elsewhere.org"})[0] == 403
     assert browser.send("GET", "/../pyproject.toml")[0] == 404
     assert browser.answer(number, 1)[0] == 200
-    asking.join()
+    asking.join(10)
 
 
 def test_people_are_told_apart_and_a_taken_port_is_named(rater):
@@ -139,14 +139,14 @@ def test_a_person_goes_on_where_she_stopped(tmp_path, monkeypatch, capsys):
                 browser.question(after=number - 1)
                 browser.answer(number, 1)
 
-        answering.append(threading.Thread(target=work))
+        answering.append(threading.Thread(target=work, daemon=True))
         answering[-1].start()
 
     monkeypatch.setattr(prefer.webbrowser, "open", opened)
     for pairs in ("3", "6"):
         command = ["prefer", str(dataset.path), "--name", "mine", "--rater", "person", "--settings", "name=anna", "port=0"]
         assert dispatch([*command, "--pairs", pairs, "--length", "2"]) == 0
-        answering[-1].join()
+        answering[-1].join(10)
     told = capsys.readouterr().out
     assert told.count("3 pairs compared now") == 2 and "compare at http://127.0.0.1:" in told
     found = [*PreferenceSet(dataset, "mine")]

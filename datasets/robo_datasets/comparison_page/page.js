@@ -17,6 +17,7 @@ function show(found) {
   question = found;
   tick = 0;
   const waits = found.number === null;
+  document.body.dataset.question = found.number ?? "";
   for (const button of buttons) button.disabled = waits;
   if (waits) return;
   const [first, second] = found.instructions;

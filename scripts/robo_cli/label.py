@@ -52,6 +52,9 @@ def run(arguments: Label) -> int:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
         model = read_reward(arguments.reward, settings_of(arguments.settings))
-        done = label(dataset, model, arguments.name, partial(counted, f"label as {arguments.name}", "episodes"))
+        shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
+        done = label(dataset, model, arguments.name, shown)
+        if hasattr(model, "report"):
+            print(model.report())
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
     return 0

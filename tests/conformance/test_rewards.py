@@ -13,6 +13,7 @@ from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
@@ -32,6 +33,7 @@ REWARDS = {
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
     "constant": lambda _: Constant(2.0),
     "preference": fitted,
+    "vlm-rm": lambda _: VLMRM(model="colours", goal=("red",), baseline=("grey",), mode="potential"),
 }
 
 
@@ -40,7 +42,10 @@ def episode(seed: int, steps: int = 6) -> Episode:
     rewards = random.normal(size=steps).astype(np.float32)
     rewards[1] = np.nan  # a recording may have anything
     return Episode(
-        observations={"position": random.normal(size=(steps + 1, 3)).astype(np.float32)},
+        observations={
+            "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
+            "camera_front": random.integers(0, 256, (steps + 1, 6, 8, 3), np.uint8),
+        },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         rewards=rewards,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def prefetched(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def prefetched(work: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
     """Yields the result of each item in their order, always one ahead; what an item raises is raised when it is its turn."""
     with ThreadPoolExecutor(1) as thread:
         following = None

@@ -86,9 +86,7 @@ def bar_chart(counts: Sequence[int], edges: Sequence[float], *, title: str, acro
         return Markup("")
     low, high, most = edges[0], edges[-1], max(counts)
     width, bottom = (WIDTH - LEFT - RIGHT) / len(counts), HEIGHT - BOTTOM
-    form = Markup(
-        '<rect class="fill c0" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}: {} to {}</title></rect>'
-    )
+    form = Markup('<rect class="fill c0" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>')
     parts = []
     for value in ticks(0.0, float(most)):
         y = bottom - value / most * (bottom - TOP)

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.figures import Counts, Figure, by_episode, resampled, unknown
-from robo_rl.statistics import percentile_interval, rank_correlation
+from robo_rl.rewards.audit.figures import Figure, Floats, by_episode, unknown
 
 MOST_STEPS = 20_000  # whose ranks are taken in each resample; of more, an even choice
-PAIRS = 4_000
+MOST_AT_ONCE = 1_000_000  # numbers of one array: a bootstrap of many steps is done in pieces
+PAIRS = 2_000
 CANDIDATES = 100_000  # among which pairs that the truth tells apart are looked for
 NEAR = (0.5, 2.0)  # differences of close pairs, in units of what one step usually brings
-Floats = npt.NDArray[np.float64]
 
 
 class Steps(NamedTuple):
@@ -50,11 +49,10 @@ def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> Steps:
 
 def step_correlation(steps: Steps) -> Figure:
     """Returns Spearman's correlation over steps."""
-    places = np.split(np.arange(len(steps.episode)), np.searchsorted(steps.episode, np.arange(1, steps.episodes)))
 
-    def statistic(counts: Counts) -> float:
-        rows = np.concatenate([place for place, count in zip(places, counts, strict=True) for _ in range(count)])
-        return rank_correlation(steps.scores[rows], steps.truth[rows])
+    def statistic(counts: Floats) -> Floats:
+        pieces = np.array_split(counts, -(-len(counts) * len(steps.episode) // MOST_AT_ONCE))
+        return np.concatenate([_correlations(steps.scores, steps.truth, piece[:, steps.episode]) for piece in pieces])
 
     return by_episode(statistic, steps.episodes, n=len(steps.scores), of=f"steps of {steps.episodes} episodes")
 
@@ -62,14 +60,26 @@ def step_correlation(steps: Steps) -> Figure:
 def episode_correlation(scores: Floats, truth: Floats) -> Figure:
     """Returns Spearman's correlation of two numbers of each episode (n,), over those that have both."""
     known = np.isfinite(scores) & np.isfinite(truth)
-    numbers = np.arange(int(known.sum()))
-    first, second = scores[known], truth[known]
+    count = int(known.sum())
+    return by_episode(lambda counts: _correlations(scores[known], truth[known], counts), count, n=count, of="episodes")
 
-    def statistic(counts: Counts) -> float:
-        rows = np.repeat(numbers, counts)
-        return rank_correlation(first[rows], second[rows])
 
-    return by_episode(statistic, len(numbers), n=len(numbers), of="episodes")
+def _correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
+    """Returns Spearman's correlations (R,) of two series (n,) whose members occur as often as `counts` (R, n) says."""
+    middle = (counts.sum(1, keepdims=True) + 1) / 2
+    ranks = [_ranks(side, counts) - middle for side in (first, second)]
+    products = [np.einsum("rn,rn,rn->r", counts, ranks[a], ranks[b]) for a, b in ((0, 1), (0, 0), (1, 1))]
+    squares = products[1] * products[2]
+    return np.where(squares > 0, products[0] / np.sqrt(np.where(squares > 0, squares, 1)), np.nan)
+
+
+def _ranks(values: Floats, counts: Floats) -> Floats:
+    """Returns the mean rank (R, n) of each of some values (n,) among all that occur."""
+    _, group = np.unique(values, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    sizes = np.add.reduceat(counts[:, order], np.flatnonzero(np.diff(group[order], prepend=-1)), axis=1)
+    means: Floats = (np.cumsum(sizes, axis=1) - (sizes - 1) / 2)[:, group]
+    return means
 
 
 def pair_accuracy(steps: Steps, seed: int = 0) -> Figure:
@@ -104,9 +114,11 @@ def _accuracy(steps: Steps, first: npt.NDArray[np.int64], second: npt.NDArray[np
         return unknown(of)
     found = np.sign(steps.scores[second] - steps.scores[first]) * np.sign(steps.truth[second] - steps.truth[first])
     right = (found + 1) / 2
-    counts = resampled(steps.episodes)
-    weights = counts[:, steps.episode[first]] * counts[:, steps.episode[second]]
-    total = weights.sum(axis=1)
-    draws = (weights @ right)[total > 0] / total[total > 0]
-    interval = percentile_interval(float(right.mean()), draws)
-    return Figure(interval, len(right), f"{of} of {steps.episodes} episodes")
+
+    def accuracy(counts: Floats) -> Floats:
+        columns = np.ascontiguousarray(counts.T)
+        weights = columns[steps.episode[first]] * columns[steps.episode[second]]
+        total = weights.sum(axis=0)
+        return np.where(total > 0, right @ weights / np.where(total > 0, total, 1), np.nan)
+
+    return by_episode(accuracy, steps.episodes, n=len(right), of=f"{of} of {steps.episodes} episodes")

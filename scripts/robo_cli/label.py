@@ -13,12 +13,14 @@ from robo_cli.display import counted
 from robo_cli.record import settings_of
 from robo_cli.reward import read_reward
 from robo_datasets.dataset import Dataset
+from robo_datasets.label_cache import LabelCache, label_cache_folder
 from robo_datasets.labelling import label, shuffle
 from robo_rl.errors import InvalidSetting
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
 robo-rl label data/pick --reward my-reward.yaml --name mine
+robo-rl label data/pick --reward my-reward.yaml --name again     (from the cache, even where the model is gone)
 robo-rl label data/pick --shuffled mine --name control     (labels of another set, dealt out by chance)
 robo-rl train offline-iql --dataset data/pick --labels mine"""
 
@@ -38,6 +40,9 @@ class Label:
     """Instead of a model: the label set whose labels are dealt out anew, the control of a result."""
     seed: int = 0
     """Of the dealing."""
+    cache: str = ""
+    """Folder of what models answered before, which is not asked again; "none" for no such thing, empty for $ROBO_RL_CACHE, and
+    where that is not set ~/.cache/robo_rl."""
 
     def __post_init__(self) -> None:
         if bool(self.reward) == bool(self.shuffled):
@@ -52,9 +57,27 @@ def run(arguments: Label) -> int:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
         model = read_reward(arguments.reward, settings_of(arguments.settings))
+        cache = cache_of(arguments.cache)
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
-        done = label(dataset, model, arguments.name, shown)
+        done = label(dataset, model, arguments.name, shown, cache)
         if hasattr(model, "report"):
             print(model.report())
+        if cache is not None:
+            tell(cache)
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
     return 0
+
+
+def cache_of(folder: str) -> LabelCache | None:
+    """Returns the cache that the command line names."""
+    return None if folder == "none" else LabelCache(Path(folder) if folder else label_cache_folder())
+
+
+def tell(cache: LabelCache) -> None:
+    """Prints what a cache did."""
+    if cache.given:
+        print(f"{cache.given} episodes were in the cache {cache.path}; the model was not asked about them")
+    if cache.dropped:
+        print(
+            f"warning: labels of {cache.dropped} episodes in {cache.path} were damaged; they were dropped and asked for again"
+        )

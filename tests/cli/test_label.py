@@ -1,5 +1,8 @@
 """Labels from the command line, and a training that learns from them and from nothing else."""
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,9 @@ from safetensors.numpy import load_file
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
+from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
+from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.preference import inputs_of, save
 from robo_rl.runs import find_run
 
 TASK = "robo/ArmReach-v0"
@@ -93,6 +98,39 @@ def test_a_reward_from_a_file_and_settings_over_it(dataset):
     assert [LabelSet(dataset, name).read(identity).values[0] for name in ("two", "three")] == [2, 3]
     dispatch(["label", "data", "--shuffled", "two", "--name", "control"])
     assert dispatch(["label", "data", "--shuffled", "two", "--name", "control"]) == 0
+
+
+def test_the_model_may_be_deleted_but_the_cache_kept(dataset, capsys):
+    config = BradleyTerryConfig(hidden=(4,))
+    size = inputs_of(dataset.spec, next(iter(dataset))).shape[1]
+    save(Path("reward"), RewardEnsemble(size, config), config, dataset.spec, {})
+    Path("mine.yaml").write_text("reward: preference\nsettings: {folder: reward}\n")
+    command = ["label", "data", "--reward", "mine.yaml", "--name"]
+    dispatch([*command, "first"])
+    before = trained("--labels", "first")
+    shutil.rmtree("reward")
+    with pytest.raises(RoboRLError, match="No checkpoint in reward"):
+        dispatch([*command, "second", "--cache", "none"])
+    with pytest.raises(RoboRLError, match="No checkpoint in reward"):
+        dispatch([*command, "second", "--cache", "elsewhere"])
+    capsys.readouterr()
+    dispatch([*command, "second"])
+    assert "4 episodes were in the cache" in capsys.readouterr().out
+    one, other = (LabelSet(dataset, name).digest(dataset.entries()) for name in ("first", "second"))
+    assert one == other
+    assert are_equal(before, trained("--labels", "second"))
+
+
+def test_damaged_labels_in_the_cache_are_told_of(dataset, capsys):
+    command = ["label", "data", "--reward", "noisy-oracle", "--cache", "mine", "--name"]
+    dispatch([*command, "first"])
+    with closing(sqlite3.connect("mine/labels.sqlite")) as connection, connection:
+        connection.execute("UPDATE labels SET valid = x'00' WHERE rowid = 1")
+    capsys.readouterr()
+    dispatch([*command, "second"])
+    told = capsys.readouterr().out
+    assert "3 episodes were in the cache mine/labels.sqlite" in told
+    assert "labels of 1 episodes in mine/labels.sqlite were damaged; they were dropped and asked for again" in told
 
 
 def test_what_there_is_can_be_listed(capsys):

@@ -15,6 +15,7 @@ from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
 from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
 from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
@@ -47,6 +48,7 @@ REWARDS = {
     "judge-tri": judged(JudgeTri, every=3, mode="delta"),
     "judge-ordinal": judged(JudgeOrdinal),
     "judge-order": judged(JudgeOrder, frames=4),
+    "vlm-rm": lambda _: VLMRM(model="colours", goal=("red",), baseline=("grey",), mode="potential"),
 }
 
 

@@ -1,6 +1,6 @@
 """Labels a dataset with a model that writes down what it is asked: to be killed at a random moment.
 
-label_and_die.py DATASET NAME ASKED
+label_and_die.py DATASET NAME ASKED [CACHE]
 """
 
 import sys
@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from robo_datasets.dataset import Dataset
+from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_rl.rewards.doubles import NoisyOracle
 
@@ -22,4 +23,5 @@ class Slow(NoisyOracle):
         return super().label(episode)
 
 
-label(Dataset(Path(sys.argv[1])), Slow(), sys.argv[2])
+cache = LabelCache(Path(sys.argv[4])) if len(sys.argv) > 4 else None
+label(Dataset(Path(sys.argv[1])), Slow(), sys.argv[2], cache=cache)

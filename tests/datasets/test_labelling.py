@@ -46,15 +46,18 @@ def values(dataset: Dataset, name: str) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------- labelling
-@pytest.mark.parametrize("moments", [3, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("moments", "place"),
+    [(3, ["cache"]), pytest.param(10, ["cache"], marks=pytest.mark.slow), pytest.param(30, [], marks=pytest.mark.slow)],
+)
 def test_killed_at_any_moment_nothing_is_lost_and_nothing_that_was_answered_is_asked_twice(
-    dataset, make_episode, tmp_path, moments
+    dataset, make_episode, tmp_path, moments, place
 ):
     with dataset.writer() as writer:
         for seed in range(40):
             writer.add(make_episode(seed, 20))
     asked, chance = tmp_path / "asked", random.Random(0)
-    command = [sys.executable, str(SCRIPT), str(dataset.path), "killed", str(asked)]
+    command = [sys.executable, str(SCRIPT), str(dataset.path), "killed", str(asked), *place]
     kills, labels = 0, LabelSet(dataset, "killed")
     for _ in range(moments):
         process = subprocess.Popen(command)
@@ -72,6 +75,10 @@ def test_killed_at_any_moment_nothing_is_lost_and_nothing_that_was_answered_is_a
     assert sum(counts.values()) <= 40 + kills
     label(dataset, NoisyOracle(), "whole")
     np.testing.assert_array_equal(values(dataset, "killed"), values(dataset, "whole"))
+    if place:  # and once more, of which nothing is asked at all
+        subprocess.run([*command[:3], "again", *command[4:]], check=True)
+        assert Counter(asked.read_text().split()) == counts
+        np.testing.assert_array_equal(values(dataset, "again"), values(dataset, "whole"))
 
 
 def test_a_file_that_a_kill_left_empty_is_an_empty_set(filled):

@@ -1,0 +1,136 @@
+"""What reward models answered, by what their answers follow from: found again without the model and without the pictures.
+
+    FOLDER/labels.sqlite   labels: model, hash of weights and settings, content of the episode -> labels
+                           makers: settings -> model and hash, for when the model itself is gone
+
+The content of an episode is the hash in its file's name, so that copies of a dataset share their labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from robo_datasets.catalogue import Entry
+from robo_datasets.database import Database
+from robo_datasets.episode_file import FileName
+from robo_datasets.labels import COLUMNS, labels_of, row_of
+from robo_rl.errors import DatasetError
+from robo_rl.protocols import RewardModel
+from robo_rl.settings import plain
+from robo_rl.types import RewardLabels
+
+Maker = tuple[str, str]
+"""The identity of a reward model."""
+TOGETHER = 500
+"""Episodes that are looked for at once; SQLite takes 999 parameters."""
+
+
+class LabelCache:
+    """Labels of any dataset by any model; counts what it gave and what it had to drop."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens a cache, making its folder; raises DatasetError where that is not possible."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatasetError(
+                f"There is no place for the cache of labels: {folder}.", got=error, fix="set ROBO_RL_CACHE to a folder of yours"
+            ) from None
+        self.path = folder / "labels.sqlite"
+        remedy = "move it away: models are asked again, and a new one is made"
+        self._database = Database(self.path, remedy)
+        self.given = self.dropped = 0
+
+    def find(self, maker: Maker, entries: Sequence[Entry]) -> Iterator[Mapping[str, RewardLabels]]:
+        """Yields the labels of the episodes that it knows, many at a time, by the identity of the episode.
+
+        What is not as it was written is dropped, as if it had never been known.
+        """
+        if not self._database.has("labels"):
+            return
+        for start in range(0, len(entries), TOGETHER):
+            some = {_content(entry): entry for entry in entries[start : start + TOGETHER]}
+            query = f"SELECT * FROM labels WHERE model = ? AND weights_hash = ? AND content IN ({', '.join('?' * len(some))})"
+            with self._database.reading() as connection:
+                rows = {row[0]: row for row in connection.execute(query, (*maker, *some))}
+            found = {content: _checked(row, some[content]) for content, row in rows.items()}
+            self._drop(maker, [content for content, labels in found.items() if labels is None])
+            whole = {some[content].identity: labels for content, labels in found.items() if labels is not None}
+            if whole:
+                self.given += len(whole)
+                yield whole
+
+    def add(self, maker: Maker, entry: Entry, labels: RewardLabels) -> None:
+        """Stores the labels of an episode durably."""
+        row, content = row_of(labels), _content(entry)
+        columns = f"content TEXT NOT NULL, {COLUMNS}, bound TEXT NOT NULL, PRIMARY KEY (model, weights_hash, content)"
+        with self._database.writing() as connection:
+            connection.execute(f"CREATE TABLE IF NOT EXISTS labels ({columns})")
+            marks = ", ".join("?" * (len(row) + 2))
+            connection.execute(f"INSERT OR REPLACE INTO labels VALUES ({marks})", (content, *row, _bound(content, row)))
+
+    def _drop(self, maker: Maker, contents: Sequence[str]) -> None:
+        if contents:
+            with self._database.writing() as connection:
+                query = "DELETE FROM labels WHERE model = ? AND weights_hash = ? AND content = ?"
+                connection.executemany(query, [(*maker, content) for content in contents])
+            self.dropped += len(contents)
+
+    def held(self) -> AbstractContextManager[None]:
+        """Returns a block in which storing is fast; a power cut may undo what was stored in its last second, no kill does."""
+        return self._database.held()
+
+    def remember(self, model: RewardModel, maker: Maker) -> None:
+        """Notes whose labels a model with these settings gives."""
+        if self.recalled(model) != maker:
+            with self._database.writing() as connection:
+                columns = "settings TEXT PRIMARY KEY, model TEXT NOT NULL, weights_hash TEXT NOT NULL"
+                connection.execute(f"CREATE TABLE IF NOT EXISTS makers ({columns})")
+                connection.execute("INSERT OR REPLACE INTO makers VALUES (?, ?, ?)", (_settings(model), *maker))
+
+    def recalled(self, model: RewardModel) -> Maker | None:
+        """Returns whose labels a model with these settings gave when it was last there."""
+        if not self._database.has("makers"):
+            return None
+        with self._database.reading() as connection:
+            query = "SELECT model, weights_hash FROM makers WHERE settings = ?"
+            found: Maker | None = connection.execute(query, (_settings(model),)).fetchone()
+        return found
+
+
+def label_cache_folder() -> Path:
+    """Returns where labels are kept unless somebody says otherwise: $ROBO_RL_CACHE, or robo_rl in the user's cache."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
+    return Path(os.environ.get("ROBO_RL_CACHE") or home)
+
+
+def _content(entry: Entry) -> str:
+    return FileName.parse(entry.file).digest
+
+
+def _settings(model: RewardModel) -> str:
+    """Returns a hash of the class and the settings of a model."""
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    settings: Any = plain(model) if dataclasses.is_dataclass(model) else {}
+    return hashlib.sha256(json.dumps([kind, settings], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _bound(content: str, row: Sequence[Any]) -> str:
+    """Returns a hash that binds numbers, by their own hash, to what they are labels of."""
+    return hashlib.sha256(json.dumps([content, *map(str, row[3:])]).encode()).hexdigest()
+
+
+def _checked(row: tuple[Any, ...], entry: Entry) -> RewardLabels | None:
+    """Returns the labels of a row of the cache, None unless they are as they were written, and as long as the episode."""
+    content, *middle, bound = row
+    with suppress(TypeError, ValueError):  # SQLite keeps whatever it is given, whatever a column is declared as
+        labels = labels_of(tuple(middle)) if _bound(content, middle) == bound else None
+        return labels if labels is not None and len(labels.values) == entry.steps else None
+    return None

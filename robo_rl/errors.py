@@ -13,6 +13,10 @@
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
     ├── SimulationFailed     a simulator diverged again and again
     ├── RenderingUnavailable no working OpenGL back end
+    ├── JudgeError
+    │   ├── JudgeUnavailable a model that is asked rejects the key, is not there, or answers nothing any more
+    │   ├── JudgeChanged     another model answers than before
+    │   └── BudgetReached    its answers have cost what they may
     ├── RunError
     │   ├── RunNotFound
     │   └── CheckpointCorrupt
@@ -121,6 +125,22 @@ class SimulationFailed(RoboRLError):
 
 class RenderingUnavailable(RoboRLError):
     """No OpenGL back end can draw without a display."""
+
+
+class JudgeError(RoboRLError):
+    """Base of the errors about models that answer questions. What was answered is kept; the same command goes on."""
+
+
+class JudgeUnavailable(JudgeError):
+    """The model rejects the key, is not there, or answers nothing any more."""
+
+
+class JudgeChanged(JudgeError):
+    """Another model answers than before, by the name that it gives itself."""
+
+
+class BudgetReached(JudgeError):
+    """The answers have cost what they may."""
 
 
 class RunError(RoboRLError):

@@ -93,6 +93,13 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     return Interval(rate, low, high, confidence)
 
 
+def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
+    """Returns Spearman's correlation of two series (n,), ties with their mean rank; NaN where one of them does not vary."""
+    ranks = [stats.rankdata(side) - (np.size(side) + 1) / 2 for side in (first, second)]
+    squares = float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1])
+    return float(ranks[0] @ ranks[1]) / np.sqrt(squares) if squares > 0.0 else np.nan
+
+
 def interquartile_mean(values: npt.ArrayLike, axis: int = -1) -> Any:
     """Returns the mean of the middle half: steadier than the mean, less wasteful than the median."""
     ordered = np.sort(np.asarray(values, np.float64), axis=axis)
@@ -119,7 +126,7 @@ def stratified_bootstrap(
     estimate = float(statistic(np.concatenate(samples), axis=-1))
     generator = np.random.default_rng(seed)
     drawn = [sample[generator.integers(len(sample), size=(resamples, len(sample)))] for sample in samples]
-    return _percentile(estimate, statistic(np.concatenate(drawn, axis=1), axis=-1), confidence)
+    return percentile_interval(estimate, statistic(np.concatenate(drawn, axis=1), axis=-1), confidence)
 
 
 def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Comparison:
@@ -190,11 +197,12 @@ def _paired_bootstrap(a: Floats, b: Floats, seed: int, confidence: float = 0.95)
     estimates = statistics(np.arange(len(a)), np.arange(len(b)), np.arange(episodes))
     sizes = (len(a), len(b), episodes)
     draws = np.array([statistics(*(generator.integers(n, size=n) for n in sizes)) for _ in range(RESAMPLES)])
-    mean, median, wins = (_percentile(e, column, confidence) for e, column in zip(estimates, draws.T, strict=True))
+    mean, median, wins = (percentile_interval(e, column, confidence) for e, column in zip(estimates, draws.T, strict=True))
     return mean, median, wins
 
 
-def _percentile(estimate: float, draws: Floats, confidence: float) -> Interval:
+def percentile_interval(estimate: float, draws: Floats, confidence: float = 0.95) -> Interval:
+    """Returns an estimate with the bounds that leave out as many of the draws (R,) of a bootstrap at either end."""
     low, high = np.quantile(draws, [0.5 - confidence / 2, 0.5 + confidence / 2])
     if low == high:  # a bootstrap of values that are all alike would claim certainty
         return Interval(estimate, np.nan, np.nan, confidence)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -60,11 +62,30 @@ def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: i
     def read(entry: Entry) -> Episode:
         return dataset.read(entry)
 
-    for question in watch(pending):
-        first, second = (Segment(read(entry), start, start + length) for entry, start in question)
-        answer = rater.compare(first, second)
-        preferences.add([Preference(*_ends(question, length), answer, rater_name, rater.kind)])
+    watched = iter(watch(pending))
+    while group := [*islice(watched, getattr(rater, "together", 1))]:
+        pairs = [tuple(Segment(read(entry), start, start + length) for entry, start in question) for question in group]
+        answers = rater.compare_all(pairs) if hasattr(rater, "compare_all") else [rater.compare(*pair) for pair in pairs]
+        found = zip(group, answers, strict=True)
+        preferences.add([Preference(*_ends(question, length), answer, rater_name, rater.kind) for question, answer in found])
     return len(pending)
+
+
+def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int, int]:
+    """Returns how many decided comparisons agree with the recorded rewards, and of how many that tell two segments apart."""
+    decided = [each for each in preferences if each.label in (0, 1)]
+    places = sorted({place for each in decided for place in (each.first, each.second)})
+    wanted = {identity: [*group] for identity, group in groupby(places, key=itemgetter(0))}
+    sums: dict[tuple[str, int, int], float] = {}
+    for entry in dataset.entries():
+        if entry.identity in wanted:
+            rewards = dataset.read(entry).rewards.astype(np.float64)
+            sums |= {place: float(rewards[place[1] : place[2]].sum()) for place in wanted[entry.identity]}
+    differences = [(sums.get(each.second, np.nan) - sums.get(each.first, np.nan), each.label) for each in decided]
+    told = [
+        (difference > 0) == (label == 1) for difference, label in differences if np.isfinite(difference) and difference != 0
+    ]
+    return sum(told), len(told)
 
 
 def _ends(question: Question, length: int) -> tuple[tuple[str, int, int], tuple[str, int, int]]:

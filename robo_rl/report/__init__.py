@@ -20,7 +20,7 @@ from robo_rl.report.reading import ACTIVITIES, RecordedRun, read_runs
 from robo_rl.rollout import SUCCESS_CONVENTION
 from robo_rl.runs import write_text
 
-__all__ = ["write_report"]
+__all__ = ["template", "write_report"]
 
 
 def write_report(runs: Sequence[Path], out: Path) -> Path:
@@ -30,8 +30,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     """
     recorded = read_runs(runs)
     groups = _groups(recorded)
-    page = _template().render(
-        style=Markup(files(__name__).joinpath("style.css").read_text()),
+    page = template("page").render(
         title=", ".join(dict.fromkeys(run.name for run in recorded)),
         written=f"{datetime.now():%d %B %Y, %H:%M}",
         headlines=[headline(group) for group in groups],
@@ -51,7 +50,8 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     return out
 
 
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """Returns a page of this folder, to be filled in; it has the style already."""
     environment = jinja2.Environment(
         autoescape=True,  # every text of a run is foreign: a recipe may say <script>
         undefined=jinja2.StrictUndefined,
@@ -59,7 +59,8 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": duration}
-    return environment.from_string(files(__name__).joinpath("page.html.jinja").read_text())
+    style = Markup(files(__name__).joinpath("style.css").read_text())
+    return environment.from_string(files(__name__).joinpath(f"{name}.html.jinja").read_text(), globals={"style": style})
 
 
 def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:

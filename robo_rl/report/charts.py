@@ -28,6 +28,15 @@ class Series:
     """A thin line without markers, for what is only background."""
 
 
+@dataclass(frozen=True)
+class Across:
+    """What lies on the horizontal axis, from 0 on."""
+
+    title: str = "training steps"
+    place: str = "step"
+    """one place on it"""
+
+
 class Axes:
     """Maps values to places on the drawing."""
 
@@ -51,21 +60,57 @@ class Axes:
 
 
 def line_chart(
-    series: Sequence[Series], *, title: str, y_limits: tuple[float, float] | None = None, percent: bool = False
+    series: Sequence[Series],
+    *,
+    title: str,
+    y_limits: tuple[float, float] | None = None,
+    percent: bool = False,
+    across: Across = Across(),
 ) -> Markup:
-    """Returns an SVG of lines over training steps, or an empty one where there is nothing to draw."""
+    """Returns an SVG of lines, over training steps by default, or an empty one where there is nothing to draw."""
     series = [one for one in series if one.points]
     if not series:
         return Markup("")
     axes = Axes(series, y_limits)
     number = f"{{:.0{'%' if percent else 'f'}}}".format if percent else short
-    parts = [_grid(axes, number)]
+    parts = [_grid(axes, number, across.title)]
     parts += [_band(axes, one) for one in series]
     parts += [_line(axes, one) for one in sorted(series, key=lambda one: not one.faint)]
-    parts += [_markers(axes, one, number) for one in series if not one.faint]
+    parts += [_markers(axes, one, number, across.place) for one in series if not one.faint]
+    return _drawing(title, parts)
+
+
+def bar_chart(counts: Sequence[int], edges: Sequence[float], *, title: str, across: str) -> Markup:
+    """Returns an SVG of a histogram: counts (n,) between edges (n+1,), or an empty one where there is nothing to draw."""
+    if not any(counts):
+        return Markup("")
+    low, high, most = edges[0], edges[-1], max(counts)
+    width, bottom = (WIDTH - LEFT - RIGHT) / len(counts), HEIGHT - BOTTOM
+    form = Markup('<rect class="fill c0" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"><title>{}</title></rect>')
+    parts = []
+    for value in ticks(0.0, float(most)):
+        y = bottom - value / most * (bottom - TOP)
+        parts.append(Markup('<line class="grid" x1="{}" x2="{}" y1="{y:.1f}" y2="{y:.1f}"/>').format(LEFT, WIDTH - RIGHT, y=y))
+        parts.append(Markup('<text class="tick end" x="{}" y="{:.1f}">{}</text>').format(LEFT - 6, y + 4, short(value)))
+    for index, count in enumerate(counts):
+        height = count / most * (bottom - TOP)
+        place = LEFT + index * width + 0.5, bottom - height, max(width - 1, 0.5), height
+        parts.append(form.format(*place, f"{count}: {short(edges[index])} to {short(edges[index + 1])}"))
+    for value in ticks(low, high) if low < high else []:
+        x = LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        parts.append(Markup('<text class="tick middle" x="{:.1f}" y="{}">{}</text>').format(x, bottom + 16, short(value)))
+    parts.append(_axis_title(across))
+    return _drawing(title, parts)
+
+
+def _drawing(title: str, parts: Sequence[Markup]) -> Markup:
     return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         int(WIDTH), int(HEIGHT), title, Markup("").join(parts)
     )
+
+
+def _axis_title(text: str) -> Markup:
+    return Markup('<text class="axis middle" x="{}" y="{}">{}</text>').format((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5, text)
 
 
 def share_bar(shares: Mapping[str, float], colors: Mapping[str, int], *, title: str) -> Markup:
@@ -114,7 +159,7 @@ def _with_margin(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _grid(axes: Axes, number: Any) -> Markup:
+def _grid(axes: Axes, number: Any, across: str) -> Markup:
     parts = []
     for value in axes.y_ticks:
         y = axes.y(value)
@@ -125,9 +170,7 @@ def _grid(axes: Axes, number: Any) -> Markup:
         parts.append(
             Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(axes.x(value), bottom + 16, short(value))
         )
-    parts.append(
-        Markup('<text class="axis middle" x="{}" y="{}">training steps</text>').format((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 5)
-    )
+    parts.append(_axis_title(across))
     return Markup("").join(parts)
 
 
@@ -144,11 +187,11 @@ def _line(axes: Axes, one: Series) -> Markup:
     return Markup('<polyline class="{} c{}" points="{}"/>').format(kind, one.color % COLORS, _places(axes, one.points))
 
 
-def _markers(axes: Axes, one: Series, number: Any) -> Markup:
+def _markers(axes: Axes, one: Series, number: Any, place: str) -> Markup:
     intervals = {x: f" [{number(low)}, {number(high)}]" for x, low, high in one.band if math.isfinite(low)}
-    form = Markup('<circle class="dot c{}" cx="{}" cy="{}" r="3"><title>{}: {}{} at step {}</title></circle>')
+    form = Markup('<circle class="dot c{}" cx="{}" cy="{}" r="3"><title>{}: {}{} at {} {}</title></circle>')
     return Markup("").join(
-        form.format(one.color % COLORS, axes.x(x), axes.y(y), one.label, number(y), intervals.get(x, ""), short(x))
+        form.format(one.color % COLORS, axes.x(x), axes.y(y), one.label, number(y), intervals.get(x, ""), place, short(x))
         for x, y in one.points
     )
 

@@ -1,18 +1,24 @@
 """Models that look at pictures and answer in words, such as GPT or Qwen-VL: entry points `robo_rl.judges`.
 
-A question says what an answer must look like; whatever else comes back is no answer. Missing is not zero.
+A question says what an answer must look like; whatever else comes back is no answer. Missing is not zero. A judge only carries
+questions and words to and fro: `robo_rl.rewards.cached_judge` keeps answers, reads them strictly and counts what they cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pydantic
 
 from robo_rl.discovery import load
+from robo_rl.errors import require_allowed
+from robo_rl.rewards.identity import hash_of
 from robo_rl.settings import settings_as
 
 Picture = npt.NDArray[np.uint8]
@@ -20,15 +26,32 @@ Picture = npt.NDArray[np.uint8]
 Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests"]
 
 
+class Form(pydantic.BaseModel):
+    """What an answer must be: one JSON object with all these fields and no others, numbers finite, nothing converted."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
 @dataclass(frozen=True)
 class Question:
-    """Words and pictures in the order in which they are shown, and the JSON schema of an answer."""
+    """Words and pictures in the order in which they are shown, and the form of an answer."""
 
     parts: Sequence[str | Picture]
-    schema: Mapping[str, Any]
-    """Of the answer, a JSON object; {} for free text, which is then returned under "text"."""
+    form: type[Form] | None = None
+    """None for free words, which are then returned under "text"."""
     system: str = ""
     """What the model is told to be."""
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON schema of an answer; empty for free words."""
+        return {} if self.form is None else self.form.model_json_schema()
+
+    @cached_property
+    def hash(self) -> str:
+        """What tells it apart from every other question."""
+        words = json.dumps([self.system, self.schema], sort_keys=True).encode()
+        return hash_of(words, *(piece for part in self.parts for piece in _pieces(part)))
 
 
 @dataclass(frozen=True)
@@ -38,26 +61,75 @@ class Answer:
     status: Status
     """Anything but "ok" is a missing answer."""
     content: Mapping[str, Any] = field(default_factory=dict)
-    """Valid by the schema; empty unless the status is "ok"."""
+    """Valid by the form; empty unless the status is "ok". A judge leaves it empty: whoever asks reads the words."""
     raw: str = ""
-    """The words themselves, as far as there were any."""
+    """The words themselves, as far as there were any; else what was wrong."""
     model: str = ""
     """What answered, as it calls itself."""
-    tokens: int = 0
-    """Of question and answer."""
-    seconds: float = 0.0
+    prompt_tokens: int = 0
+    """Of the question, pictures included."""
+    completion_tokens: int = 0
+    """Of the answer."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What answers may cost and where they are kept; the same for every judge."""
+
+    cache: str = ""
+    """Folder of the answers; empty for $ROBO_RL_CACHE/answers, and where that is not set ~/.cache/robo_rl/answers."""
+    prompt_price: float = 0.0
+    """Of a million tokens of questions, in whatever currency; see the price list of the model."""
+    completion_price: float = 0.0
+    """Of a million tokens of answers."""
+    most_tokens: int = 0
+    """After so many tokens in all nothing more is asked; 0 for no limit."""
+    most_cost: float = 0.0
+    """After this cost in all nothing more is asked; 0 for no limit."""
+    unanswered: int = 5
+    """So many questions in a row may stay without any answer; then labelling stops, to go on another time."""
+    mixed_models: bool = False
+    """Go on where another model answers than before, by the name that it gives itself."""
+
+    def __post_init__(self) -> None:
+        prices = {"prompt_price": self.prompt_price, "completion_price": self.completion_price}
+        allowed = {name: (0 <= price < np.inf, "0 or more") for name, price in prices.items()}
+        has_price = self.most_cost == 0 or any(prices.values())
+        allowed |= {"most_cost": (0 <= self.most_cost < np.inf and has_price, "0 or more, and above 0 only with prices")}
+        require_allowed(
+            self,
+            allowed | {"most_tokens": (self.most_tokens >= 0, "0 or more"), "unanswered": (self.unanswered >= 1, "1 or more")},
+        )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget."""
+        return self.most_tokens > 0 or self.most_cost > 0
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """Returns what tokens cost."""
+        return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
 class Judge(Protocol):
     """Answers questions. Its settings are its fields; nothing is loaded or opened before the first question."""
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """Its name and a hash of all that its answers follow from."""
+    def terms(self) -> Terms:
+        """Its budget and cache."""
         ...
 
-    def ask(self, questions: Sequence[Question]) -> Sequence[Answer]:
-        """Returns one answer for each question, in their order; raises only where no later question can be answered either."""
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Its name and a hash of all that its answers follow from; not of its terms."""
+        ...
+
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yields each question's number with its answer as it comes in, in any order.
+
+        Draws a question only when it asks it, so that whoever gives them out can stop. Raises JudgeUnavailable only where no
+        later question can be answered either.
+        """
         ...
 
 
@@ -65,3 +137,15 @@ def judge(name: str, settings: Mapping[str, Any]) -> Judge:
     """Returns a judge by its name; raises UnknownName, and InvalidSetting naming the setting."""
     found: Judge = settings_as(load("judges", name), settings, source=f"the judge {name}")
     return found
+
+
+def form_in_words(question: Question) -> str:
+    """Returns what tells a model the form of its answer; empty for free words."""
+    schema = json.dumps(question.schema, separators=(",", ":"))
+    return f"Answer with one JSON object of this schema and with nothing else:\n{schema}" if question.form else ""
+
+
+def _pieces(part: str | Picture) -> list[bytes]:
+    if isinstance(part, str):
+        return [b"words", part.encode()]
+    return [f"picture {part.shape}".encode(), np.ascontiguousarray(part).tobytes()]

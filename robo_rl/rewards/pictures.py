@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ class PictureReward(ABC):
     Step t takes the picture after its action. Online and offline share `score` and `rewards`.
     """
 
+    reads_words: ClassVar[bool] = True
+    """Whether the instruction counts; an audit asks such a reward with the wrong one, too."""
     camera: str = "front"
     """Whose pictures it looks at: the observation camera_<name>, or an observation's full name."""
     instruction: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -88,12 +88,12 @@ def display(title: str, total: int, unit: str = "steps") -> LiveDisplay | PlainD
     return LiveDisplay(title, total, unit, Console()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
 
 
-def counted(title: str, unit: str, items: Sequence[Item]) -> Iterator[Item]:
-    """Yields items and shows how many of them were passed on."""
+def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], Metrics] = dict) -> Iterator[Item]:
+    """Yields items and shows how many of them were passed on, with `metrics` of the moment."""
     with display(title, len(items), unit) as shown:
         for done, item in enumerate(items, 1):
             yield item
-            shown.update(done, {})
+            shown.update(done, metrics())
 
 
 def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
@@ -102,6 +102,9 @@ def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),
         "return {:.2f}": metrics.get("rollout/ep_rew_mean"),
+        "{:.0f} asked": metrics.get("judge/asked"),
+        "{:.4g} tokens": metrics.get("judge/tokens"),
+        "cost {:.4g}": metrics.get("judge/cost"),
         "{:.3g} " + unit + "/s" if unit != "steps" else "{:.0f} steps/s": speed,
     }
     return " | ".join(form.format(value) for form, value in parts.items() if value is not None)

@@ -58,7 +58,10 @@ def run(arguments: Label) -> int:
     else:
         model = read_reward(arguments.reward, settings_of(arguments.settings))
         cache = cache_of(arguments.cache)
-        done = label(dataset, model, arguments.name, partial(counted, f"label as {arguments.name}", "episodes"), cache)
+        shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
+        done = label(dataset, model, arguments.name, shown, cache)
+        if hasattr(model, "report"):
+            print(model.report())
         if cache is not None:
             tell(cache)
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")

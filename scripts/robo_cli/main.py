@@ -21,6 +21,7 @@ COMMANDS = {
     "record": ("Record", "record episodes into a dataset that survives any crash"),
     "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
     "label": ("Label", "label a dataset with rewards of a model, resumable, beside the recorded ones"),
+    "audit": ("AuditOrder", "say whether to trust a reward: agreement with what was recorded, spoilt clips, verdict"),
     "prefer": ("Prefer", "have pairs of segments compared, for a reward to be learned from"),
     "reward": (None, "list reward models, show their settings, learn one from data"),
     "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),

@@ -13,7 +13,7 @@ import tyro
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.record import settings_of
-from robo_datasets.comparing import compare, questions
+from robo_datasets.comparing import agreement, compare, questions
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.discovery import load
@@ -51,9 +51,16 @@ def run(arguments: Prefer) -> int:
     dataset = Dataset(arguments.dataset)
     rater = settings_as(load("raters", arguments.rater), settings_of(arguments.settings), source=f"the rater {arguments.rater}")
     asked = questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
-    watch = partial(counted, f"compare for {arguments.name}", "pairs")
+    watch = partial(counted, f"compare for {arguments.name}", "pairs", metrics=getattr(rater, "spent", dict))
     done = compare(dataset, rater, asked, arguments.length, arguments.name, watch)
-    answers = Counter(str(each.label) for each in PreferenceSet(dataset, arguments.name))
+    if hasattr(rater, "report"):
+        print(rater.report())
+    found = [*PreferenceSet(dataset, arguments.name)]
+    own = [each for each in found if each.rater == ":".join(rater.identity)]
+    agreeing, told = agreement(dataset, own)
+    if told:  # shown, and used for nothing
+        print(f"{agreeing / told:.1%} of {told} decided pairs agree with the recorded rewards")
+    answers = Counter(str(each.label) for each in found)
     shares = ", ".join(f"{name} {answers[key]}" for key, name in ANSWERS.items())
     print(f"{done} pairs compared now; {arguments.name} has {answers.total()}: {shares}")
     return 0

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +20,10 @@ import tyro
 
 from robo_cli.display import display
 from robo_cli.recipe import require_at_least
+from robo_cli.study_labels import is_labelled, is_made
+from robo_cli.study_options import Words
 from robo_cli.study_plan import Study, read_study
 from robo_cli.study_runs import (
-    Words,
     dataset_words,
     made_dataset,
     source_run,
@@ -61,18 +63,18 @@ class StudyOrder:
 
 @dataclass(frozen=True)
 class Job:
-    """A command that makes one thing."""
+    """Commands that make one thing, one after the other."""
 
     name: str
-    command: Sequence[str]
+    commands: Sequence[Words]
 
 
 def run(arguments: StudyOrder) -> int:
-    """Makes what is missing, in the order sources, datasets, trainings; prints the table."""
+    """Makes what is missing, in the order sources, datasets, models, labels, trainings; prints the table."""
     study, out = read_study(arguments.study), arguments.out
     out.mkdir(parents=True, exist_ok=True)
     if not arguments.table:
-        for make in (_sources, _datasets, _trainings):
+        for make in (_sources, _datasets, _models, *_label_stages(study), _trainings):
             _run_all(study, out, arguments.jobs, make)
     datasets = {name: made for name in study.datasets if (made := made_dataset(study, name, out)) is not None}
     facts = table(study, datasets, _finished(study, datasets, out))
@@ -100,8 +102,13 @@ def _run_all(study: Study, out: Path, jobs: int, make: Callable[[Study, Path], l
 
 
 def _run(job: Job, logs: Path) -> int:
+    """Runs the commands of a job until one fails, and returns its status."""
     with (logs / f"{job.name}.log").open("w") as log:
-        return subprocess.run([*PYTHON, *job.command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False).returncode
+        for command in job.commands:
+            done = subprocess.run([*PYTHON, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False)
+            if done.returncode:
+                return done.returncode
+    return 0
 
 
 def _sources(study: Study, out: Path) -> list[Job]:
@@ -117,8 +124,24 @@ def _datasets(study: Study, out: Path) -> list[Job]:
     for name in study.datasets:
         if made_dataset(study, name, out) is None:
             begun = ["--append"] if (out / "data" / name / DESCRIPTION).exists() else []
-            jobs += [Job(name, ["record", *dataset_words(study, name, out), *begun])]
+            jobs += [Job(name, [["record", *dataset_words(study, name, out), *begun]])]
     return jobs
+
+
+def _models(study: Study, out: Path) -> list[Job]:
+    folders = {name: out / "models" / name for name in study.models}
+    return [Job(name, [study.models[name].command(folder)]) for name, folder in folders.items() if not is_made(folder)]
+
+
+def _label_stages(study: Study) -> list[Callable[[Study, Path], list[Job]]]:
+    """Returns a stage for each label set, since one may rest on another."""
+    return [partial(_labels, name) for name in study.labels]
+
+
+def _labels(name: str, study: Study, out: Path) -> list[Job]:
+    paths = [out / "data" / dataset for dataset in study.datasets]
+    missing = [path for path in paths if not is_labelled(Dataset(path), name)]
+    return [Job(f"{name}--{path.name}", study.labels[name].commands(name, path, out)) for path in missing]
 
 
 def _trainings(study: Study, out: Path) -> list[Job]:
@@ -133,8 +156,8 @@ def _trainings(study: Study, out: Path) -> list[Job]:
 def _training(name: str, words: Words, runs: Path, found: Path | None) -> list[Job]:
     """Returns what has to be done for a training: nothing, to resume the run that was found, or to begin one."""
     if found is None:
-        return [Job(name, ["train", *words, "--out", str(runs)])]
-    return [] if (found / EVALUATION).exists() else [Job(name, ["resume", str(found)])]
+        return [Job(name, [["train", *words, "--out", str(runs)]])]
+    return [] if (found / EVALUATION).exists() else [Job(name, [["resume", str(found)]])]
 
 
 def _finished(study: Study, datasets: Mapping[str, Dataset], out: Path) -> Evaluations:

@@ -7,21 +7,17 @@ A study is a YAML file over the dataclasses below, strict as a recipe is. Everyt
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import pydantic
 import yaml
 
+from robo_cli.study_labels import STRICT, Labels, Model, Shuffled
+from robo_cli.study_options import Settings
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-
-STRICT = pydantic.ConfigDict(extra="forbid")
-Settings = dict[str, Any]
-"""Options of the command line without their dashes, such as learner.lr: 1e-4"""
 
 
 @dataclass(frozen=True)
@@ -37,15 +33,26 @@ class Source:
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset of one of D4RL's families."""
+    """A dataset of one of D4RL's families, of a source or of an environment that has a scripted expert."""
 
     __pydantic_config__ = STRICT
-    source: str
     family: str
+    source: str = ""
+    environment: str = ""
+    """Where there is no source."""
+    arguments: Settings = field(default_factory=dict)
+    """Of that environment."""
     episodes: int = 0
     """0 for all that there are, or `robo-rl record`'s own default."""
     expert: str = ""
     """As in `robo-rl record --expert`."""
+
+    def __post_init__(self) -> None:
+        if bool(self.source) == bool(self.environment):
+            got = "both" if self.source else "neither"
+            raise InvalidSetting(
+                "A dataset is made from a source or in an environment.", got=got, allowed="source or environment"
+            )
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,9 @@ class Method:
     for_source: dict[str, Settings] = field(default_factory=dict)
     """Settings that hold for the datasets of one source, such as a penalty that the paper chooses for each domain."""
     return_span: float = 0.0
-    """Rewards are scaled so that the returns of a dataset span this; 0 leaves them. IQL's paper scales to 1,000."""
+    """Rewards are scaled so that their sums over a dataset's episodes span this; 0 leaves them. IQL's paper scales to 1,000."""
+    labels: str = ""
+    """Of the study, whose rewards count in the place of the recorded ones."""
     only: tuple[str, ...] = ()
     """Datasets; none for all."""
 
@@ -72,6 +81,8 @@ class Claim:
     than: str
     datasets: tuple[str, ...]
     """Endings of their names, such as mixed"""
+    share: float = 1.0
+    """Of the other's score that is to be exceeded."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +92,31 @@ class Study:
     __pydantic_config__ = STRICT
     name: str
     summary: str
-    sources: dict[str, Source]
     datasets: dict[str, Data]
     methods: dict[str, Method]
+    sources: dict[str, Source] = field(default_factory=dict)
+    models: dict[str, Model] = field(default_factory=dict)
+    """Reward models that are learned before labels are made."""
+    labels: dict[str, Labels] = field(default_factory=dict)
+    """Label sets of every dataset, made in this order."""
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: Settings = field(default_factory=dict)
     """Of every training."""
     claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
-        known = {"source": self.sources, "dataset": self.datasets, "method": self.methods}
-        named = [("source", data.source) for data in self.datasets.values()]
+        known = {
+            "source": self.sources,
+            "dataset": self.datasets,
+            "method": self.methods,
+            "model": self.models,
+            "label set": self.labels,
+        }
+        named = [("source", data.source) for data in self.datasets.values() if data.source]
+        named += [("label set", method.labels) for method in self.methods.values() if method.labels]
+        named += [("label set", each.shuffled) for each in self.labels.values() if isinstance(each, Shuffled)]
+        models = [each.model for each in self.labels.values() if not isinstance(each, Shuffled)]
+        named += [("model", model) for model in models if model]
         named += [("source", source) for method in self.methods.values() for source in method.for_source]
         named += [("dataset", dataset) for method in self.methods.values() for dataset in method.only]
         named += [("method", name) for claim in self.claims for name in (claim.better, claim.than)]
@@ -107,11 +132,10 @@ class Study:
                 for dataset in method.only or self.datasets:
                     yield name, dataset, seed
 
-    def settings_of(self, method: str, dataset: str, card: Mapping[str, Any]) -> Settings:
-        """Returns the settings of one training, given the dataset's card."""
+    def settings_of(self, method: str, dataset: str, span: float) -> Settings:
+        """Returns the settings of one training; `span` is that of the sums of rewards over the episodes of the dataset."""
         chosen = self.methods[method]
         settings = self.settings | chosen.settings | chosen.for_source.get(self.datasets[dataset].source, {})
-        span = card["return"]["most"] - card["return"]["least"]
         if chosen.return_span and span > 0:
             settings["learner.reward-scale"] = float(f"{chosen.return_span / span:.4g}")
         return settings
@@ -128,15 +152,6 @@ def read_study(name: str) -> Study:
         return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
     except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
         raise InvalidSetting(f"{path} is no study.", got=_reasons(error), fix="docs/offline.md shows one") from None
-
-
-def options(settings: Settings) -> list[str]:
-    """Returns settings as words of a command line; a mapping or a list is written as its values."""
-    words: list[str] = []
-    for name, value in settings.items():
-        values = value if isinstance(value, list) else [value]
-        words += [f"--{name}", *(text if isinstance(text, str) else json.dumps(text) for text in values)]
-    return words
 
 
 def _reasons(error: Exception) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from robo_cli.recipe import read_recipe, to_yaml
-from robo_cli.study_plan import Study, options
+from robo_cli.study_labels import is_labelled, span_of
+from robo_cli.study_options import Words, options
+from robo_cli.study_plan import Data, Study
 from robo_cli.train import recipe_of
 from robo_datasets.dataset import DESCRIPTION, Dataset
+from robo_datasets.labels import LabelSet
 from robo_rl.errors import RunError
 from robo_rl.runs import Run
 
-Words = Sequence[str]
-"""Of a command line, after `robo-rl train` or `robo-rl record`."""
 PATHS = ("demonstrations.dataset",)  # the folder may have been moved
 WHOLE = ("environment.arguments",)  # one that is missing is a change, too
 
@@ -38,11 +39,13 @@ def source_run(study: Study, name: str, out: Path) -> Path | None:
 def dataset_words(study: Study, name: str, out: Path) -> Words:
     """Returns how a dataset is recorded."""
     data = study.datasets[name]
-    run, path = source_run(study, data.source, out), out / "data" / name
-    settings: dict[str, Any] = {"family": data.family, "run": str(run), "out": str(path)}
+    settings: dict[str, Any] = {"family": data.family, "out": str(out / "data" / name)}
+    settings |= {"run": str(source_run(study, data.source, out))} if data.source else {}
     settings |= {"episodes": data.episodes} if data.episodes else {}
     settings |= {"expert": data.expert} if data.expert else {}
-    return [read_recipe(study.sources[data.source].recipe).environment.name, *options(settings)]
+    settings |= {"arguments": [f"{key}={value}" for key, value in data.arguments.items()]} if data.arguments else {}
+    environment = data.environment or read_recipe(study.sources[data.source].recipe).environment.name
+    return [environment, *options(settings)]
 
 
 def made_dataset(study: Study, name: str, out: Path) -> Dataset | None:
@@ -50,8 +53,9 @@ def made_dataset(study: Study, name: str, out: Path) -> Dataset | None:
     data, path = study.datasets[name], out / "data" / name
     if not (path / DESCRIPTION).exists() or "content" not in Dataset(path).card:
         return None
-    dataset, run = Dataset(path), source_run(study, data.source, out)
-    told, wanted = dataset.card, {"family": data.family} | ({"planned": data.episodes} if data.episodes else {})
+    dataset = Dataset(path)
+    run = source_run(study, data.source, out) if data.source else None
+    told, wanted = dataset.card, _card_of(data)
     changed = {key: (told[key], value) for key, value in wanted.items() if told[key] != value}
     if run is not None and told["run"]["name"] != run.name:
         changed["run"] = (told["run"]["name"], run.name)
@@ -60,20 +64,32 @@ def made_dataset(study: Study, name: str, out: Path) -> Dataset | None:
     return dataset
 
 
+def _card_of(data: Data) -> dict[str, Any]:
+    """Returns what the card of such a dataset says."""
+    card: dict[str, Any] = {"family": data.family}
+    card |= {"planned": data.episodes} if data.episodes else {}
+    return card | ({"environment": data.environment, "arguments": data.arguments} if data.environment else {})
+
+
 def training_words(study: Study, method: str, dataset: Dataset, seed: int) -> Words:
     """Returns how a method is trained on a dataset."""
     name = dataset.path.name
-    settings = options(study.settings_of(method, name, dataset.card))
+    labels = study.methods[method].labels
+    settings = options(study.settings_of(method, name, span_of(dataset, labels)))
     words = [study.methods[method].recipe, "--dataset", str(dataset.path), "--seed", str(seed), *settings]
-    return [*words, "--name", f"{method}--{name}"]
+    return [*words, *(["--labels", labels] if labels else []), "--name", f"{method}--{name}"]
 
 
 def training_run(study: Study, method: str, dataset: Dataset, seed: int, out: Path) -> Path | None:
-    """Returns the newest run of a training with these settings on these very episodes."""
-    words = training_words(study, method, dataset, seed)
+    """Returns the newest run of a training with these settings on these very episodes and labels."""
+    labels = study.methods[method].labels
+    if labels and not is_labelled(dataset, labels):
+        return None
+    words, wanted = training_words(study, method, dataset, seed), {"content": dataset.card["content"]}
+    wanted |= {"labels_content": LabelSet.existing(dataset, labels).digest(dataset.entries())} if labels else {}
     for found in runs_of(f"{method}--{dataset.path.name}", seed, out / "runs"):
-        learnt_from = Run(found).description.get("dataset", {}).get("content")
-        if learnt_from == dataset.card["content"] and not differing(found, words):
+        learnt_from = Run(found).description.get("dataset", {})
+        if {key: learnt_from.get(key) for key in wanted} == wanted and not differing(found, words):
             return found
     return None
 

@@ -39,7 +39,9 @@ def markdown(facts: Mapping[str, Any], methods: Sequence[str]) -> str:
     lines += ["", "| expected | on | difference | holds |", "|---|---|---|---|"]
     for claim in facts["claims"]:
         interval = f"{claim['difference']:+.1f} [{claim['low']:+.1f}, {claim['high']:+.1f}]"
-        lines.append(f"| {claim['better']} > {claim['than']} | {claim['dataset']} | {interval} | {claim['holds']} |")
+        share = claim.get("share", 1.0)
+        than = claim["than"] if share == 1 else f"{share:.0%} of {claim['than']}"
+        lines.append(f"| {claim['better']} > {than} | {claim['dataset']} | {interval} | {claim['holds']} |")
     lines += ["", "| dataset | content | episodes | random | expert |", "|---|---|---|---|---|"]
     for name, row in facts["datasets"].items():
         reference = row["reference"]
@@ -72,7 +74,8 @@ def _claims(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -
                 continue
             reference = datasets[name].card["reference"]
             first, second = (np.array([_scores(each.returns, reference) for each in side.values()]) for side in sides if side)
-            yield {"better": claim.better, "than": claim.than, "dataset": name, **_verdict(paired_comparison(first, second))}
+            told = {"better": claim.better, "than": claim.than, "share": claim.share, "dataset": name}
+            yield told | _verdict(paired_comparison(claim.share * first, second))
 
 
 def _verdict(comparison: Comparison) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from robo_cli.main import dispatch
 from robo_cli.study_plan import read_study
 from robo_cli.study_runs import runs_of
 from robo_datasets.dataset import Dataset
+from robo_datasets.labelling import shuffle
+from robo_datasets.labels import label_sets
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError, UnknownName
 from robo_rl.runs import Run, find_run
 
@@ -175,7 +177,7 @@ def in_this_process(monkeypatch):
 
     def run(job, logs):
         try:
-            return dispatch([*job.command])
+            return next((status for command in job.commands if (status := dispatch([*command]))), 0)
         except RoboRLError as error:
             (logs / f"{job.name}.log").write_text(str(error))
             return 1
@@ -216,6 +218,52 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     assert dispatch([*order, "--table"]) == 0
     cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
     assert cells["iql"]["seeds"] == [0] and cells["bc"]["seeds"] == [0, 1]
+
+
+LABELLED = """
+summary: Learning from labels.
+datasets:
+  reach-play: {environment: robo/ArmReach-v0, arguments: {max_steps: 15, reward: dense}, family: play, episodes: 3}
+labels:
+  compared: {rater: oracle, settings: {mistakes: 0.2}, pairs: 30}
+  asked: {reward: constant, settings: {value: 2.0}}
+  control: {shuffled: compared}
+settings: {steps: 20, evaluation.episodes: 2, evaluation.films: 0, evaluation.every: 0}
+methods:
+  true: {recipe: iql.yaml, return_span: 1000}
+  compared: {recipe: iql.yaml, return_span: 1000, labels: compared}
+  control: {recipe: iql.yaml, labels: control}
+seeds: [0]
+claims:
+  - {better: compared, than: "true", datasets: [play], share: 0.8}
+  - {better: compared, than: control, datasets: [play]}
+"""
+
+
+def test_a_study_labels_its_datasets(study, in_this_process, capsys):
+    Path("labelled.yaml").write_text(LABELLED.replace("  true:", '  "true":'))
+    order = ["study", "labelled.yaml", "--out", "out"]
+    assert dispatch(order) == 0
+    data = Dataset(Path("out/data/reach-play"))
+    assert label_sets(data) == ["asked", "compared", "control"]
+    learnt_from = {Run(path).description["dataset"].get("labels") for path in Path("out/runs").iterdir()}
+    assert learnt_from == {None, "compared", "control"}
+    facts = json.loads(Path("out/table.json").read_text())
+    cells = facts["datasets"]["reach-play"]["methods"]
+    share, other = facts["claims"]
+    assert share["difference"] == pytest.approx(cells["compared"]["score"] - 0.8 * cells["true"]["score"], abs=0.02)
+    assert other["difference"] == pytest.approx(cells["compared"]["score"] - cells["control"]["score"], abs=0.02)
+    assert "| compared > 80% of true |" in capsys.readouterr().out
+    runs = {*Path("out/runs").iterdir()}
+    assert dispatch(order) == 0
+    assert {*Path("out/runs").iterdir()} == runs, "nothing is made twice"
+    shuffle(data, "compared", "control-2", seed=1)
+    assert dispatch(["label", str(data.path), "--name", "control", "--shuffled", "compared"]) == 0
+    Path("out/data/reach-play/labels/control.sqlite").unlink()  # labels of another deal
+    Path("out/data/reach-play/labels/control-2.sqlite").rename("out/data/reach-play/labels/control.sqlite")
+    assert dispatch([*order, "--table"]) == 0
+    cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-play"]["methods"]
+    assert "control" not in cells and "compared" in cells
 
 
 def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, in_this_process):
@@ -272,9 +320,8 @@ def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_proces
 
 def test_the_scale_of_rewards_follows_from_the_returns(study):
     plan = read_study(study)
-    card = {"return": {"least": -2.0, "most": 8.0}}
-    assert plan.settings_of("iql", "reach-replay", card)["learner.reward-scale"] == pytest.approx(100.0)
-    assert "learner.reward-scale" not in plan.settings_of("bc", "reach-replay", card)
+    assert plan.settings_of("iql", "reach-replay", 10.0)["learner.reward-scale"] == pytest.approx(100.0)
+    assert "learner.reward-scale" not in plan.settings_of("bc", "reach-replay", 10.0)
 
 
 @pytest.mark.parametrize(
@@ -283,6 +330,9 @@ def test_the_scale_of_rewards_follows_from_the_returns(study):
         ("source: reach, family: replay", "source: raech, family: replay", UnknownName, "raech"),
         ("only: [reach-replay]", "only: [reach]", UnknownName, "dataset of the study"),
         ("seeds: [0, 1]", "seeds: [0, 0]", InvalidSetting, "all different"),
+        ("seeds: [0, 1]", "labels: {a: {shuffled: b}}", UnknownName, "label set of the study"),
+        ("seeds: [0, 1]", "labels: {a: {rater: oracle, model: b}}", UnknownName, "model of the study"),
+        ("source: reach, family: replay", "family: replay", InvalidSetting, "neither"),
         ("return_span: 1000", "retrun_span: 1.0", InvalidSetting, "retrun_span"),
     ],
 )

@@ -12,6 +12,8 @@ from robo_rl.errors import ConformanceFailure
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
+from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
 from robo_rl.rewards.preference import PreferenceReward, save
 from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -28,11 +30,24 @@ def fitted(folder) -> PreferenceReward:
     return PreferenceReward(str(folder / "fitted"))
 
 
+def judged(kind, **settings):
+    """A reward of a judge that guesses and often refuses."""
+    return lambda folder: kind(
+        judge="chance", judge_settings={"missing": 0.3, "terms": {"cache": str(folder / "answers")}}, **settings
+    )
+
+
 REWARDS = {
     "oracle": lambda _: Oracle(),
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
     "constant": lambda _: Constant(2.0),
     "preference": fitted,
+    "judge-progress": judged(JudgeProgress, every=2, mode="potential"),
+    "judge-completion": judged(JudgeCompletion, every=1),
+    "judge-contrast": judged(JudgeContrast, every=2),
+    "judge-tri": judged(JudgeTri, every=3, mode="delta"),
+    "judge-ordinal": judged(JudgeOrdinal),
+    "judge-order": judged(JudgeOrder, frames=4),
     "vlm-rm": lambda _: VLMRM(model="colours", goal=("red",), baseline=("grey",), mode="potential"),
 }
 
@@ -56,6 +71,7 @@ def episode(seed: int, steps: int = 6) -> Episode:
         stop_reason="time_limit",
         success=None,
         seed=seed,
+        instruction="pick up the cube",
         spec_fingerprint=SPEC.fingerprint,
     )
 

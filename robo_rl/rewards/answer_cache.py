@@ -1,0 +1,106 @@
+"""Answers of judges on disk: each is durable before the next question, so that nothing is paid for twice.
+
+FOLDER/answers.sqlite, in write-ahead mode: one row for each question and judge, with the SHA-256 of what it holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from robo_rl.errors import JudgeError
+from robo_rl.rewards.judging import Answer
+
+WAIT = 10.0
+"""[s] for another process to finish its change."""
+_TABLES = """CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, judge TEXT NOT NULL, status TEXT NOT NULL,
+    raw TEXT NOT NULL, model TEXT NOT NULL, prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL, sha256 TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS spent (judge TEXT NOT NULL, model TEXT NOT NULL, prompt_tokens INTEGER NOT NULL,
+    completion_tokens INTEGER NOT NULL, PRIMARY KEY (judge, model));"""
+
+
+class AnswerCache:
+    """What judges answered; several processes may share one. To be used within `with cache.opened() as answers`."""
+
+    def __init__(self, folder: str = "") -> None:
+        """Names a folder; empty for the usual one. Nothing is made before it is opened."""
+        self.path = (Path(folder) if folder else _usual()) / "answers.sqlite"
+
+    @contextmanager
+    def opened(self) -> Iterator[Answers]:
+        """Yields the answers; every error of the file becomes a JudgeError that names it."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.path, timeout=WAIT)
+            try:
+                connection.text_factory = lambda text: text.decode(
+                    errors="replace"
+                )  # what was damaged is to be read, and dropped
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.executescript(_TABLES)
+                yield Answers(connection)
+            finally:
+                connection.close()
+        except (sqlite3.Error, OSError) as error:
+            raise JudgeError(
+                f"The answers in {self.path} cannot be used.",
+                got=error,
+                fix="look at disk and permissions; a broken file can be moved away, and its answers are asked for again",
+            ) from error
+
+
+class Answers:
+    """An open cache."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def read(self, keys: Iterable[str]) -> dict[str, Answer]:
+        """Returns the answers that are there by key; one that was changed on disk is dropped, so that it is asked for again."""
+        found = {}
+        for key in keys:
+            row = self._connection.execute("SELECT * FROM answers WHERE key = ?", (key,)).fetchone()
+            if row is None:
+                continue
+            if _digest(*row[:-1]) != row[-1]:
+                with self._connection:
+                    self._connection.execute("DELETE FROM answers WHERE key = ?", (key,))
+                continue
+            _, _, status, raw, model, prompt, completion, _ = row
+            found[key] = Answer(status, {}, raw, model, prompt, completion)
+        return found
+
+    def add(self, key: str, judge: str, answer: Answer) -> None:
+        """Stores an answer durably and adds up what it cost."""
+        raw = answer.raw.encode(errors="replace").decode()  # half a surrogate cannot be stored
+        tokens = answer.prompt_tokens, answer.completion_tokens
+        row = key, judge, answer.status, raw, answer.model, *tokens
+        with self._connection:
+            self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, _digest(*row)))
+            self._connection.execute(
+                "INSERT INTO spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "prompt_tokens = prompt_tokens + excluded.prompt_tokens, "
+                "completion_tokens = completion_tokens + excluded.completion_tokens",
+                (judge, answer.model, *tokens),
+            )
+
+    def spent(self, judge: str) -> Mapping[str, tuple[int, int]]:
+        """Returns tokens of questions and of answers by the model that answered in the place of this judge."""
+        rows = self._connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
+        return {model: (prompt, completion) for model, prompt, completion in rows}
+
+
+def _usual() -> Path:
+    root = os.environ.get("ROBO_RL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
+    return Path(root) / "answers"
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()

@@ -1,0 +1,200 @@
+"""The figures of an audit: how a reward agrees with what was recorded, and what it says of spoilt clips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.rewards.audit.agreement import (
+    close_pair_accuracy,
+    episode_correlation,
+    pair_accuracy,
+    pooled,
+    step_correlation,
+)
+from robo_rl.rewards.audit.controls import Loitering, WrongText, held_from
+from robo_rl.rewards.audit.evidence import Evidence, Judged
+from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, ratio_of, unknown
+from robo_rl.rewards.separation import area_under_curve
+from robo_rl.rewards.value_order import value_order_correlation
+from robo_rl.types import Array
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ControlFigures:
+    """What was said of one kind of clips."""
+
+    name: str
+    order: Figure
+    """value-order correlation in time, as the clips were shown"""
+    gain: Figure
+    """last score minus first"""
+    last: Figure
+    """last score"""
+    paid: Figure
+    """mean reward of a step"""
+
+
+def agreement(evidence: Evidence) -> dict[str, Figure]:
+    """Returns how the reward agrees with what was recorded, by name."""
+    seen = evidence.episodes
+    rewards, scores = [each.judged.rewards for each in seen], [each.judged.scores for each in seen]
+    recorded, progress = [each.recorded for each in seen], [each.progress for each in seen]
+    by_reward, by_progress = pooled(rewards, recorded), pooled(scores, progress)
+    sums, lengths = np.array([each.sum() for each in rewards]), np.array([float(len(each)) for each in rewards])
+    returns, means = np.array([each.sum() for each in recorded]), np.array([mean(each) for each in recorded])
+    return {
+        "reward, steps": step_correlation(by_reward),
+        "progress, steps": step_correlation(by_progress),
+        "mean reward, episodes": episode_correlation(np.array([mean(each) for each in rewards]), means),
+        "return, episodes": episode_correlation(sums, returns),
+        "length and return, episodes": episode_correlation(lengths, returns),
+        "reward, pairs": pair_accuracy(by_reward),
+        "reward, close pairs": close_pair_accuracy(by_reward),
+        "progress, pairs": pair_accuracy(by_progress),
+        "progress, close pairs": close_pair_accuracy(by_progress),
+        "success by last score": _separation(evidence, [last(each) for each in scores]),
+        "success by mean reward": _separation(evidence, [mean(each) for each in rewards]),
+        "order in time": mean_of([order(each.judged) for each in seen if each.success], "successful episodes"),
+    }
+
+
+def scale(evidence: Evidence) -> dict[str, Figure]:
+    """Returns what the numbers are like, by name."""
+    seen = [each.judged for each in evidence.episodes]
+    lengths = np.array([len(each.rewards) for each in seen])
+    gaps = np.array([np.isnan(each.rewards).sum() for each in seen])
+    known = [each.rewards[np.isfinite(each.rewards)] for each in seen]
+    sums = np.array([[part.sum(), part @ part, len(part)] for part in known]).reshape(-1, 3)
+    steps = int(lengths.sum())
+    return {
+        "missing": by_episode(lambda counts: counts @ gaps / (counts @ lengths), len(seen), n=steps, of="steps"),
+        "missing in successes": _missing(evidence, True),
+        "missing in failures": _missing(evidence, False),
+        "mean": by_episode(lambda counts: _moments(counts @ sums)[0], len(seen), n=int(sums[:, 2].sum()), of="steps"),
+        "deviation": by_episode(lambda counts: _moments(counts @ sums)[1], len(seen), n=int(sums[:, 2].sum()), of="steps"),
+        "roughness": mean_of([_roughness(each.scores) for each in seen], "episodes"),
+        "unlike when asked again": _unlike(evidence),
+    }
+
+
+def controls(evidence: Evidence) -> list[ControlFigures]:
+    """Returns what was said of real clips and of each kind of spoilt ones."""
+    kinds = {"as recorded": originals(evidence)} | {name: spoilt.clips for name, spoilt in evidence.controls.items()}
+    return [
+        ControlFigures(
+            name,
+            mean_of([order(clip) for clip in clips], "clips"),
+            mean_of([rise(clip) for clip in clips], "clips"),
+            mean_of([last(clip.scores) for clip in clips], "clips"),
+            mean_of([mean(clip.rewards) for clip in clips], "clips"),
+        )
+        for name, clips in kinds.items()
+    ]
+
+
+def comparisons(evidence: Evidence) -> dict[str, Figure]:
+    """Returns what spoilt clips tell beside the real ones, by name; each share is of what the same real clips gain."""
+    real = originals(evidence)
+    gained = [rise(clip) for clip in real]
+    wrong, still = (evidence.controls[name].clips if name in evidence.controls else [] for name in (_WRONG, _STILL))
+    held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
+    waiting = [mean(clip.rewards[held_from(len(clip.rewards)) :]) for clip in still]
+    going_on = [mean(clip.rewards[held_from(len(clip.rewards)) :]) for clip in real]
+    return {
+        "gain under the wrong text": ratio_of([rise(clip) for clip in wrong], gained, "clips") if wrong else unknown("clips"),
+        "gain while held still": ratio_of([ends(part) for part in held], gained, "clips") if held else unknown("clips"),
+        "paid for waiting": mean_of(waiting, "clips"),
+        "paid for going on": mean_of(going_on, "clips") if still else unknown("clips"),
+    }
+
+
+_WRONG, _STILL = WrongText("").name, Loitering().name
+
+
+def originals(evidence: Evidence) -> list[Judged]:
+    """Returns what was said of the real clips that were also spoilt."""
+    return [evidence.episodes[number].judged for number in evidence.asked]
+
+
+def order(judged: Judged) -> float:
+    """Returns the value-order correlation of a clip."""
+    return value_order_correlation(judged.scores, np.isfinite(judged.scores))
+
+
+def rise(judged: Judged) -> float:
+    """Returns by how much the score ends above where it began."""
+    return ends(judged.scores)
+
+
+def ends(scores: Floats) -> float:
+    """Returns the last known score minus the first; NaN where fewer than two are known."""
+    known = scores[np.isfinite(scores)]
+    return float(known[-1] - known[0]) if len(known) > 1 else np.nan
+
+
+def last(scores: Floats) -> float:
+    """Returns the last known score."""
+    known = scores[np.isfinite(scores)]
+    return float(known[-1]) if len(known) else np.nan
+
+
+def mean(values: Floats) -> float:
+    """Returns the mean of the known values."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else np.nan
+
+
+def judged_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
+    """Returns scores (n,) and successes (n,) of the episodes that have both."""
+    known = [(score, each.success) for score, each in zip(scores, evidence.episodes, strict=True) if each.success is not None]
+    kept = [(score, success) for score, success in known if np.isfinite(score)]
+    return np.array([score for score, _ in kept], np.float64), np.array([success for _, success in kept], np.bool_)
+
+
+def _separation(evidence: Evidence, scores: Sequence[float]) -> Figure:
+    found, successes = judged_episodes(evidence, scores)
+    if not successes.any() or successes.all():
+        return unknown("episodes")
+    return Figure(area_under_curve(found, successes), len(found), "episodes")
+
+
+def _missing(evidence: Evidence, success: bool) -> Figure:
+    shares = [
+        np.isnan(each.judged.rewards).mean() for each in evidence.episodes if each.success is success and len(each.recorded)
+    ]
+    return mean_of(shares, "successes" if success else "failures")
+
+
+def _moments(sums: Floats) -> tuple[Floats, Floats]:
+    """Returns means and standard deviations (R,) from sums of values and squares, and their number (R, 3)."""
+    total, squares, count = sums.T
+    known, least = count > 0, np.maximum(count, 1)
+    variance = np.maximum(squares / least - (total / least) ** 2, 0)
+    return np.where(known, total / least, np.nan), np.where(known, np.sqrt(variance), np.nan)
+
+
+def _roughness(scores: Floats) -> float:
+    """Returns how far neighbouring scores are from each other: 0 for a smooth curve, 1 for noise; NaN where nothing varies."""
+    known = scores[np.isfinite(scores)]
+    deviation = float(known.std()) if len(known) > 2 else 0.0
+    return float(np.sqrt(np.mean(np.diff(known) ** 2) / 2)) / deviation if deviation > 0 else np.nan
+
+
+def _unlike(evidence: Evidence) -> Figure:
+    """Returns how far labels of the same clip lie apart when it is shown again, in deviations of all labels."""
+    known = np.concatenate([part for each in evidence.episodes for part in [each.judged.rewards] if len(part)] or [np.empty(0)])
+    deviation = float(known[np.isfinite(known)].std()) if np.isfinite(known).any() else 0.0
+    pairs = zip(originals(evidence), evidence.repeated.clips, strict=True)
+    apart = [np.sqrt(mean((first.rewards - second.rewards) ** 2)) for first, second in pairs]
+    return mean_of([each / deviation if each else each for each in apart] if deviation else apart, "clips")
+
+
+def agreeing(first: Judged, second: Judged) -> float:
+    """Returns the share of steps with the very same reward, missing or not."""
+    return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

@@ -1,0 +1,132 @@
+"""Ask a judge with care: nothing twice, answers read strictly, one repair at most, and no more than the budget allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeUnavailable
+from robo_rl.rewards.answer_cache import AnswerCache, Answers
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.judging import Answer, Judge, Question, judge
+from robo_rl.rewards.strict_answers import read, repaired
+from robo_rl.types import Metrics
+
+SILENT = ("unreachable", "too many requests")
+"""No answer at all: not kept, so that the question is asked again another time."""
+
+
+class CachedJudge:
+    """A judge whose answers are durable one by one, whenever the process ends."""
+
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
+        self.identity = judge.identity
+        self._name, self._terms, self._cache = ":".join(judge.identity), judge.terms, AnswerCache(judge.terms.cache)
+        self._asked, self._kept, self._silent = 0, 0, 0
+        self._tokens, self._models = (0, 0), list[str]()
+        self._statuses: Counter[str] = Counter()
+
+    def ask(self, questions: Sequence[Question]) -> list[Answer]:
+        """Returns one answer for each question, in their order; whoever has an answer already is not asked.
+
+        Raises BudgetReached, JudgeChanged and JudgeUnavailable; the answers until then are kept.
+        """
+        answers = self._answers(questions)
+        broken = [number for number, answer in enumerate(answers) if answer.status == "garbage" and answer.raw.strip()]
+        repairs = self._answers([repaired(questions[number], answers[number]) for number in broken])
+        for number, answer in zip(broken, repairs, strict=True):
+            # a repair that never came leaves the first answer what it is
+            answers[number] = answers[number] if answer.status in SILENT else answer
+        self._statuses.update(answer.status for answer in answers)
+        return answers
+
+    def spent(self) -> Metrics:
+        """Returns what was asked and found by this process, and what all answers of this judge have cost."""
+        counts = {
+            "asked": self._asked,
+            "kept": self._kept,
+            "tokens": sum(self._tokens),
+            "cost": self._terms.cost(*self._tokens),
+        }
+        return {f"judge/{name}": float(count) for name, count in counts.items()}
+
+    def report(self) -> str:
+        """Returns a line with how often which status was the end of a question in this process, and what was paid."""
+        total = self._statuses.total()
+        ends = ", ".join(f"{count} {status} ({count / total:.1%})" for status, count in self._statuses.most_common())
+        models, cost = ", ".join(map(repr, self._models)) or "nobody", self._terms.cost(*self._tokens)
+        asked = f"{self._asked} asked now, {self._kept} known before, answered by {models}"
+        return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
+
+    def _answers(self, questions: Sequence[Question]) -> list[Answer]:
+        if not questions:
+            return []
+        keys = [hash_of(self._name.encode(), question.hash.encode()) for question in questions]
+        pairs = dict(zip(keys, questions, strict=True))
+        with self._cache.opened() as kept:
+            found = kept.read(pairs)
+            self._kept += len(found)
+            self._count(kept)
+            pending = [key for key in pairs if key not in found]
+            for number, answer in self.judge.ask(pairs[key] for key in self._affordable(pending)):
+                found[pending[number]] = answer
+                self._keep(kept, pending[number], answer)
+        if missing := len(pairs) - len(found):
+            raise BudgetReached(
+                f"The budget is spent, and {missing} of the questions at hand are not asked yet.",
+                got=f"{sum(self._tokens)} tokens, cost {self._terms.cost(*self._tokens):.4g}",
+                allowed=self._allowed(),
+                fix="the same command with a larger budget goes on where this one stopped",
+            )
+        return [read(question, found[key]) for key, question in zip(keys, questions, strict=True)]
+
+    def _affordable(self, pending: Sequence[str]) -> Iterator[str]:
+        """Yields questions as long as the budget lasts; what is under way when it is reached is finished."""
+        for key in pending:
+            is_spent = 0 < self._terms.most_tokens <= sum(self._tokens)
+            if is_spent or 0 < self._terms.most_cost <= self._terms.cost(*self._tokens):
+                return
+            yield key
+
+    def _keep(self, kept: Answers, key: str, answer: Answer) -> None:
+        self._asked += 1
+        if answer.status in SILENT:
+            self._silent += 1
+            if self._silent >= self._terms.unanswered:
+                raise JudgeUnavailable(
+                    f"{self._silent} questions in a row had no answer.",
+                    got=f"{answer.status}: {answer.raw}",
+                    fix="the same command goes on when the server is back; what was answered is kept",
+                )
+            return
+        self._silent = 0
+        kept.add(key, self._name, answer)
+        self._count(kept)
+        if self._terms.is_limited and not answer.prompt_tokens + answer.completion_tokens and answer.status == "ok":
+            raise InvalidSetting(
+                "The server does not say how many tokens it took, so that no budget can be kept.", fix="no budget"
+            )
+
+    def _count(self, kept: Answers) -> None:
+        """Takes over what this judge has cost, in whatever process; raises JudgeChanged where two models answered as it."""
+        spent = kept.spent(self._name)
+        prompts, completions = zip(*spent.values(), strict=True) if spent else ((), ())
+        self._tokens, self._models = (sum(prompts), sum(completions)), [*spent]
+        if len(spent) > 1 and not self._terms.mixed_models:
+            raise JudgeChanged(
+                f"Another model answers than before as {self.identity[0]}.",
+                got=", ".join(repr(model) for model in spent),
+                allowed="one",
+                fix="name a fixed version as the model; terms.mixed_models=true goes on with both",
+            )
+
+    def _allowed(self) -> str:
+        parts = {"tokens": self._terms.most_tokens, "cost": self._terms.most_cost}
+        return ", ".join(f"{name} {limit:g}" for name, limit in parts.items() if limit)
+
+
+def cached_judge(name: str, settings: Mapping[str, Any]) -> CachedJudge:
+    """Returns a judge by its name, asked with care; raises UnknownName, and InvalidSetting naming the setting."""
+    return CachedJudge(judge(name, settings))

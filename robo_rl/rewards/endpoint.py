@@ -1,0 +1,210 @@
+"""The judge `endpoint`: any server that speaks OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import cv2
+import numpy as np
+
+from robo_rl.errors import InvalidSetting, JudgeUnavailable, require_allowed
+from robo_rl.rewards.chat_transport import NoReply, Pace, Patience, Transport
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.judging import Answer, Picture, Question, Terms, form_in_words
+
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+ANSWERS_FOLLOW_FROM = ("base_url", "model", "temperature", "max_tokens", "response_format", "longest_side", "extra")
+FORMAT = 1
+"""Of messages: another one when they are built otherwise."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Any server that speaks OpenAI's chat completions: OpenAI, vLLM, Ollama, llama.cpp, Gemini's compatible address."""
+
+    model: str = ""
+    """As the server calls it; a fixed version where it has some, because an alias may change its meaning."""
+    base_url: str = "http://127.0.0.1:8000/v1"
+    """Where /chat/completions is; the default is vLLM's on this machine, Ollama's is http://127.0.0.1:11434/v1."""
+    key_variable: str = ""
+    """Name of the environment variable that holds the key, such as OPENAI_API_KEY; empty for a server that wants none."""
+    temperature: float = 0.0
+    """Of sampling; at 0 answers repeat as well as the server can."""
+    max_tokens: int = 1024
+    """Of an answer; a longer one is cut, and then missing."""
+    response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
+    """How the server is told to keep to the form; "none" for one that knows no such thing. The words say it in any case."""
+    longest_side: int = 0
+    """[pixels] to which pictures are brought before they are sent; 0 sends them as they are."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the request, such as {seed: 0}; one that is null is left out, such as {max_tokens: null}."""
+    timeout_s: float = 60.0
+    """[s] for one attempt."""
+    retries: int = 4
+    """Attempts after the first where the fault may pass: no connection, HTTP 408, 409, 425, 429, 5xx."""
+    deadline_s: float = 300.0
+    """[s] for one question with all its attempts and waits."""
+    longest_wait_s: float = 60.0
+    """[s] between two attempts, even where the server asks for more (Retry-After)."""
+    concurrency: int = 4
+    """Questions under way at once."""
+    requests_per_minute: float = 0.0
+    """Attempts; 0 for no limit of ours."""
+    terms: Terms = field(default_factory=Terms)
+    """Budget, prices and cache."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise InvalidSetting("Which model?", fix="judge_settings.model, as the server calls it")
+        if self.key_variable and not VARIABLE.fullmatch(self.key_variable):  # may be the key itself: not shown
+            raise InvalidSetting(
+                "key_variable is no name of a variable.", allowed="such as OPENAI_API_KEY; never the key itself"
+            )
+        _require_address(self.base_url, with_key=bool(self.key_variable))
+        allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("max_tokens", "concurrency")}
+        allowed |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("temperature", "longest_side", "retries")}
+        allowed |= {name: (0 < getattr(self, name) < 1e6, "above 0") for name in ("timeout_s", "deadline_s", "longest_wait_s")}
+        require_allowed(self, allowed | {"requests_per_minute": (0 <= self.requests_per_minute < 1e6, "0 or more")})
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The model's name, and a hash of all settings that the answers follow from."""
+        settings = {name: getattr(self, name) for name in ANSWERS_FOLLOW_FROM}
+        return f"endpoint {self.model}", hash_of(json.dumps([FORMAT, settings], sort_keys=True).encode())
+
+    def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
+        """Yields each question's number with its answer as it comes in; several are under way at once.
+
+        Raises JudgeUnavailable for a missing or rejected key, an unknown model, or a question that the server does not accept.
+        """
+        numbered, running, stop = enumerate(questions), dict[Future[Answer], int](), threading.Event()
+        with ThreadPoolExecutor(self.concurrency) as pool:
+            try:
+                while True:
+                    for number, question in islice(numbered, self.concurrency - len(running)):
+                        running[pool.submit(self._answer, question, stop)] = number
+                    if not running:
+                        return
+                    done, _ = wait(running, return_when=FIRST_COMPLETED)
+                    for future in sorted(
+                        done, key=lambda each: each.exception() is not None
+                    ):  # an answer is kept before an error ends it
+                        yield running.pop(future), future.result()
+            finally:
+                stop.set()
+
+    def _answer(self, question: Question, stop: threading.Event) -> Answer:
+        patience = Patience(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
+        transport = Transport(f"{self.base_url.rstrip('/')}/chat/completions", self._key(), patience, self._pace, stop)
+        try:
+            reply = transport.post(self.request(question))
+        except NoReply as problem:
+            return Answer(problem.status, raw="" if problem.status == "garbage" else str(problem))
+        return _answer_in(reply, transport)
+
+    def request(self, question: Question) -> Mapping[str, Any]:
+        """Returns the body of the request for a question."""
+        parts = [*question.parts, *filter(None, [form_in_words(question)])]
+        has_pictures = not all(isinstance(part, str) for part in parts)
+        content = [self._part(part) for part in parts] if has_pictures else "\n\n".join(map(str, parts))
+        messages = [{"role": "system", "content": question.system}] if question.system else []
+        body: dict[str, Any] = {"model": self.model, "messages": [*messages, {"role": "user", "content": content}]}
+        body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        if question.form and self.response_format == "json_schema":
+            schema = {"name": "answer", "strict": True, "schema": question.schema}
+            body |= {"response_format": {"type": "json_schema", "json_schema": schema}}
+        elif question.form and self.response_format == "json_object":
+            body |= {"response_format": {"type": "json_object"}}
+        return {name: value for name, value in {**body, **self.extra}.items() if value is not None}
+
+    def _part(self, part: str | Picture) -> Mapping[str, Any]:
+        if isinstance(part, str):
+            return {"type": "text", "text": part}
+        return {"type": "image_url", "image_url": {"url": data_url(part, self.longest_side)}}
+
+    def _key(self) -> str:
+        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
+        if self.key_variable and not key:
+            raise JudgeUnavailable(
+                f"There is no key for {self.base_url}.",
+                got=f"the environment variable {self.key_variable} is empty or not set",
+                fix=f"export {self.key_variable}=...; a question that was answered before needs none",
+            )
+        return key
+
+    @cached_property
+    def _pace(self) -> Pace:
+        return Pace(self.requests_per_minute)
+
+
+def data_url(picture: Picture, longest_side: int = 0) -> str:
+    """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only where asked to."""
+    height, width = picture.shape[:2]
+    if longest_side and longest_side != max(height, width):
+        scale = longest_side / max(height, width)
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        kind = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+        picture = np.asarray(cv2.resize(picture, size, interpolation=kind), np.uint8)
+    _, png = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
+
+
+def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
+    """Returns the answer in a chat completion; what is none is garbage."""
+    usage = reply.get("usage")
+    prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+    facts = (transport.redacted(str(reply.get("model") or "")), prompt, completion)
+    try:
+        choice = reply["choices"][0]
+        message, reason = choice["message"], choice.get("finish_reason")
+        refusal, words = message.get("refusal"), message.get("content")
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return Answer("garbage", {}, "", *facts)
+    if isinstance(words, list):  # some servers answer in parts
+        words = "".join(str(part.get("text", "")) for part in words if isinstance(part, dict))
+    raw = transport.redacted(words if isinstance(words, str) else "")
+    if refusal or reason == "content_filter":
+        return Answer("refused", {}, transport.redacted(str(refusal or raw)), *facts)
+    return Answer("cut" if reason == "length" else "ok" if raw.strip() else "garbage", {}, raw, *facts)
+
+
+def _count(usage: object, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _require_address(url: str, with_key: bool) -> None:
+    """Raises InvalidSetting, without showing what may be a secret."""
+    try:
+        parts = urlsplit(url)
+        host, is_address = parts.hostname or "", parts.scheme in ("http", "https")
+    except ValueError:
+        host, is_address = "", False
+    if not is_address or not host:
+        raise InvalidSetting("base_url is no address.", got=repr(url), allowed="such as http://127.0.0.1:8000/v1")
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise InvalidSetting(
+            "base_url holds more than an address.", fix="the key belongs into the variable that key_variable names"
+        )
+    if with_key and parts.scheme == "http" and not _is_near(host):
+        raise InvalidSetting("A key would go over the network for everybody to read.", got=f"http://{host}", allowed="https")
+
+
+def _is_near(host: str) -> bool:
+    """Returns whether a host is this machine or in a private network."""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return host == "localhost" or "." not in host

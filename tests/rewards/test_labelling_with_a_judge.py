@@ -1,0 +1,132 @@
+"""Labelling with a judge from the command line: killed in the middle of an episode, out of budget, with its server gone."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
+from robo_rl.errors import BudgetReached, JudgeUnavailable
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import Episode
+
+SCRIPT = Path(__file__).with_name("label_and_die.py")
+CAMERA = ArraySpec("camera_front", (6, 8, 3), dtype="uint8", low=0, high=255, role="image")
+SPEC = EnvironmentSpec("test/Cell-v0", ObservationSpec((CAMERA,)), ActionSpec(("x",), (-1.0,), (1.0,), ("1",)))
+STEPS, EVERY = 12, 2
+QUESTIONS = STEPS // EVERY + 1
+
+
+def episode(seed: int) -> Episode:
+    random = np.random.default_rng(seed)
+    pictures = random.integers(0, 256, (STEPS + 1, 6, 8, 3), np.uint8)
+    actions, numbers = np.zeros((STEPS, 1), np.float32), random.normal(size=STEPS).astype(np.float32)
+    return Episode(
+        {"camera_front": pictures}, actions, actions, numbers, np.zeros(STEPS, np.int8), np.arange(STEPS + 1.0),
+        False, True, "time_limit", None, seed, SPEC.fingerprint, "pick up the cube",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def dataset(tmp_path) -> Dataset:
+    dataset = Dataset.create(tmp_path / "data", SPEC, {})
+    with dataset.writer() as writer:
+        for seed in range(4):
+            writer.add(episode(seed))
+    return dataset
+
+
+def brightness(words, pictures) -> str:
+    return json.dumps({"completion_progress": int(pictures[-1][0, 0, 0]) // 26 / 10})
+
+
+@pytest.fixture
+def order(dataset, chat_server):
+    """The command, with other settings of the judge."""
+    chat_server.answer = brightness
+
+    def make(name: str, **settings) -> list[str]:
+        judge = {"model": "judge", "base_url": chat_server.url, "key_variable": "TEST_KEY", "retries": 0} | settings
+        arguments = ["--reward", "judge-progress", "--settings", f"judge_settings={json.dumps(judge)}", f"every={EVERY}"]
+        return ["label", str(dataset.path), *arguments, "--name", name]
+
+    return make
+
+
+def values(dataset: Dataset, name: str) -> np.ndarray:
+    return np.concatenate([LabelSet(dataset, name).read(entry.identity).values for entry in dataset.entries()])
+
+
+def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, chat_server, monkeypatch, capsys):
+    prices = {"prompt_price": 10.0, "completion_price": 0.0}
+    assert dispatch(order("first", terms=prices)) == 0
+    told = capsys.readouterr().out
+    assert "4/4 | 28 asked | 3080 tokens | cost 0.028" in told
+    assert "endpoint judge: 28 ok (100.0%); 28 asked now, 0 known before, answered by 'judge-2026-11-01'; 3080 tokens" in told
+    wanted = [
+        brightness((), [picture]) for seed in range(4) for picture in episode(seed).observations["camera_front"][EVERY::EVERY]
+    ]
+    assert values(dataset, "first")[1::EVERY].tolist() == pytest.approx(
+        [json.loads(each)["completion_progress"] for each in wanted]
+    )
+    monkeypatch.delenv("TEST_KEY")
+    assert dispatch(order("second", terms=prices)) == 0
+    np.testing.assert_array_equal(values(dataset, "first"), values(dataset, "second"))
+    assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
+
+
+def test_a_budget_pauses_and_the_same_command_goes_on(dataset, order, chat_server):
+    asked = 0
+    for most in (1000, 2000):
+        with pytest.raises(BudgetReached, match="The budget is spent"):
+            dispatch(order("mine", concurrency=2, terms={"most_tokens": most}))
+        assert asked < len(chat_server.asked) <= most / 110 + 2
+        asked = len(chat_server.asked)
+    assert dispatch(order("mine", terms={"most_tokens": 10**6})) == 0 and len(chat_server.asked) == 28
+    assert LabelSet(dataset, "mine").known(dataset.entries()) == 4 * STEPS
+
+
+def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_server):
+    chat_server.script.extend([chat_server.say(brightness((), [np.zeros((1, 1, 3), np.uint8)]))] * 9)
+    chat_server.script.extend([chat_server.fail(500)] * 99)
+    with pytest.raises(JudgeUnavailable, match="5 questions in a row had no answer"):
+        dispatch(order("mine", concurrency=1))
+    assert len(LabelSet(dataset, "mine").labelled) == 1
+    chat_server.script.clear()
+    assert dispatch(order("mine")) == 0 and LabelSet(dataset, "mine").known(dataset.entries()) == 4 * STEPS
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_killed_in_the_middle_of_an_episode_nothing_that_was_answered_is_asked_again(dataset, order, chat_server, kills):
+    def slowly(words, pictures):
+        time.sleep(0.01)
+        return brightness(words, pictures)
+
+    chat_server.answer, chance, killed = slowly, random.Random(0), 0
+    command = [sys.executable, str(SCRIPT), str(dataset.path), chat_server.url, "killed"]
+    for _ in range(kills):
+        wanted = len(chat_server.asked) + chance.randrange(1, 4)
+        process = subprocess.Popen(command)
+        while process.poll() is None and len(chat_server.asked) < wanted:
+            time.sleep(0.001)
+        killed += process.poll() is None
+        process.kill()
+        process.wait()
+    assert killed == kills
+    subprocess.run(command, check=True)
+    counts = Counter(json.dumps(body) for body in chat_server.asked)
+    assert len(counts) == 4 * QUESTIONS
+    # what was under way at a kill had no answer yet, three questions at most
+    assert sum(counts.values()) <= 4 * QUESTIONS + 3 * killed
+    asked = len(chat_server.asked)
+    assert dispatch(order("whole", concurrency=3)) == 0
+    np.testing.assert_array_equal(values(dataset, "killed"), values(dataset, "whole"))
+    assert len(chat_server.asked) == asked

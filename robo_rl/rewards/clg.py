@@ -1,6 +1,6 @@
-"""Contrasting language goals (CLG): is a picture nearer to what shall not be, or to what shall? The language part of VLM-RL
-(Huang et al. 2024, arXiv:2412.15544), and how it is put together with driving.
+"""Contrasting language goals (CLG): whether a picture is nearer to what shall not be or to what shall.
 
+The language part of VLM-RL (Huang et al. 2024, arXiv:2412.15544), and how it is put together with driving.
 Differs from the authors' code: the interval that z is brought to [0, 1] by was 0 to 0.03, found for one CLIP and one pair of
 sentences; here it is found on pictures of the task itself (`robo-rl reward calibrate`), kept in the settings, and refused with
 another model, other sentences or another camera.
@@ -26,6 +26,8 @@ PERCENTILES = (5, 95)
 FEWEST = 5
 """Episodes that an interval is found on."""
 RESAMPLES = 1000
+ERRORS = 3
+"""Standard errors that the interval must exceed; with two, it could hang on a single episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class ContrastingLanguageGoals(SimilarityReward):
         return hash_of(*(part.encode() for part in (*self.embedder.identity, self.undesired, self.desired, self.camera)))
 
     def contrast(self, pictures: Direction) -> npt.NDArray[np.float64]:
-        """Returns z = cos(s, undesired) - cos(s, desired) for (N, D) embedded pictures; raises InvalidSetting for one sentence."""
+        """Returns z = cos(s, undesired) - cos(s, desired) for (N, D) pictures; raises InvalidSetting for equal sentences."""
         difference = self.direction([self.undesired]) - self.direction([self.desired])
         if np.linalg.norm(difference) < SHORTEST:
             raise InvalidSetting(
@@ -107,7 +109,7 @@ def safety(z: Numbers, low: float, high: float) -> npt.NDArray[np.float64]:
 def interval(episodes: Sequence[Numbers]) -> tuple[float, float, float]:
     """Returns two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
 
-    Raises InvalidSetting where the distance is below two standard errors, or rounding: then z says nothing about these episodes.
+    Raises InvalidSetting where the distance is below three standard errors, or rounding: z says nothing about these episodes.
     """
     if len(episodes) < FEWEST:
         raise InvalidSetting("Too few episodes to calibrate with.", got=len(episodes), allowed=f"{FEWEST} or more")
@@ -118,11 +120,11 @@ def interval(episodes: Sequence[Numbers]) -> tuple[float, float, float]:
         drawn = generator.integers(len(episodes), size=len(episodes))
         widths.append(np.diff(np.percentile(np.concatenate([episodes[index] for index in drawn]), PERCENTILES)))
     noise = float(np.std(widths))
-    if high - low < max(2 * noise, SHORTEST):
+    if high - low < max(ERRORS * noise, SHORTEST):
         raise InvalidSetting(
             "The two sentences say nothing about these pictures.",
             got=f"{high - low:.2g} between the percentiles {PERCENTILES}",
-            allowed=f"above {max(2 * noise, SHORTEST):.2g}, two standard errors",
+            allowed=f"above {max(ERRORS * noise, SHORTEST):.2g}, three standard errors",
             fix="other sentences, another image-text model, or episodes in which both happen",
         )
     return low, high, noise

@@ -50,7 +50,7 @@ def filled(dataset, make_episode) -> Dataset:
 @pytest.fixture
 def model() -> Weighted:
     Path("weights").write_bytes(b"trained")
-    return Weighted("weights", missing=0.3)
+    return Weighted("weights")
 
 
 @pytest.fixture
@@ -101,11 +101,13 @@ def test_the_model_may_be_deleted(filled, model, cache, make_episode):
     assert are_equal(filled, "first", "second")
     with filled.writer() as writer:
         writer.add(make_episode(9, 2))
-    with pytest.raises(InvalidSetting, match=r"The model is gone, and the cache lacks its labels of 1 of 5 episodes") as caught:
+    with pytest.raises(
+        InvalidSetting, match=r"The model cannot be asked, and the cache lacks its labels of 1 of 5 episodes"
+    ) as caught:
         label(filled, model, "third", cache=cache)
     assert "The weights are not there" in str(caught.value)
     assert len(LabelSet(filled, "third").labelled) == 4
-    for unknown, place in ((Weighted("weights"), cache), (model, None), (model, LabelCache(Path("another")))):
+    for unknown, place in ((Weighted("weights", 0.1), cache), (model, None), (model, LabelCache(Path("another")))):
         with pytest.raises(InvalidSetting, match=r"^The weights are not there"):
             label(filled, unknown, "fourth", cache=place)
 
@@ -116,6 +118,22 @@ def test_other_weights_or_settings_are_asked(filled, model, cache):
     assert label(filled, model, "second", cache=cache) == 4 and asked() == 8
     assert label(filled, Weighted("weights", 0.4), "third", cache=cache) == 4 and asked() == 12
     assert not are_equal(filled, "first", "second")
+
+
+def test_where_answers_were_missing_it_is_asked_again_unless_it_is_a_replay(filled, cache):
+    Path("weights").write_bytes(b"trained")
+    model = Weighted("weights", missing=0.2)
+    label(filled, model, "first", cache=cache)
+    gaps = [not LabelSet(filled, "first").read(entry.identity).valid.all() for entry in filled.entries()]
+    assert 0 < sum(gaps) < 4
+    assert label(filled, model, "second", cache=cache, replay=True) == 4 and asked() == 4
+    assert are_equal(filled, "first", "second")
+    assert label(filled, model, "third", cache=cache) == 4 and asked() == 4 + sum(gaps)
+    with pytest.raises(InvalidSetting, match="Labels shall be replayed without asking the model, and the cache does not"):
+        label(filled, Weighted("weights", missing=0.6), "fourth", cache=cache, replay=True)
+    Path("weights").unlink()
+    assert label(filled, model, "fifth", cache=cache) == 4 and asked() == 4 + sum(gaps)
+    assert are_equal(filled, "first", "fifth")
 
 
 @pytest.mark.parametrize(

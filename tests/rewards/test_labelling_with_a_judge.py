@@ -56,7 +56,15 @@ def order(dataset, chat_server):
     def make(name: str, **settings) -> list[str]:
         judge = {"model": "judge", "base_url": chat_server.url, "key_variable": "TEST_KEY", "retries": 0} | settings
         arguments = ["--reward", "judge-progress", "--settings", f"judge_settings={json.dumps(judge)}", f"every={EVERY}"]
-        return ["label", str(dataset.path), *arguments, "--name", name, "--cache", "none"]  # of labels; that of answers is asked
+        return [
+            "label",
+            str(dataset.path),
+            *arguments,
+            "--name",
+            name,
+            "--cache",
+            "none",
+        ]  # of labels; that of answers is asked
 
     return make
 

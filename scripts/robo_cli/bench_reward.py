@@ -34,8 +34,8 @@ from robo_rl.types import ActionSource, Episode
 
 SIZE, STEPS = 64, 200
 """[pixel] of a picture; steps of an episode."""
-WIDTHS = (32, 96)
-"""Channels of the first layer, and half those of the others."""
+EPISODES = {32: 60, 96: 10}
+"""Channels of the first layer, half those of the others -> episodes that are labelled: so many that stores count little."""
 BATCHES = (1, 4, 16, 32, 64, 128, 256)
 SPEC = EnvironmentSpec(
     "labelling",
@@ -47,11 +47,12 @@ SPEC = EnvironmentSpec(
 def cases(effort: Effort) -> Cases:
     """Returns labelling by the model and from the cache; trials below a second get less data."""
     share = min(1.0, effort.seconds)
-    few, many = (max(2, int(share * most)) for most in (20, 100))
+    many = max(2, int(share * 100))
     of = f"episodes of {STEPS} pictures {SIZE}x{SIZE}x3"
-    by_model = {f"label {few} {of}, random network of width {width}": width for width in WIDTHS}
+    episodes = {width: max(2, int(share * most)) for width, most in EPISODES.items()}
+    by_model = {f"label {number} {of}, random network of width {width}": width for width, number in episodes.items()}
     again = f"label {many} {of} again, from the cache"
-    found: Cases = {case: partial(_measure_model, case, few, width, effort) for case, width in by_model.items()}
+    found: Cases = {case: partial(_measure_model, case, episodes[width], width, effort) for case, width in by_model.items()}
     return found | {again: partial(_measure_cache, again, many, effort)}
 
 
@@ -60,7 +61,7 @@ class RandomNetwork:
     """An image-text model with random weights, which knows nothing."""
 
     batch: int = 64
-    width: int = WIDTHS[0]
+    width: int = 32
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -188,9 +189,9 @@ def _recorded(path: Path, episodes: int) -> Dataset:
 
 
 def _episode(number: int) -> Episode:
-    """Returns an episode of a square on a coarse floor, which packs to about a fifth as our arm's pictures do."""
+    """Returns an episode of a square on a coarse floor, which packs to about a sixth, as our arm's pictures do."""
     generator = np.random.default_rng(number)
-    grain = np.kron(generator.integers(0, 8, (SIZE // 2, SIZE // 2, 3)), np.ones((2, 2, 1)))
+    grain = np.kron(generator.integers(0, 8, (SIZE // 8, SIZE // 8, 3)), np.ones((8, 8, 1)))
     floor = (np.linspace(60, 140, SIZE)[:, None, None] + grain).astype(np.uint8)
     pictures = np.repeat(floor[None], STEPS + 1, axis=0)
     for picture, (row, column) in zip(pictures, generator.integers(0, SIZE - 8, (STEPS + 1, 2)), strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache, label_cache_folder
 from robo_datasets.labelling import label
@@ -177,3 +178,24 @@ def test_where_it_lies(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match="There is no place for the cache of labels"):
         LabelCache(tmp_path / "file")
+
+
+def test_a_file_that_is_held_open_shows_every_change_at_once(tmp_path):
+    database, reader = Database(tmp_path / "some.sqlite"), Database(tmp_path / "some.sqlite")
+    with database.held():
+        assert not database.path.exists(), "nothing is made before the first change"
+        for number in range(3):
+            with database.writing() as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS numbers (number INTEGER)")
+                connection.execute("INSERT INTO numbers VALUES (?)", (number,))
+            with reader.reading() as connection:
+                assert connection.execute("SELECT COUNT(*) FROM numbers").fetchone() == (number + 1,)
+        with pytest.raises(ZeroDivisionError), database.writing() as connection:
+            connection.execute("INSERT INTO numbers VALUES (9)")
+            _ = 1 / 0
+        with reader.reading() as connection:
+            assert connection.execute("SELECT COUNT(*) FROM numbers").fetchone() == (3,), "half a change is none"
+    with pytest.raises(DatasetError, match=r"some.sqlite cannot be used"), database.held(), database.writing() as connection:
+        connection.execute("INSERT INTO nowhere VALUES (1)")
+    with database.writing() as connection:
+        connection.execute("INSERT INTO numbers VALUES (4)")

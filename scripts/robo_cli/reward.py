@@ -13,6 +13,7 @@ import tyro
 import yaml
 
 from robo_cli.actions import run_action
+from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting
@@ -21,7 +22,8 @@ from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
-robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick"""
+robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
+robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ ACTIONS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": (Fit, fit_reward),
+    "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.clg import ContrastingLanguageGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
@@ -48,6 +49,7 @@ REWARDS = {
     "judge-tri": judged(JudgeTri, every=3, mode="delta"),
     "judge-ordinal": judged(JudgeOrdinal),
     "judge-order": judged(JudgeOrder, frames=4),
+    "clg": lambda _: ContrastingLanguageGoals(model="colours", undesired="red", desired="grey", low=-0.1, high=0.1),
     "vlm-rm": lambda _: VLMRM(model="colours", goal=("red",), baseline=("grey",), mode="potential"),
 }
 

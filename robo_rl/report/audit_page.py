@@ -14,6 +14,7 @@ from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, bar_chart, line_chart
 from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.result import POINTS, Audit, Curve
+from robo_rl.rewards.audit.verdict import USELESS
 from robo_rl.runs import write_text
 
 RATES = {"pairs", "success by", "missing"}
@@ -62,6 +63,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
         charts=_charts(audit),
         legend=[(f"{curve.name} (n = {curve.n})", color % COLORS) for color, curve in enumerate(audit.curves)],
         cost=_cost(audit),
+        useless=f"{USELESS:.0%}",
     )
     write_text(out, page)
     return out

@@ -57,7 +57,7 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
         },
         comparisons=_rows(audit.comparisons),
         controls=[
-            (each.name, each.order.n and f"{each.order.n}", [(figure, shown(figure)) for figure in _columns(each)])
+            (each.name, each.paid.n, [shown(getattr(each, name)) for name in ("order", "gain", "last", "paid")])
             for each in audit.controls
         ],
         charts=_charts(audit),
@@ -76,7 +76,7 @@ def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
     number = "{:.1%}".format if rate else "{:.3g}".format
     interval = figure.interval
     if not np.isfinite(interval.low):
-        return number(interval.estimate), "no interval: all alike"
+        return number(interval.estimate), "all alike"
     return number(interval.estimate), f"{number(interval.low)} to {number(interval.high)}"
 
 
@@ -85,10 +85,6 @@ def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, s
     return [
         (MEANINGS[name], figure, shown(figure, rate=any(word in name for word in RATES))) for name, figure in figures.items()
     ]
-
-
-def _columns(control: Any) -> list[Figure]:
-    return [getattr(control, name) for name in ("order", "gain", "last", "paid")]
 
 
 def _charts(audit: Audit) -> list[tuple[str, str, Markup]]:

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import tyro
 
+from robo_cli.reward_fit_classifier import FitClassifier, fit_classifier
 from robo_cli.reward_fit_embedded import FitEmbedded, fit_embedded
 from robo_cli.reward_fit_preference import FitPreference, fit_preference
 
-Kind = Annotated[FitPreference, tyro.conf.subcommand("preference")] | Annotated[FitEmbedded, tyro.conf.subcommand("embedded")]
-FITS = {FitPreference: fit_preference, FitEmbedded: fit_embedded}
+Kind = (
+    Annotated[FitPreference, tyro.conf.subcommand("preference")]
+    | Annotated[FitEmbedded, tyro.conf.subcommand("embedded")]
+    | Annotated[FitClassifier, tyro.conf.subcommand("classifier")]
+)
+FITS = {FitPreference: fit_preference, FitEmbedded: fit_embedded, FitClassifier: fit_classifier}
 
 
 @dataclass(frozen=True)

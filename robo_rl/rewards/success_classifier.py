@@ -36,7 +36,7 @@ class ClassifierConfig:
     margin: int = 0
     """Observations before these that are neither: nothing is learned from them, and nothing measured on them."""
     camera: str = ""
-    """Whose pictures it looks at; empty for the first there is, and for the float observations where there is none."""
+    """Whose pictures it looks at, "none" for the float observations; empty for the first camera there is, or none."""
     guard: str = ""
     """What must hold besides, NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 [m]."""
     false_positives: float = 0.01

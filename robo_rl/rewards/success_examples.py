@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.calibration import Bin, expected_calibration_error, reliability
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.separation import area_under_curve
@@ -25,13 +25,19 @@ Floats = npt.NDArray[np.float64]
 
 
 def eye_of(spec: EnvironmentSpec, camera: str) -> str:
-    """Returns which camera is looked at: the one named, or the first; empty for the float observations where there is none."""
-    if camera:
-        return camera
+    """Returns the observation with the pictures that are looked at; empty for the float observations.
+
+    Raises UnknownName for a camera that there is not.
+    """
     cameras = [array.name for array in spec.observation.values() if array.role == "image"]
-    if not cameras and not columns_of(spec):
-        raise InvalidSetting(f"{spec.name} has neither pictures nor float observations.", got=", ".join(spec.observation))
-    return cameras[0] if cameras else ""
+    if camera in ("", "none"):
+        if not columns_of(spec) and (camera or not cameras):
+            raise InvalidSetting(f"{spec.name} has no float observations to look at.", got=", ".join(spec.observation))
+        return cameras[0] if cameras and not camera else ""
+    for name in (camera, f"camera_{camera}"):
+        if name in cameras:
+            return name
+    raise UnknownName("camera", camera, cameras)
 
 
 def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Array, npt.NDArray[np.bool_]]:
@@ -41,7 +47,7 @@ def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Ar
         return pictures, np.ones(len(pictures), np.bool_)
     parts = [episode.observations[name].reshape(len(episode) + 1, -1) for name in columns_of(spec)]
     numbers: Array = np.concatenate(parts, axis=1, dtype=np.float32)
-    known = np.isfinite(numbers).all(1)
+    known = np.array([bool(np.isfinite(row).all()) for row in numbers], np.bool_)
     return np.where(known[:, None], numbers, 0).astype(np.float32), known
 
 

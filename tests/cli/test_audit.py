@@ -70,6 +70,40 @@ def test_labels_are_audited_as_they_lie_there(capsys):
     assert audited("constant")["verdict"]["color"] == "bad"
 
 
+# ---------------------------------------------------------------------------------------------- success classifier
+FIT = ["reward", "fit", "classifier", "--dataset", "data", "--out", "fitted"]
+SMALL = [f"--settings.{item}" for item in ("image-size=4", "hidden=8", "updates=60", "shift=0", "least=5", "lr=0.003")]
+
+
+def test_success_is_learned_and_the_classifier_can_be_audited(dataset, capsys):
+    assert dispatch([*FIT, *SMALL]) == 0
+    told = capsys.readouterr().out
+    assert "looks at camera_front; learned from 14 episodes, 6 held out" in told and "success counts from" in told
+    assert "warning: 3 failed episodes are too few to tell a rate of 1.0%" in told
+    page = Path("fitted/classifier.html").read_text()
+    assert page.count("<svg") == 1 and "3 successes, 3 failures" in page and "nan" not in page
+    found = audited("classifier", "--settings", "folder=fitted")
+    assert "blank pictures" in found["controls"] and "--wrong-text" not in str(found["verdict"])  # it reads no words
+    assert found["agreement"]["success by last score"]["estimate"] > 0.9 and found["calibration_error"] is not None
+    with pytest.raises(InvalidSetting, match="is not empty"):
+        dispatch([*FIT, *SMALL])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["--settings.least=11"], InvalidSetting, "too few episodes to learn"),
+        ([*SMALL, "--settings.guard=lihgt=0:1"], UnknownName, "did you mean 'light'"),
+        ([*SMALL, "--settings.guard=light"], InvalidSetting, "A guard cannot be read"),
+        ([*SMALL, "--settings.camera=wrist"], UnknownName, "camera 'wrist'"),
+    ],
+)
+def test_a_mistake_with_a_classifier_is_one_error(arguments, error, message):
+    with pytest.raises(error, match=message):
+        dispatch([*FIT, *arguments])
+    assert not Path("fitted").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [

@@ -6,14 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.classifier import ClassifierReward
+from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
+from robo_rl.rewards.success_examples import Measured
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.statistics import Interval
 from robo_rl.types import Episode
 
 SPEC = EnvironmentSpec(
@@ -27,11 +33,22 @@ def fitted(folder) -> PreferenceReward:
     return PreferenceReward(str(folder / "fitted"))
 
 
+def classifier(folder) -> ClassifierReward:
+    """Of numbers, with a guard that holds now and then."""
+    config = ClassifierConfig(hidden=8, guard="position[1]=0:")
+    torch.manual_seed(0)
+    network, rate = SuccessNetwork((3,), config.hidden, config.image_size), Interval(0, 0, 1)
+    measured = Measured(0.5, rate, rate, rate, 1, 1, [], 0.0, rate)
+    save_classifier(folder / "classifier", network, config, SPEC, measured, {})
+    return ClassifierReward(folder=str(folder / "classifier"))
+
+
 REWARDS = {
     "oracle": lambda _: Oracle(),
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
     "constant": lambda _: Constant(2.0),
     "preference": fitted,
+    "classifier": classifier,
 }
 
 

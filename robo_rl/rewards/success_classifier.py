@@ -108,11 +108,11 @@ class SuccessNetwork(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, moments: Array) -> npt.NDArray[np.float32]:
-        """Returns (N,) probabilities of success."""
+        """Returns (N,) probabilities of success; a recording may be read-only, of which PyTorch takes copies only."""
         if not len(moments):
             return np.zeros(0, np.float32)
         parts = [self.prepared(moments[start : start + BATCH]) for start in range(0, len(moments), BATCH)]
-        logits = torch.cat([self(torch.from_numpy(np.ascontiguousarray(part))) for part in parts])
+        logits = torch.cat([self(torch.from_numpy(np.array(part))) for part in parts])
         found: npt.NDArray[np.float32] = torch.sigmoid(logits + self.offset).numpy()
         return found
 

@@ -204,17 +204,19 @@ def _sees(evidence: Evidence) -> Finding:
     pairs = list(zip(originals(evidence), clips.clips, strict=True))
     if all(agreeing(real, black) == 1 for real, black in pairs):
         return Finding(rule, "bad", "It says the same of black pictures: it does not look at them.")
-    return Finding(rule, "good", f"Black pictures change its labels ({len(pairs)} clips).")
+    refused = all(np.isnan(black.rewards).all() for _, black in pairs)
+    text = "It has no labels for black pictures" if refused else "Black pictures change its labels"
+    return Finding(rule, "good", f"{text} ({len(pairs)} clips).")
 
 
 def _ignores_clock(clips: ControlFigures) -> Finding:
-    rule = f"{_WITHOUT_ORDER[clips.name].lower()} have no values that rise: a value-order correlation below {CLOCK}"
+    rule = f"{_WITHOUT_ORDER[clips.name].lower()} have no values that rise: a value-order correlation that may be 0, never above {CLOCK}"
     if not clips.order.is_measured:
-        return Finding(rule, "good", f"{_WITHOUT_ORDER[clips.name]} have values that do not change.")
+        return Finding(rule, "good", f"{_WITHOUT_ORDER[clips.name]} have values that do not change, or none.")
     found = f"{_WITHOUT_ORDER[clips.name]} have a value-order correlation of {clips.order.interval:.2f}"
     if clips.order.low > CLOCK:
         return Finding(rule, "bad", f"{found}: it rewards that time passes.")
-    return Finding(rule, "good" if clips.order.high < CLOCK else "middling", f"{found}.")
+    return Finding(rule, "good" if clips.order.low <= 0 else "middling", f"{found}.")
 
 
 def _reads(kept: Figure) -> Finding:

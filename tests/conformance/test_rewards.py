@@ -15,6 +15,8 @@ from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
+from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress
 from robo_rl.rewards.preference import PreferenceReward, save
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
@@ -41,6 +43,13 @@ def classifier(folder) -> ClassifierReward:
     measured = Measured(0.5, rate, rate, rate, 1, 1, [], 0.0, rate)
     save_classifier(folder / "classifier", network, config, SPEC, measured, {})
     return ClassifierReward(folder=str(folder / "classifier"))
+def embedded(kind):
+    def saved(folder):
+        words, told = ("go", "there"), ("go there",)
+        EmbeddedModel(Origin("arm", "front", 16, ("gripper", "there"), words, told)).save(folder / "embedded")
+        return kind(folder=str(folder / "embedded"), mode="potential")
+
+    return saved
 
 
 REWARDS = {
@@ -49,6 +58,8 @@ REWARDS = {
     "constant": lambda _: Constant(2.0),
     "preference": fitted,
     "classifier": classifier,
+    "embedded-progress": embedded(EmbeddedProgress),
+    "embedded-completion": embedded(EmbeddedCompletion),
 }
 
 
@@ -57,7 +68,10 @@ def episode(seed: int, steps: int = 6) -> Episode:
     rewards = random.normal(size=steps).astype(np.float32)
     rewards[1] = np.nan  # a recording may have anything
     return Episode(
-        observations={"position": random.normal(size=(steps + 1, 3)).astype(np.float32)},
+        observations={
+            "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
+            "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
+        },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         rewards=rewards,
@@ -69,6 +83,7 @@ def episode(seed: int, steps: int = 6) -> Episode:
         success=None,
         seed=seed,
         spec_fingerprint=SPEC.fingerprint,
+        instruction="go there",
     )
 
 

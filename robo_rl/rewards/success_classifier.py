@@ -41,6 +41,8 @@ class ClassifierConfig:
     """What must hold besides, NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 [m]."""
     false_positives: float = 0.01
     """Share of failed episodes that may be taken for a success, at any moment of them; it sets the threshold."""
+    least_probability: float = 0.5
+    """Nothing below it counts as success, however low the failures stay."""
     held_out: float = 0.3
     """Share of the successful and of the failed episodes that set the threshold, and measure."""
     least: int = 10
@@ -69,7 +71,13 @@ class ClassifierConfig:
         least = {name: (getattr(self, name) >= 1, "1 or more") for name in names}
         least |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("margin", "shift", "seed", "weight_decay")}
         shares = {"held_out": (0 < self.held_out < 1, "between 0 and 1, both excluded"), "lr": (self.lr > 0, "above 0")}
-        require_allowed(self, least | shares | {"false_positives": (0 <= self.false_positives < 1, "0 to 1, 1 excluded")})
+        require_allowed(
+            self,
+            least
+            | shares
+            | {"false_positives": (0 <= self.false_positives < 1, "0 to 1, 1 excluded")}
+            | {"least_probability": (0 <= self.least_probability <= 1, "0 to 1")},
+        )
 
 
 class SuccessNetwork(nn.Module):

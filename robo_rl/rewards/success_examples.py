@@ -47,7 +47,7 @@ def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Ar
         return pictures, np.ones(len(pictures), np.bool_)
     parts = [episode.observations[name].reshape(len(episode) + 1, -1) for name in columns_of(spec)]
     numbers: Array = np.concatenate(parts, axis=1, dtype=np.float32)
-    known = np.array([bool(np.isfinite(row).all()) for row in numbers], np.bool_)
+    known: npt.NDArray[np.bool_] = np.all(np.isfinite(numbers), axis=1)
     return np.where(known[:, None], numbers, 0).astype(np.float32), known
 
 
@@ -149,7 +149,9 @@ def measured(
     """Returns the threshold and how good the classifier is with it, the guard included."""
     found = [_Judged.of(network, spec, episode, camera, guard, config) for episode in episodes]
     failed, won = ([each for each in found if each.success is side] for side in (False, True))
-    threshold = threshold_for(np.array([each.highest for each in failed]), config.false_positives)
+    threshold = max(
+        threshold_for(np.array([each.highest for each in failed]), config.false_positives), config.least_probability
+    )
     probabilities, labels = (np.concatenate([getattr(each, name) for each in found]) for name in ("probabilities", "shown"))
     known = np.isfinite(labels) & np.isfinite(probabilities)
     bins = reliability(probabilities[known], labels[known] == 1)

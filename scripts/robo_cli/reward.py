@@ -13,6 +13,7 @@ import tyro
 import yaml
 
 from robo_cli.actions import run_action
+from robo_cli.reward_bench import BenchReward, bench_reward
 from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting
@@ -23,7 +24,8 @@ EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
 robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
 robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
-robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06"""
+robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
+robo-rl reward bench embedded-progress --settings folder=rewards/pick --environment robo/ArmPick-v0"""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ ACTIONS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": (Fit, fit_reward),
+    "bench": (BenchReward, bench_reward),
 }
 
 

@@ -210,10 +210,11 @@ def _sees(evidence: Evidence) -> Finding:
 
 
 def _ignores_clock(clips: ControlFigures) -> Finding:
-    rule = f"{_WITHOUT_ORDER[clips.name].lower()} have no values that rise: a value-order correlation that may be 0, never above {CLOCK}"
+    name = _WITHOUT_ORDER[clips.name]
+    rule = f"{name.lower()} have no values that rise: a value-order correlation that may be 0, never above {CLOCK}"
     if not clips.order.is_measured:
-        return Finding(rule, "good", f"{_WITHOUT_ORDER[clips.name]} have values that do not change, or none.")
-    found = f"{_WITHOUT_ORDER[clips.name]} have a value-order correlation of {clips.order.interval:.2f}"
+        return Finding(rule, "good", f"{name} have values that do not change, or none.")
+    found = f"{name} have a value-order correlation of {clips.order.interval:.2f}"
     if clips.order.low > CLOCK:
         return Finding(rule, "bad", f"{found}: it rewards that time passes.")
     return Finding(rule, "good" if clips.order.low <= 0 else "middling", f"{found}.")

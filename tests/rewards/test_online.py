@@ -1,0 +1,264 @@
+"""Rewards of a model while a policy learns: every stored reward is that of its own frame, and the environment's is never one.
+
+The frame numbers itself in its picture and in its vector, so that whoever stores a step can be checked by what it led to.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robo_policies.rlpd import RLPDConfig
+from robo_policies.sac import SACConfig
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting, RewardUnavailable
+from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.online import OnlineReward
+from robo_rl.rewards.pictures import PictureReward, Scores
+from robo_rl.rewards.running import MOST_MISSING, Completion
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training import OnlineTraining
+
+POISON = 1e30
+CAMERA = ArraySpec("camera_top", (8, 8, 3), "uint8", 0, 255, role="image")
+VISIBLE = EnvironmentSpec(
+    "test/Frames",
+    ObservationSpec((ArraySpec("frame", (1,)), ArraySpec("position", (1,)))),
+    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
+)
+DRAWN = replace(VISIBLE, observation=ObservationSpec((*VISIBLE.observation.arrays, CAMERA)))
+
+
+class Frames(gymnasium.Env):
+    """Numbers its frames by seed and step; ends by itself after 5 steps or by the clock after 7, as the seed has it."""
+
+    environment_spec = DRAWN
+    observation_space = DRAWN.observation.space
+    action_space = DRAWN.action.space
+    poison = POISON
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.first, self.steps = int(self.np_random.integers(1 << 17)) * 10, 0
+        self.is_short, self.position = bool(self.np_random.random() < 0.5), 0.0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.position = float(np.clip(self.position + 0.3 * action[0], -1, 1))
+        terminated, truncated = self.is_short and self.steps == 5, self.steps == 7
+        return self._observation(), self.poison, terminated, truncated, {"success": terminated}
+
+    def _observation(self):
+        number = self.first + self.steps
+        picture = np.zeros((8, 8, 3), np.uint8)
+        picture[0, 0] = number >> 16, number >> 8 & 255, number & 255
+        position = np.array([self.position], np.float32)
+        return {"frame": np.array([number], np.float32), "position": position, "camera_top": picture}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameNumber(PictureReward):
+    """The number of the frame; nothing for one in seven."""
+
+    camera: str = "top"
+    gaps: bool = False
+    calls: list[int] = field(default_factory=list)
+
+    @property
+    def identity(self):
+        return "frame-number", settings_hash(replace(self, calls=[]))
+
+    def score(self, pictures, firsts, instruction):
+        self.calls.append(len(pictures))
+        numbers, first = (each[:, 0, 0].astype(np.int64) @ (1 << 16, 1 << 8, 1) for each in (pictures, firsts))
+        assert (first // 10 == numbers // 10).all() and (first % 10 == 0).all(), "the first picture is of another episode"
+        return Scores(numbers.astype(np.float32), numbers % 7 != 3 if self.gaps else np.ones(len(numbers), np.bool_))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(FrameNumber):
+    """The number of steps so far, in tenths."""
+
+    def score(self, pictures, firsts, instruction):
+        scores = super().score(pictures, firsts, instruction)
+        return replace(scores, values=(scores.values % 10 / 10).astype(np.float32))
+
+
+def reward_of(model, **settings) -> OnlineReward:
+    return OnlineReward(model, hidden=("camera_top",), **settings)
+
+
+class Observer:
+    """Remembers, and saves at one step."""
+
+    def __init__(self, save=None):
+        self.save, self.metrics, self.returns = save, {}, []
+
+    def on_episode(self, step, *, episode_return, **outcome):
+        self.returns.append(episode_return)
+
+    def on_metrics(self, step, metrics):
+        self.metrics |= metrics
+
+    def on_step(self, step, training):
+        if self.save is not None and step == self.save[0]:
+            save_checkpoint(self.save[1], Checkpoint(step, training.state_dict()))
+
+
+def sac(reward, *, steps=400, learning_starts=10_000, replay_capacity=100, **settings) -> OnlineTraining:
+    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
+    learner = config.build(VISIBLE, 3)
+    return OnlineTraining(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=reward.running(1))
+
+
+def stored(replay) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rewards of all steps that can be sampled, and the frames that they led to."""
+    rows, starts = replay._rows, np.flatnonzero(replay._rows["starts"])
+    following = (starts + 1) % replay.capacity
+    return rows["reward"][starts], rows["vectors"][following, 0]
+
+
+@pytest.mark.parametrize("every", [1, 3, 64])
+def test_every_stored_reward_is_that_of_its_own_frame_past_the_wrap_of_the_ring(every):
+    model, observer = FrameNumber(), Observer()
+    training = sac(reward_of(model, every=every))
+    training.run(observer)
+    rewards, frames = stored(training.replay)
+    assert len(rewards) > 80 and (rewards == frames).all()
+    assert 400 - min(every, 7) < sum(model.calls) <= 400 and max(model.calls) <= every
+    assert observer.returns[0] >= 5 * POISON, "the environment's own reward is still told"
+    assert 0 < observer.metrics["reward/model_return"] < 1e8 and observer.metrics["reward/missing"] == 0
+
+
+def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
+    training = sac(reward_of(FrameNumber(gaps=True), every=4), replay_capacity=1000)
+    observer = Observer()
+    training.run(observer)
+    rewards, frames = stored(training.replay)
+    assert (rewards == frames).all() and not (frames % 7 == 3).any() and 320 < len(rewards) < 360
+    assert observer.metrics["reward/missing"] == pytest.approx(1 - len(rewards) / 400, abs=0.02)
+    batch = training.replay.sample(500, n_step=3, discount=1.0)
+    last = batch.next_observations["frame"][:, 0]
+    counts = last - batch.observations["frame"][:, 0]  # steps in the sum: consecutive frames of one episode
+    assert set(counts) == {1.0, 2.0, 3.0}
+    assert np.allclose(batch.rewards, counts * last - counts * (counts - 1) / 2)
+
+
+def test_no_gap_without_the_missing_labels_shows_that_the_test_can_fail():
+    training = sac(reward_of(FrameNumber(), every=4), replay_capacity=1000)
+    training.run(Observer())
+    assert (stored(training.replay)[1] % 7 == 3).any()
+
+
+def test_an_end_by_the_clock_is_bootstrapped_and_an_end_by_itself_is_not():
+    training = sac(reward_of(FrameNumber(), every=64), replay_capacity=1000)
+    training.run(Observer())
+    batch = training.replay.sample(2000)
+    steps = batch.next_observations["frame"][:, 0] % 10
+    assert set(steps[batch.masks == 0]) == {5.0} and {5.0, 7.0} <= set(steps[batch.masks == 1])
+
+
+def test_without_any_answer_the_training_stops():
+    class Silent(FrameNumber):
+        def score(self, pictures, firsts, instruction):
+            return Scores(np.full(len(pictures), np.nan, np.float32), np.ones(len(pictures), np.bool_))
+
+    training = sac(reward_of(Silent()), steps=2000)
+    with pytest.raises(RewardUnavailable, match=r"no usable answer for 1000 steps(.|\n)*less than 1000 in a row"):
+        training.run(Observer())
+    assert len(training.replay) == 0 and training.step < MOST_MISSING + 10
+
+
+LEARNS = {"learning_starts": 5, "steps": 30, "replay_capacity": 1000}
+
+
+@pytest.mark.parametrize("settings", [{"every": 4}, {"every": 64, "completion": Completion(Steps(), 0.3, 2.0)}])
+def test_resumed_anywhere_equals_uninterrupted(settings, tmp_path):
+    def make():
+        return sac(reward_of(Steps(mode="delta", gaps=True), **settings), **LEARNS)
+
+    def finished(training):
+        training.run(Observer())
+        state = training.state_dict()["learner"]["actor"]
+        return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state))
+
+    expected = finished(make())
+    for step in (6, 7, 16):
+        make().run(Observer(save=(step, tmp_path / str(step))))
+        resumed = make()
+        resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
+        assert resumed.resumed == "exact" and finished(resumed) == expected, f"resumed at step {step}"
+    mistaken = make()
+    parts = load_checkpoint(tmp_path / "16").parts
+    parts["training"]["waiting"]["rewards"]["queues"]["0"]["pictures"][..., 2] += 1
+    mistaken.load_state_dict(parts)
+    assert finished(mistaken) != expected, "the comparison can fail"
+
+
+# what waiting, finishing and failing are worth: frames have the scores 0, .1, .2 ...
+
+EPISODES = {"terminated": (5, True), "truncated": (7, False)}
+
+
+def lived(kind: str):
+    steps, terminated = EPISODES[kind]
+    seed = next(s for s in range(20) if len(rollout(Frames(), RandomPolicy(DRAWN, s), seed=s)) == steps)
+    episode = rollout(Frames(), RandomPolicy(DRAWN, seed), seed=seed)
+    assert episode.terminated == terminated
+    return episode
+
+
+def rewards_in(episode, reward) -> np.ndarray:
+    (piece,) = reward.labelled(episode, reward.visible(DRAWN))
+    return piece.rewards
+
+
+@pytest.mark.parametrize("kind", EPISODES)
+def test_modes_pay_what_they_say(kind):
+    episode = lived(kind)
+    steps = np.arange(1, len(episode) + 1) / 10
+    level, delta = (rewards_in(episode, reward_of(Steps(mode=mode), weight=2.0)) for mode in ("level", "delta"))
+    assert np.allclose(level, 2 * steps) and np.allclose(delta, 0.2)
+    completion = Completion(Steps(), threshold=0.4, bonus=3.0)
+    potential = rewards_in(episode, reward_of(Steps(mode="potential", discount=0.5), completion=completion))
+    expected = 0.5 * steps - (steps - 0.1)
+    expected[3] += 3.0  # the first step, and only this one, in which the model sees 0.4 or more
+    if kind == "terminated":
+        expected[-1] = -(steps[-1] - 0.1)
+    assert np.allclose(potential, expected)
+    shaping = np.where(np.arange(len(steps)) == 3, potential - 3.0, potential)
+    discounted = (0.5 ** np.arange(len(steps)) * shaping).sum()
+    left = 0.5 ** len(steps) * steps[-1] if kind == "truncated" else 0.0  # what bootstrapping would carry on
+    assert discounted == pytest.approx(left, abs=1e-6), "shaping adds to no return of a whole episode"
+
+
+def test_a_potential_alone_is_refused():
+    with pytest.raises(InvalidSetting, match=r"all policies equally good(.|\n)*with a completion bonus, or mode: delta"):
+        reward_of(Steps(mode="potential"))
+    with pytest.raises(InvalidSetting, match=r"Completion is a level(.|\n)*'delta'"):
+        Completion(Steps(mode="delta"))
+
+
+def test_demonstrations_are_labelled_as_the_policy_will_be_and_cut_at_gaps():
+    reward = reward_of(FrameNumber(gaps=True))
+    spec = reward.visible(DRAWN)
+    assert spec == VISIBLE
+    episodes = [rollout(Frames(), RandomPolicy(DRAWN, seed), seed=seed) for seed in range(6)]
+    pieces = [piece for episode in episodes for piece in reward.labelled(episode, spec)]
+    assert len(pieces) > len(episodes)
+    for piece in pieces:
+        assert list(piece.observations) == ["frame", "position"] and piece.spec_fingerprint == VISIBLE.fingerprint
+        assert (piece.rewards == piece.observations["frame"][1:, 0]).all() and not (piece.rewards % 7 == 3).any()
+        assert piece.terminated != piece.truncated and (not piece.terminated or piece.rewards[-1] % 10 == 5)
+    frames = np.concatenate([episode.observations["frame"][1:, 0] for episode in episodes])
+    assert sum(map(len, pieces)) == (frames % 7 != 3).sum()
+    config = RLPDConfig(hidden=(8,), batch_size=8, critics=2, learning_starts=5)
+    training = OnlineTraining(
+        Frames(), config.build(VISIBLE, 0), config.sampling, steps=30, seed=0, demonstrations=pieces, rewards=reward.running(1)
+    )
+    training.run(Observer())
+    batch = training.sampler.sample(200)
+    assert (batch.rewards == batch.next_observations["frame"][:, 0]).all()

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
+from robo_policies import sb3
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
@@ -262,3 +264,111 @@ def test_demonstrations_are_labelled_as_the_policy_will_be_and_cut_at_gaps():
     training.run(Observer())
     batch = training.sampler.sample(200)
     assert (batch.rewards == batch.next_observations["frame"][:, 0]).all()
+
+
+# Stable-Baselines3
+
+
+class Poisoned(Frames):
+    poison = np.nan
+
+
+SB3_LEARNS = {"learning_rate": 1e-3, "batch_size": 16, "policy_kwargs": {"net_arch": [8]}}
+
+
+def sb3_stored(replay) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rewards of all rows, and the frames that they led to."""
+    rows = slice(replay.size())
+    return replay.rewards[rows].ravel(), replay.next_observations[rows, :, 0].ravel()
+
+
+@pytest.mark.parametrize(("envs", "every"), [(1, 1), (1, 64), (3, 10)])
+def test_every_row_of_sb3s_replay_has_the_reward_of_its_own_frame_past_the_wrap(envs, every):
+    config = sb3.SACConfig(n_envs=envs, buffer_size=150, learning_starts=10_000, train_freq=7, **SB3_LEARNS)
+    training = config.training(Poisoned, steps=500, seed=0, reward=reward_of(FrameNumber(), every=every))
+    observer = Observer()
+    training.run(observer)
+    replay = training.model.replay_buffer
+    rewards, frames = sb3_stored(replay)
+    assert replay.full and len(rewards) == 150 and (rewards == frames).all()
+    assert 0 < observer.metrics["reward/model_return"] < 1e8 and np.isnan(observer.returns[0])
+    ends, cuts = frames % 10 == 5, frames % 10 == 7
+    assert (replay.dones.ravel()[cuts] == 1).all() and (replay.timeouts.ravel() == cuts).all()
+    assert set(replay.dones.ravel()[ends]) == {0.0, 1.0}, "both kinds of episodes pass step 5"
+    assert not hasattr(replay.observation_space, "spaces"), "the policy sees no picture"
+
+
+def test_sb3s_replay_leaves_out_what_has_no_label_and_no_sum_crosses_it():
+    config = sb3.SACConfig(buffer_size=1000, learning_starts=400, n_steps=3, gamma=1.0, **SB3_LEARNS)
+    training = config.training(Poisoned, steps=400, seed=0, reward=reward_of(FrameNumber(gaps=True), every=10))
+    training.run(Observer())
+    replay = training.model.replay_buffer
+    rewards, frames = sb3_stored(replay)
+    assert (rewards == frames).all() and not (frames % 7 == 3).any() and len(rewards) > 300
+    batch = replay.sample(500)
+    last, counts = batch.next_observations[:, 0], batch.next_observations[:, 0] - batch.observations[:, 0]
+    assert set(counts.tolist()) == {1.0, 2.0, 3.0}
+    assert torch.allclose(batch.rewards[:, 0], counts * last - counts * (counts - 1) / 2)
+
+
+def test_sb3_stops_where_learning_would_start_without_any_label():
+    class Silent(FrameNumber):
+        def score(self, pictures, firsts, instruction):
+            return Scores(np.zeros(len(pictures), np.float32), np.zeros(len(pictures), np.bool_))
+
+    config = sb3.SACConfig(buffer_size=100, learning_starts=5, **SB3_LEARNS)
+    training = config.training(Poisoned, steps=50, seed=0, reward=reward_of(Silent()))
+    with pytest.raises(RewardUnavailable, match=r"Learning would start, and no step has a label(.|\n)*6 steps"):
+        training.run(Observer())
+
+
+@pytest.mark.parametrize("envs", [1, 3])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_sb3s_rollouts_have_their_rewards_before_advantages_and_time_limits_are_bootstrapped(envs, gaps, monkeypatch):
+    config = sb3.PPOConfig(n_envs=envs, n_steps=32, n_epochs=1, gae_lambda=0.9, gamma=0.8, **SB3_LEARNS)
+    reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)  # of the size of values, so that these show
+    training = config.training(Poisoned, steps=64 * envs, seed=0, reward=reward)
+    rollout, checked = training.model.rollout_buffer, []
+    compute = rollout.compute_returns_and_advantage
+
+    def spied(last_values, dones):
+        frames, values = rollout.observations[..., 0].copy(), np.vstack((rollout.values, last_values.numpy().ravel()))
+        bootstrapped = rollout.rewards.copy()
+        compute(last_values, dones)
+        known = (frames + 1) % 7 != 3 if gaps else np.ones_like(frames, np.bool_)
+        assert np.allclose(rollout.rewards - bootstrapped, np.where(known, 1e-6 * (frames + 1), 0), atol=1e-6), (
+            "of the next frame"
+        )
+        ended = np.vstack((rollout.episode_starts[1:], dones)) == 1
+        limits = ended & (frames % 10 == 6)
+        assert limits.any() and (bootstrapped[limits] != 0).all() and (bootstrapped[~limits] == 0).all()
+        expected = sums(rollout.rewards, values, ended, known)
+        assert np.allclose(rollout.advantages[known], expected[known], atol=1e-5)
+        assert np.allclose(rollout.returns[known], (expected + values[:-1])[known], atol=1e-5)
+        assert not gaps or not np.isin((rollout.observations[..., 0] + 1) % 7, 3).any(), "others took their place"
+        checked.append(known)
+
+    monkeypatch.setattr(rollout, "compute_returns_and_advantage", spied)
+    training.run(Observer())
+    assert len(checked) == 2 and all(known.all() != gaps for known in checked)
+
+
+def sums(rewards, values, ended, known):
+    """GAE by its definition: sums of discounted residuals until an episode ends or a step without a label follows."""
+    expected = np.zeros_like(rewards)
+    for first, env in np.ndindex(rewards.shape):
+        for step in range(first, len(rewards)):
+            if not known[step, env]:
+                break
+            following = 0.0 if ended[step, env] else 0.8 * values[step + 1, env]
+            residual = rewards[step, env] + following - values[step, env]
+            expected[first, env] += (0.8 * 0.9) ** (step - first) * residual
+            if ended[step, env]:
+                break
+    return expected
+
+
+def test_plain_sb3_would_learn_from_the_poison():
+    config = sb3.PPOConfig(n_steps=32, n_epochs=1, **SB3_LEARNS)
+    with pytest.raises(ValueError, match="nan"):
+        config.training(Poisoned, steps=64, seed=0).run(Observer())

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from robo_cli.display import counted
 from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
-from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, parse_recipe
+from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, RewardSettings, parse_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
@@ -181,7 +181,8 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
     config, state = recipe.learner, run.load(step).parts
     if isinstance(config, SelfTrainedConfig):
-        return config.restored_policy(RecipeEnvironments(recipe), seed=recipe.seed, state=state)
+        unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
+        return config.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner = config.build(run.spec, recipe.seed)
     learner.load_state_dict(state["learner"])
     return learner.policy

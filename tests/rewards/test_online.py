@@ -9,10 +9,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import AutoresetMode
 
 from robo_policies import sb3
+from robo_policies.ppo import PPOConfig
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SACConfig
+from robo_policies.trajectories import Rows
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
@@ -22,6 +25,7 @@ from robo_rl.rewards.running import MOST_MISSING, Completion
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import OnlineTraining
+from robo_rl.vector import SequentialEnvironments
 
 POISON = 1e30
 CAMERA = ArraySpec("camera_top", (8, 8, 3), "uint8", 0, 255, role="image")
@@ -372,3 +376,97 @@ def test_plain_sb3_would_learn_from_the_poison():
     config = sb3.PPOConfig(n_steps=32, n_epochs=1, **SB3_LEARNS)
     with pytest.raises(ValueError, match="nan"):
         config.training(Poisoned, steps=64, seed=0).run(Observer())
+
+
+# our PPO
+
+PPO = {"num_envs": 3, "steps_per_env": 32, "batch_size": 32, "epochs": 2, "hidden": (8,), "discount": 0.8, "gae_lambda": 0.9}
+PLAIN = {"normalize_observations": False, "normalize_rewards": False}
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
+    config = PPOConfig(**PPO, **PLAIN)
+    reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)
+    training = config.training(Poisoned, steps=192, seed=0, reward=reward)
+    learner, checked, observer = training.learner, [], Observer()
+    advantages, minibatches = learner.advantages, Rows.minibatches
+
+    def spied(values):
+        data, frames = learner.trajectories, learner.trajectories.inputs[:-1, :, 0]
+        known = (frames + 1) % 7 != 3 if gaps else np.ones_like(frames, np.bool_)
+        assert np.allclose(data.rewards, np.where(known, 1e-6 * (frames + 1), 0), rtol=1e-6)
+        limits = data.ended & (frames % 10 == 6)
+        assert (data.final_values[limits] != 0).all() and (data.final_values[~limits] == 0).all()
+        found = advantages(values)
+        cut = np.where(limits, 0.8 * data.final_values, 0)  # what SB3 adds to the reward
+        assert np.allclose(found, sums(data.rewards + cut, values, data.ended, known), atol=1e-5)
+        checked.append(known)
+        return found
+
+    def all_known(rows, size, generator):
+        assert len(rows.returns) == 96 and (not gaps or not np.isin((rows.inputs[:, 0] + 1) % 7, 3).any())
+        return minibatches(rows, size, generator)
+
+    monkeypatch.setattr(learner, "advantages", spied)
+    monkeypatch.setattr(Rows, "minibatches", all_known)
+    training.run(observer)
+    assert len(checked) == 2 and all(known.all() != gaps for known in checked)
+    assert 0 < observer.metrics["reward/model_return"] < 100 and np.isnan(observer.returns[0])
+    assert "camera_top" not in training.policy.environment_spec.observation
+
+
+class Savable(SequentialEnvironments):
+    """Replays its episodes, so that a resume can be exact."""
+
+    def state_dict(self):
+        return {"first": [env.first for env in self.envs], "steps": [env.steps for env in self.envs]} | {
+            "short": [env.is_short for env in self.envs],
+            "position": [env.position for env in self.envs],
+            "generator": [env.np_random.bit_generator.state for env in self.envs],
+            "autoreset": self._autoreset_envs.tolist(),
+        }
+
+    def load_state_dict(self, state):
+        self.reset(seed=0)
+        for index, env in enumerate(self.envs):
+            env.first, env.steps, env.is_short = state["first"][index], state["steps"][index], state["short"][index]
+            env.position, env.np_random.bit_generator.state = state["position"][index], state["generator"][index]
+
+
+class Factory:
+    def __call__(self):
+        return Frames()
+
+    def make_vector(self, num_envs):
+        return Savable(Frames, num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
+    config = PPOConfig(**PPO)
+
+    def make():
+        reward = reward_of(Steps(mode="delta", gaps=True), every=10, completion=Completion(Steps(), 0.3, 2.0))
+        return config.training(Factory(), steps=192, seed=0, reward=reward)
+
+    def finished(training):
+        training.run(Observer())
+        return training.learner.networks.parameters.tobytes()
+
+    expected = finished(make())
+    for step in (3, 48, 96, 123):
+        make().run(Observer(save=(step, tmp_path / str(step))))
+        resumed = make()
+        resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
+        assert resumed.resumed == "exact" and finished(resumed) == expected, f"resumed at step {step}"
+    mistaken = make()
+    parts = load_checkpoint(tmp_path / "48").parts
+    parts["rewards"]["scored"]["0"]["values"] = parts["rewards"]["scored"]["0"]["values"] + np.float32(0.1)
+    mistaken.load_state_dict(parts)
+    assert finished(mistaken) != expected, "the comparison can fail"
+
+
+def test_a_rollout_without_any_label_is_refused():
+    learner = PPOConfig(**PPO).build(VISIBLE, 0)
+    with pytest.raises(RewardUnavailable, match=r"No step of a rollout has a label(.|\n)*0 of 96 steps"):
+        learner.reward(np.zeros((32, 3), np.float32), np.zeros((32, 3), np.bool_))

@@ -46,7 +46,7 @@ class _Episode:
     paid: bool = False
     """Whether the completion bonus was paid."""
     total: float = 0.0
-    """Sum of the rewards that are known."""
+    """Sum of what was paid, as far as it is known."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ class RunningRewards:
 
     @property
     def metrics(self) -> Metrics:
-        """The model's mean return over recent episodes, how often it saw them completed, and the share of missing labels."""
+        """The model's mean return over recent episodes, how often it saw them completed, and the share of missing labels.
+
+        Its return is what it pays for: of a potential, which adds to no whole episode, the bonus alone.
+        """
         found = {"reward/missing": self._missing / max(self._steps, 1)}
         if self._returns:
             found["reward/model_return"] = float(np.mean(self._returns))
@@ -135,19 +138,20 @@ class RunningRewards:
         scores = Scores(*(np.array(part) for part in zip(*newest, strict=True)))
         values, valid = self._model.rewards(scores, terminated=event.terminated)
         value, known = self._weight * float(values[-1]), bool(valid[-1])
+        paid = 0.0 if self._model.mode == "potential" else value
         episode.score, episode.known = seen
         if self._completion is not None and done is not None and not episode.paid:
             known = known and done[1]
             if known and done[0] >= self._completion.threshold:
-                episode.paid, value = True, value + self._completion.bonus
-        self._count(event, episode, value if known else None)
+                episode.paid, value, paid = True, value + self._completion.bonus, paid + self._completion.bonus
+        self._count(event, episode, paid if known else None)
         return (value, True) if known else (0.0, False)
 
-    def _count(self, event: _Event, episode: _Episode, value: float | None) -> None:
+    def _count(self, event: _Event, episode: _Episode, paid: float | None) -> None:
         self._steps += 1
-        self._missing += value is None
-        self._missing_in_a_row = self._missing_in_a_row + 1 if value is None else 0
-        episode.total += value or 0.0
+        self._missing += paid is None
+        self._missing_in_a_row = self._missing_in_a_row + 1 if paid is None else 0
+        episode.total += paid or 0.0
         if event.ended:
             self._returns.append(episode.total)
             self._completed.append(episode.paid)

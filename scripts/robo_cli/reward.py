@@ -21,7 +21,8 @@ from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
-robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick"""
+robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
+robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick"""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -220,8 +219,8 @@ class _Queue:
         found: list[tuple[float, bool]] = [(0.0, False)] * len(shown)
         for instruction in dict.fromkeys(said for _, _, said in shown):
             rows = [row for row, (_, _, said) in enumerate(shown) if said == instruction]
-            pictures, firsts = (np.stack([shown[row][part] for row in rows]) for part in (0, 1))  # type: ignore[misc]
-            scores = self._model.score(pictures, firsts, instruction)
+            pictures = np.stack([shown[row][0] for row in rows])
+            scores = self._model.score(pictures, _stacked([shown[row][1] for row in rows]), instruction)
             valid = scores.valid & np.isfinite(scores.values)
             for row, value, known in zip(rows, scores.values, valid, strict=True):
                 found[row] = (float(value), True) if known else (0.0, False)
@@ -233,17 +232,28 @@ class _Queue:
         return np.array(pictures_of(shown, self._model.camera)[0])
 
     def state_dict(self) -> StateDict:
-        parts: dict[str, Any] = {name: [entry[part] for entry in self._waiting] for part, name in enumerate(_PARTS)}
-        pictures = {name: np.stack(parts[name]) for name in _PARTS[:2] if parts[name]}
-        firsts = {str(index): picture for index, picture in self._firsts.items()}
-        said = {str(index): instruction for index, instruction in self._instructions.items()}
-        return {**pictures, "said": parts["said"], "running_firsts": firsts, "running_said": said}
+        """Returns what waits and the firsts, each once, so that later calls show the model the very same arrays."""
+        firsts = {id(first): first for first in [*(first for _, first, _ in self._waiting), *self._firsts.values()]}
+        number = {identity: index for index, identity in enumerate(firsts)}
+        return {
+            "pictures": {str(index): picture for index, (picture, _, _) in enumerate(self._waiting)},
+            "firsts": {str(number[identity]): first for identity, first in firsts.items()},
+            "first_of": [number[id(first)] for _, first, _ in self._waiting],
+            "said": [said for _, _, said in self._waiting],
+            "running": {str(index): number[id(first)] for index, first in self._firsts.items()},
+            "running_said": {str(index): said for index, said in self._instructions.items()},
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
-        parts = [state.get(name, []) for name in _PARTS]
-        self._waiting = [*zip(*parts, strict=True)]
-        self._firsts = {int(index): np.asarray(picture) for index, picture in state["running_firsts"].items()}
+        firsts = [np.array(state["firsts"][str(index)]) for index in range(len(state["firsts"]))]
+        pictures = [np.array(state["pictures"][str(index)]) for index in range(len(state["pictures"]))]
+        shown = [firsts[number] for number in state["first_of"]]
+        self._waiting = [*zip(pictures, shown, state["said"], strict=True)]
+        self._firsts = {int(index): firsts[number] for index, number in state["running"].items()}
         self._instructions = {int(index): said for index, said in state["running_said"].items()}
 
 
-_PARTS = ("pictures", "firsts", "said")
+def _stacked(firsts: list[Pictures]) -> Pictures:
+    """Returns (N, H, W, 3); of one episode without copies, so that a model can see that it need look at one only."""
+    same = all(first is firsts[0] for first in firsts)
+    return np.broadcast_to(firsts[0], (len(firsts), *firsts[0].shape)) if same else np.stack(firsts)

@@ -1,5 +1,6 @@
 """Learning from nothing but pictures: a red dot shall go to a green one, and the environment's own reward is poison."""
 
+import hashlib
 from dataclasses import dataclass
 
 import gymnasium
@@ -76,12 +77,15 @@ class Nearness(PictureReward):
 
 @dataclass(frozen=True, kw_only=True)
 class Shuffled(Nearness):
-    """The same numbers, of other pictures."""
+    """Each picture has the score of some other picture, always the same one.
+
+    Dealt out within a call it would be no control: a call holds an episode, and near episodes would still be worth more.
+    """
 
     def score(self, pictures, firsts, instruction):
-        scores = super().score(pictures, firsts, instruction)
-        dealt = np.random.default_rng(len(pictures)).permutation(len(pictures))
-        return Scores(scores.values[dealt], scores.valid)
+        seeds = [int.from_bytes(hashlib.sha256(picture.tobytes()).digest()) for picture in pictures]
+        values = [np.random.default_rng(seed).triangular(0, 0.6, 1) for seed in seeds]  # about how nearness is distributed
+        return Scores(np.array(values, np.float32), np.ones(len(pictures), np.bool_))
 
 
 @dataclass(frozen=True, kw_only=True)

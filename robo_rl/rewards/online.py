@@ -32,14 +32,15 @@ class OnlineReward:
     """Factor of the model's reward."""
     every: int = 64
     """Pictures that are scored in one call."""
+    hold: int = 1
+    """Steps from one picture that is scored to the next, for models that are slow or cost money; in between the score holds."""
     completion: Completion | None = None
     hidden: tuple[str, ...] = ()
     """Entries of the observation that are there for the reward alone."""
 
     def __post_init__(self) -> None:
-        require_allowed(
-            self, {"every": (self.every >= 1, "1 or more"), "weight": (bool(np.isfinite(self.weight)), "a finite number")}
-        )
+        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("every", "hold")}
+        require_allowed(self, counts | {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
         if self.model.mode == "potential" and self.completion is None:
             raise InvalidSetting(
                 "A potential alone makes all policies equally good: nothing would be learnt.",
@@ -51,7 +52,7 @@ class OnlineReward:
     @property
     def identity(self) -> Mapping[str, str | float]:
         """What the rewards follow from: names, hashes of weights and words, weights."""
-        facts: dict[str, str | float] = _told(self.model, "") | {"weight": self.weight}
+        facts: dict[str, str | float] = _told(self.model, "") | {"weight": self.weight, "hold": self.hold}
         if (completion := self.completion) is not None:
             facts |= _told(completion.model, "completion_")
             facts |= {"completion_threshold": completion.threshold, "completion_bonus": completion.bonus}
@@ -64,7 +65,14 @@ class OnlineReward:
 
     def running(self, environments: int) -> DelayedRewards:
         """Returns what scores so many environments under way."""
-        return RunningRewards(self.model, environments, weight=self.weight, every=self.every, completion=self.completion)
+        return RunningRewards(
+            self.model,
+            environments,
+            weight=self.weight,
+            every=self.every,
+            hold=self.hold,
+            completion=self.completion,
+        )
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
         """Yields a recorded episode as a policy of `spec` would have lived it, with these rewards, cut where one is missing.

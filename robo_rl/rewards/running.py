@@ -56,6 +56,8 @@ class _Event:
     begins: bool = False
     terminated: bool = False
     ended: bool = False
+    asks: bool = True
+    """Whether its picture is scored; else the score before holds."""
 
 
 class RunningRewards:
@@ -66,13 +68,22 @@ class RunningRewards:
     """
 
     def __init__(
-        self, model: PictureReward, environments: int, *, weight: float, every: int, completion: Completion | None
+        self,
+        model: PictureReward,
+        environments: int,
+        *,
+        weight: float,
+        every: int,
+        hold: int,
+        completion: Completion | None,
     ) -> None:
         self._model, self._weight, self._every, self._completion = model, weight, every, completion
+        self._hold, self._asks_firsts = hold, hold > 1 or model.mode != "level"
         self._seen = _Queue(model, every)
         self._done = None if completion is None else _Queue(completion.model, every)
         self._events: list[_Event] = []
         self._episodes = [_Episode() for _ in range(environments)]
+        self._taken = [0] * environments  # steps of the episodes under way
         self._returns: deque[float] = deque(maxlen=RECENT)
         self._completed: deque[bool] = deque(maxlen=RECENT)
         self._steps = self._missing = self._missing_in_a_row = 0
@@ -80,7 +91,7 @@ class RunningRewards:
     @property
     def is_due(self) -> bool:
         """True once `every` pictures wait."""
-        return len(self._events) >= self._every
+        return len(self._seen) >= self._every
 
     @property
     def metrics(self) -> Metrics:
@@ -105,15 +116,19 @@ class RunningRewards:
         """Environment `index` begins an episode."""
         for queue in self._queues:
             queue.begin(index, observation, instruction)
-        if self._model.mode != "level":  # a level asks nothing about the first picture
+        if self._asks_firsts:  # a level of every step needs no score of the first picture
             self._seen.add(index, observation)
+        self._taken[index] = 0
         self._events.append(_Event(index, begins=True))
 
     def add(self, index: int, observation: Observation, *, terminated: bool, truncated: bool) -> None:
         """Environment `index` took a step that led to `observation`."""
-        for queue in self._queues:
+        self._taken[index] += 1
+        ended = terminated or truncated
+        asks = ended or self._taken[index] % self._hold == 0
+        for queue in self._queues if asks else ():
             queue.add(index, observation)
-        self._events.append(_Event(index, terminated=terminated, ended=terminated or truncated))
+        self._events.append(_Event(index, terminated=terminated, ended=ended, asks=asks))
 
     def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         """Returns the rewards of the steps since the last call, in their order, and which are known, (K,) each."""
@@ -123,22 +138,24 @@ class RunningRewards:
         self._events = []
         for event in events:
             if event.begins:
-                score, known = (0.0, False) if self._model.mode == "level" else next(seen)
+                score, known = next(seen) if self._asks_firsts else (0.0, False)
                 self._episodes[event.index] = _Episode(score, known)
             else:
-                steps.append(self._reward(event, next(seen), next(done, None)))
+                episode = self._episodes[event.index]
+                now = next(seen) if event.asks else (episode.score, episode.known)
+                steps.append(self._reward(event, now, next(done, None) if event.asks else None))
         values, valid = np.array([value for value, _ in steps], np.float32), np.array([known for _, known in steps], np.bool_)
         return values, valid
 
-    def _reward(self, event: _Event, seen: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool]:
-        """Returns the reward of a step, and whether it is known."""
+    def _reward(self, event: _Event, now: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool]:
+        """Returns the reward of a step, and whether it is known; `done` is the score of completion where that was asked for."""
         episode = self._episodes[event.index]
-        newest = [seen] if self._model.mode == "level" else [(episode.score, episode.known), seen]
-        scores = Scores(*(np.array(part) for part in zip(*newest, strict=True)))
+        needed = [now] if self._model.mode == "level" else [(episode.score, episode.known), now]
+        scores = Scores(*(np.array(part) for part in zip(*needed, strict=True)))
         values, valid = self._model.rewards(scores, terminated=event.terminated)
         value, known = self._weight * float(values[-1]), bool(valid[-1])
         paid = 0.0 if self._model.mode == "potential" else value
-        episode.score, episode.known = seen
+        episode.score, episode.known = now
         if self._completion is not None and done is not None and not episode.paid:
             known = known and done[1]
             if known and done[0] >= self._completion.threshold:
@@ -172,6 +189,7 @@ class RunningRewards:
             "queues": {str(number): queue.state_dict() for number, queue in enumerate(self._queues)},
             "events": [asdict(event) for event in self._events],
             "episodes": [asdict(episode) for episode in self._episodes],
+            "taken": list(self._taken),
             "returns": list(self._returns),
             "completed": list(self._completed),
             "counts": [self._steps, self._missing, self._missing_in_a_row],
@@ -183,6 +201,7 @@ class RunningRewards:
             queue.load_state_dict(state["queues"][str(number)])
         self._events = [_Event(**event) for event in state["events"]]
         self._episodes = [_Episode(**episode) for episode in state["episodes"]]
+        self._taken = list(state["taken"])
         self._returns.extend(state["returns"])
         self._completed.extend(state["completed"])
         self._steps, self._missing, self._missing_in_a_row = state["counts"]
@@ -203,6 +222,9 @@ class _Queue:
 
     def add(self, index: int, observation: Observation) -> None:
         self._waiting.append((self._picture(observation), self._firsts[index], self._instructions[index]))
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def clear(self) -> None:
         self._waiting.clear()

@@ -37,7 +37,14 @@ def reward_of(recipe: Recipe[Any]) -> OnlineReward | None:
         completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
     _require_discount(recipe, model)
     hidden = _hidden(recipe, [model] if completion is None else [model, completion.model])
-    return OnlineReward(model, weight=settings.weight, every=settings.every, completion=completion, hidden=hidden)
+    return OnlineReward(
+        model,
+        weight=settings.weight,
+        every=settings.every,
+        hold=settings.hold,
+        completion=completion,
+        hidden=hidden,
+    )
 
 
 def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
@@ -130,7 +137,8 @@ def _hidden(recipe: Recipe[Any], models: list[PictureReward]) -> tuple[str, ...]
     seen, drawn = specification(plain), drawn_spec(recipe)
     for model in models:
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in drawn.observation.items()}
-        pictures_of(blank, model.camera)
+        none = pictures_of(blank, model.camera)[:0]
+        model.score(none, none, model.instruction or drawn.instruction)  # what it cannot judge, it refuses here
     hidden = tuple(name for name in drawn.observation if name not in seen.observation)
     reward = OnlineReward(replace(models[0], mode="level"), hidden=hidden)
     seen.require(

@@ -122,13 +122,15 @@ class RewardSettings:
     """Factor of its rewards."""
     every: int = 64
     """Pictures that it is shown in one call; steps wait for it, at most until their episode ends."""
+    hold: int = 1
+    """Steps from one picture that is scored to the next; in between the score holds. 1 scores each."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Keyword arguments that make the environment draw what it looks at, such as cameras: [front]; the policy does not see
     what they add. Empty where the environment's own arguments draw it, and the policy sees it."""
     completion: CompletionSettings = CompletionSettings()
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"every": 1})
+        require_at_least(self, {"every": 1, "hold": 1})
         if not self.name and (self.settings or self.arguments or self.completion.name):
             raise InvalidSetting(
                 "The recipe says how to use the reward of a model, and names none.", got=plain(self), fix="set reward.name"

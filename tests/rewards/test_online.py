@@ -243,6 +243,26 @@ def test_modes_pay_what_they_say(kind):
     assert discounted == pytest.approx(left, abs=1e-6), "shaping adds to no return of a whole episode"
 
 
+def test_a_score_that_is_held_costs_nothing_and_does_not_outlive_its_episode():
+    model = Steps()
+    episodes = [lived("truncated"), lived("terminated")]
+    for mode, expected in {
+        "level": ([0, 0, 0.3, 0.3, 0.3, 0.6, 0.7], [0, 0, 0.3, 0.3, 0.5]),
+        "delta": ([0, 0, 0.3, 0, 0, 0.3, 0.1], [0, 0, 0.3, 0, 0.2]),
+    }.items():
+        reward = reward_of(replace(model, mode=mode), hold=3, completion=Completion(Steps(), 0.3, 10.0))
+        live = reward.running(1)
+        for episode, values in zip(episodes, expected, strict=True):
+            live.begin(0, {name: each[0] for name, each in episode.observations.items()}, None)
+            for step in range(1, len(episode) + 1):
+                ends = {"terminated": step == 5 == len(episode), "truncated": step == 7}
+                live.add(0, {name: each[step] for name, each in episode.observations.items()}, **ends)
+            found, known = live.score()
+            bonus = 10.0 * (np.arange(len(values)) == 2)
+            assert known.all() and np.allclose(found, values + bonus), "the first, every third and the last picture"
+    assert sum(model.calls) == 2 * (4 + 3)
+
+
 def test_a_potential_alone_is_refused():
     with pytest.raises(InvalidSetting, match=r"all policies equally good(.|\n)*with a completion bonus, or mode: delta"):
         reward_of(Steps(mode="potential"))

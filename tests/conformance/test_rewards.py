@@ -12,6 +12,8 @@ from robo_rl.errors import ConformanceFailure
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
+from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress
 from robo_rl.rewards.preference import PreferenceReward, save
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
@@ -27,11 +29,22 @@ def fitted(folder) -> PreferenceReward:
     return PreferenceReward(str(folder / "fitted"))
 
 
+def embedded(kind):
+    def saved(folder):
+        words, told = ("go", "there"), ("go there",)
+        EmbeddedModel(Origin("arm", "front", 16, ("gripper", "there"), words, told)).save(folder / "embedded")
+        return kind(folder=str(folder / "embedded"), mode="potential")
+
+    return saved
+
+
 REWARDS = {
     "oracle": lambda _: Oracle(),
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
     "constant": lambda _: Constant(2.0),
     "preference": fitted,
+    "embedded-progress": embedded(EmbeddedProgress),
+    "embedded-completion": embedded(EmbeddedCompletion),
 }
 
 
@@ -40,7 +53,10 @@ def episode(seed: int, steps: int = 6) -> Episode:
     rewards = random.normal(size=steps).astype(np.float32)
     rewards[1] = np.nan  # a recording may have anything
     return Episode(
-        observations={"position": random.normal(size=(steps + 1, 3)).astype(np.float32)},
+        observations={
+            "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
+            "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
+        },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         rewards=rewards,
@@ -52,6 +68,7 @@ def episode(seed: int, steps: int = 6) -> Episode:
         success=None,
         seed=seed,
         spec_fingerprint=SPEC.fingerprint,
+        instruction="go there",
     )
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
 import pytest
-import torch
 from scipy.stats import spearmanr
 
 from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves
@@ -78,15 +76,20 @@ def own(task: str) -> Instruction:
 
 def moves(task: str, closed: bool) -> Iterator[list[np.ndarray]]:
     """Yields what the hand could do next: stay, go 1 or 4 cm in six directions, or close and rise."""
-    opening = -1.0 if closed else 1.0
-    yield [np.array([0, 0, 0, 0, opening], np.float32)]
+    yield [move(0, 0.0, closed)]
     for axis in range(3):
         for length in (-0.9, -0.25, 0.25, 0.9):
-            action = np.zeros(5, np.float32)
-            action[[axis, 4]] = length, opening
-            yield [action]
+            yield [move(axis, length, closed=False)]
+            if closed and axis == 2:
+                yield [move(axis, length, closed=True)]
     if task == "ArmPick-v0" and not closed:
-        yield [np.array([0, 0, up, 0, -1], np.float32) for up in (0, 0, 0.9)]
+        yield [move(2, length, closed=True) for length in (0.0, 0.0, 0.9)]
+
+
+def move(axis: int, length: float, closed: bool) -> np.ndarray:
+    action = np.zeros(5, np.float32)
+    action[axis], action[4] = length, -1.0 if closed else 1.0
+    return action
 
 
 Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -104,25 +107,25 @@ LEAST_GAIN = 0.01
 """Of the score, below which the hand stays: about the noise of the model."""
 
 
-def greedy_successes(arm: Arm, score: Score, episodes: int = 16, steps: int = 30) -> float:
-    """Returns the share of episodes with success when always the move with the highest score is taken."""
+def greedy_successes(arm: Arm, score: Score, episodes: int = 12, steps: int = 30) -> float:
+    """Returns the share of episodes with success where always the move is taken whose picture has the highest score."""
     successes = 0
     for seed in range(episodes):
         observation, _ = arm.env.reset(seed=1000 + seed)
-        first, closed = observation["camera_front"], False
+        first, closed, info = observation["camera_front"], False, {"success": False}
         for _ in range(steps):
             choices = [*moves(arm.task, closed)]
             scores = score(first, np.stack([arm.imagine(choice) for choice in choices]))
             best = int(scores.argmax())
             chosen = choices[best] if scores[best] > scores[0] + LEAST_GAIN else choices[0]
+            closed = bool(chosen[-1][4] < 0)
             for action in chosen:
                 _, _, terminated, _, info = arm.env.step(action)
                 if terminated:
                     break
-            closed = bool(chosen[-1][4] < 0)
-            if terminated:
-                successes += info["success"]
+            if info["success"] or chosen is choices[0]:  # where the best is to stay, nothing will change any more
                 break
+        successes += bool(info["success"])
     return successes / episodes
 
 
@@ -161,3 +164,49 @@ def value_order(score: Score, found: Clip, order: np.ndarray | None = None) -> f
     """Returns VOC: the rank correlation of the scores with time, in the order in which the pictures are shown."""
     shown = found.pictures if order is None else found.pictures[order]
     return float(spearmanr(np.arange(len(shown)), score(found.pictures[0], shown)).statistic)
+
+
+def values_in_time(arm: Arm, score: Score) -> dict[str, float]:
+    """Returns mean value orders: of experts, the same in a wrong order, of walks by chance, and the truth's of these."""
+    experts, walks = [each for each in expert_clips(arm) if each.success], random_walks(arm)
+    random = np.random.default_rng(0)
+    mixed = [value_order(score, each, random.permutation(len(each.pictures))) for each in experts]
+    true = [spearmanr(np.arange(len(each.truth)), each.truth).statistic for each in walks]
+    return {
+        "experts": float(np.mean([value_order(score, each) for each in experts])),
+        "mixed": float(np.mean(mixed)),
+        "walks": float(np.mean([value_order(score, each) for each in walks])),
+        "walks in truth": float(np.mean(true)),
+        "success": float(np.mean([score(each.pictures[0], each.pictures[-1:])[0] for each in experts])),
+    }
+
+
+@pytest.mark.slow
+def test_held_out_states_are_in_order(fitted):
+    assert fitted.measures.progress_order >= 0.9
+    assert fitted.measures.preference >= 0.9
+    assert fitted.measures.completion >= 0.9
+    assert fitted.measures.wrong_colour <= 0.3
+
+
+@pytest.mark.slow
+def test_without_training_nothing_is_in_order(fitted):
+    orders = untrained_orders(fitted.model, fitted.held_out)
+    assert abs(np.mean(orders)) <= 0.1
+
+
+@pytest.mark.slow
+def test_values_rise_in_time_with_experts_and_with_nobody_else(fitted):
+    task = fitted.held_out.environment.removeprefix("robo/")
+    arm = Arm(task)
+    orders = values_in_time(arm, scored_by(fitted.model, arm.said))
+    assert orders["experts"] >= 0.9
+    assert abs(orders["mixed"]) <= 0.3 and abs(orders["walks"]) <= 0.3
+
+
+@pytest.mark.slow
+def test_the_score_alone_steers_the_arm_and_a_wrong_sentence_does_not(fitted):
+    task = fitted.held_out.environment.removeprefix("robo/")
+    arm = Arm(task)
+    assert greedy_successes(arm, scored_by(fitted.model, arm.said)) >= 0.7
+    assert greedy_successes(arm, scored_by(fitted.model, WRONG[task])) <= 0.1

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_rl.errors import require_allowed
+from robo_rl.errors import NonFiniteUpdate, require_allowed
 from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.networks import Located, PictureEncoder
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
 from robo_rl.rewards.embedded.words import Vocabulary
 
 STILL = 12
@@ -33,19 +33,19 @@ Watch = Callable[[Sequence[int], str], Iterable[int]]
 class EmbeddedConfig:
     """How the embedded model is fitted; measured on the arm tasks."""
 
-    see_steps: int = 500
+    see_steps: int = 800
     """Updates of the picture encoder."""
     see_lr: float = 5e-3
     """Largest learning rate of Adam for it, one cycle."""
     see_batch: int = 64
     """Pictures of one of these updates."""
-    read_steps: int = 3000
+    read_steps: int = 1000
     """Updates of the heads, which read sentences; picture encoder frozen."""
     lr: float = 2e-3
     """Largest learning rate of AdamW for both, one cycle."""
     batch: int = 256
     """Pictures of one of these updates."""
-    check_every: int = 250
+    check_every: int = 200
     """Updates of the heads after which they are measured; those are kept that ordered held-out pictures best."""
     held_out: float = 0.15
     """Share of the pictures that is measured on, whole scenes."""
@@ -108,8 +108,13 @@ def look_at_the_scene(encoder: PictureEncoder, data: CaptionedPictures) -> None:
     positions, places = data.positions[known].astype(np.float64), data.places[known].astype(np.float64)
     depth = places[:, 2:]
     camera = np.linalg.lstsq(np.hstack([places[:, :2] * depth, depth, np.ones_like(depth)]), positions, rcond=None)[0]
-    scale = np.stack([np.nanmean(data.positions, 0), np.nanstd(data.positions, 0) + 0.01])
-    found = {"usual": usual, "still": apart <= STILL, "depth": [depth.mean(), depth.std()], "camera": camera, "scale": scale}
+    found = {
+        "usual": usual,
+        "still": apart <= STILL,
+        "depth": [depth.mean(), depth.std() + 0.01],
+        "camera": camera,
+        "middle": positions.mean(0),
+    }
     for name, value in found.items():
         buffer = encoder.get_buffer(name)
         buffer.copy_(torch.as_tensor(value, dtype=buffer.dtype))
@@ -154,8 +159,8 @@ def fit_heads(
 
     The loss does not tell: the similarity gets worse at ordering pictures while it gets better at choosing captions.
     """
-    reading = Reading(model, train)
     chance = torch.Generator().manual_seed(config.seed)
+    reading = Reading(model, train, chance)
     described = model.describe(test.pictures)
     best, found = copy.deepcopy(model.heads.state_dict()), -2.0
 
@@ -175,8 +180,8 @@ def fit_heads(
 class Reading:
     """What the heads are trained on: described pictures with sentences of known truth."""
 
-    def __init__(self, model: EmbeddedModel, data: CaptionedPictures) -> None:
-        self._heads = model.heads
+    def __init__(self, model: EmbeddedModel, data: CaptionedPictures, chance: torch.Generator) -> None:
+        self._heads, self._chance = model.heads, chance
         self._described = model.describe(data.pictures)
         self._firsts = torch.from_numpy(data.firsts)
         self._truth = torch.from_numpy(data.truth).float()
@@ -185,6 +190,8 @@ class Reading:
         wordings = [(words, index) for index, each in enumerate(data.instructions) for words in each]
         self._wordings = torch.from_numpy(model.vocabulary.numbers([words for words, _ in wordings]))
         self._meant = torch.tensor([index for _, index in wordings])
+        named = [[data.slots.index(name) for name in (*names, HAND)[:2]] for names in data.named]
+        self._named = torch.tensor(named)[self._meant]  # (wordings, 2)
 
     def loss(self, rows: Tensor) -> Tensor:
         """Returns the sum of the losses of both spaces."""
@@ -192,12 +199,18 @@ class Reading:
         return self._relation_loss(rows, firsts, now) + 0.2 * self._contrast_loss(rows, now)
 
     def _relation_loss(self, rows: Tensor, firsts: Tensor, now: Tensor) -> Tensor:
-        """Squared error of progress, cross entropy of completion; half of the sentences are about what is there."""
-        rounds = []
+        """Squared error of progress, cross entropies of completion and of the slots that a sentence names.
+
+        Half of the sentences are about what is there.
+        """
+        said = self._heads.read(self._wordings)
+        rounds = [functional.cross_entropy(self._heads.chosen(said).flatten(0, 1), self._named.flatten())]
         for is_there in (True, False):
             fits = (self._progress[rows] > 0) == is_there  # (B, I)
-            asked = torch.multinomial(fits[:, self._meant].float() + 1e-6, 1)[:, 0]  # a wording for each picture
-            odds = self._heads.relate(firsts, now, self._wordings[asked])
+            asked = torch.multinomial(fits[:, self._meant].float() + 1e-6, 1, generator=self._chance)[
+                :, 0
+            ]  # a wording for each picture
+            odds = self._heads.relate(firsts, now, said[asked])
             meant = self._meant[asked]
             progress, complete = self._progress[rows, meant], self._complete[rows, meant]
             rounds.append(20 * (odds[:, 0].sigmoid() - progress).square().mean())
@@ -213,15 +226,15 @@ class Reading:
         heads = self._heads
         pictures, captions = heads.embed_pictures(now), heads.embed_texts(self._captions)
         odds, truth = heads.scale.exp() * pictures @ captions.T, self._truth[rows]  # (B, C)
-        by_picture = _mean_log_share(odds, truth)
-        by_caption = _mean_log_share(odds.T, truth.T)
+        by_picture = mean_log_share(odds, truth)
+        by_caption = mean_log_share(odds.T, truth.T)
         told = heads.scale.exp() * pictures @ heads.embed_texts(self._wordings).T  # (B, wordings)
         wanted = (self._progress[rows][:, self._meant] / 0.1).softmax(0)
         by_progress = (wanted * told.log_softmax(0)).sum(0).mean()
         return -(by_picture + by_caption) / 2 - by_progress
 
 
-def _mean_log_share(odds: Tensor, truth: Tensor) -> Tensor:
+def mean_log_share(odds: Tensor, truth: Tensor) -> Tensor:
     """Returns the mean over rows with anything true, of the mean log share of what is true."""
     count = truth.sum(1)
     shares = (truth * odds.log_softmax(1)).sum(1) / count.clamp_min(1)
@@ -253,7 +266,10 @@ def descend(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, how.lr, how.steps, pct_start=0.15)
     for step in watch(range(how.steps), how.title):
         optimizer.zero_grad()
-        loss(torch.randint(0, how.rows, (how.batch,), generator=how.chance)).backward()  # type: ignore[no-untyped-call]
+        found = loss(torch.randint(0, how.rows, (how.batch,), generator=how.chance))
+        if not torch.isfinite(found):
+            raise NonFiniteUpdate("The loss is not finite.", got=f"{float(found)} in update {step} of {how.title!r}")
+        found.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         schedule.step()
         check(step)

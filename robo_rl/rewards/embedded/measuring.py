@@ -66,10 +66,10 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
     return Measures(
         progress_order=_order(said, truth),
         similarity_order=_order(similarity[there], truth),
-        preference=float(right[gap > 0].mean()),
-        close_preference=float(right[(gap > CLOSE[0]) & (gap < CLOSE[1])].mean()),
+        preference=_mean(right[gap > 0]),
+        close_preference=_mean(right[(gap > CLOSE[0]) & (gap < CLOSE[1])]),
         completion=area_under_roc(completion[there], data.complete[there]),
-        wrong_colour=float(progress[succeeded[:, None] & ~there].mean()),
+        wrong_colour=_mean(progress[succeeded[:, None] & ~there]),
     )
 
 
@@ -103,3 +103,8 @@ def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | 
 def _order(said: Array, truth: Array) -> float:
     found = spearmanr(said, truth).statistic
     return float(found) if np.isfinite(found) else 0.0
+
+
+def _mean(values: Array) -> float:
+    """Returns the mean, NaN of nothing."""
+    return float(values.mean()) if len(values) else float("nan")

@@ -65,22 +65,18 @@ class EmbeddedModel:
         """Returns (N, F), what the encoder sees; raises SpecMismatch for pictures of another size, camera or scene."""
         self.require_scene(pictures)
         parts = [
-            self.encoder.describe(torch.from_numpy(np.ascontiguousarray(pictures[start : start + BATCH])))
+            self.encoder.describe(torch.from_numpy(np.array(pictures[start : start + BATCH])))
             for start in range(0, len(pictures), BATCH)
         ]
         return torch.cat(parts) if parts else torch.zeros(0, 4 * len(self.origin.slots))
 
-    @torch.no_grad()
     def progress(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
         """Returns (N,) in [0, 1]: how far the sentence is done, for described pictures (N, F)."""
-        found: npt.NDArray[np.float32] = self.heads.progress(firsts, now, self._said(sentence, len(now))).sigmoid().numpy()
-        return found
+        return self._relate(firsts, now, sentence)[:, 0]
 
-    @torch.no_grad()
     def completion(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
         """Returns (N,), the probability that the sentence is done."""
-        found: npt.NDArray[np.float32] = self.heads.completion(firsts, now, self._said(sentence, len(now))).sigmoid().numpy()
-        return found
+        return self._relate(firsts, now, sentence)[:, 1]
 
     @torch.no_grad()
     def embed_described(self, described: Tensor) -> npt.NDArray[np.float32]:
@@ -111,8 +107,7 @@ class EmbeddedModel:
         usual = self.encoder.usual.numpy()[still]
         changed = (np.abs(pictures[:, still] - usual).max(-1) > TOLERANCE).mean(1)
         if changed.max() > MOST_CHANGED:
-            share, index = changed.max(), changed.argmax()
-            self._refuse([f"scene: {share:.0%} of the pixels that never changed in training differ in picture {index}"])
+            self._refuse([f"scene: {changed.max():.0%} of the pixels that never changed in training differ"])
 
     def save(self, folder: Path) -> None:
         """Writes the model durably into a new folder."""
@@ -135,8 +130,11 @@ class EmbeddedModel:
             network.load_state_dict({name: arrays[f"{prefix}.{name}"] for name in network.state_dict()})
         return model
 
-    def _said(self, sentence: str, count: int) -> Tensor:
-        return torch.from_numpy(self.vocabulary.numbers([sentence])).expand(count, -1)
+    @torch.no_grad()
+    def _relate(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
+        said = self.heads.read(torch.from_numpy(self.vocabulary.numbers([sentence])))
+        found: npt.NDArray[np.float32] = self.heads.relate(firsts, now, said.expand(len(now), -1)).sigmoid().numpy()
+        return found
 
     def _networks(self) -> dict[str, torch.nn.Module]:
         return {"encoder": self.encoder, "heads": self.heads}

@@ -45,15 +45,15 @@ class PictureEncoder(nn.Module):
     cells: Tensor
     depth: Tensor
     camera: Tensor
-    scale: Tensor
+    middle: Tensor
 
     def __init__(self, slots: int, size: int) -> None:
         super().__init__()
         self.convolutions = nn.Sequential(
             *(nn.Conv2d(3, 24, 5, stride=2, padding=2), nn.ReLU(), nn.Conv2d(24, 32, 3, stride=2, padding=1), nn.ReLU()),
-            *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()),
+            *(nn.Conv2d(32, 40, 3, padding=1), nn.ReLU(), nn.Conv2d(40, 48, 3, padding=1), nn.ReLU()),
         )
-        self.attention, self.values = nn.Conv2d(64, slots, 1), nn.Conv2d(64, 3 * slots, 1)
+        self.attention, self.values = nn.Conv2d(48, slots, 1), nn.Conv2d(48, 3 * slots, 1)
         self.evidence = nn.Linear(slots, slots)
         self.side = side = (size + 3) // 4
         centres = (4 * torch.arange(side) + 0.5) / size * 2 - 1  # of the cells, over the picture
@@ -62,7 +62,7 @@ class PictureEncoder(nn.Module):
         self.register_buffer("still", torch.zeros(size, size, dtype=torch.bool))
         self.register_buffer("depth", torch.tensor([0.7, 0.1]))  # [m] mean and deviation
         self.register_buffer("camera", torch.zeros(4, 3))
-        self.register_buffer("scale", torch.ones(2, slots, 3))  # [m] mean and deviation of the positions
+        self.register_buffer("middle", torch.zeros(3))  # [m] mean of all positions
 
     def forward(self, pictures: Tensor) -> Located:
         """Locates what is seen in pictures (B, H, W, 3) uint8."""
@@ -76,11 +76,11 @@ class PictureEncoder(nn.Module):
         return Located(places, self.evidence(odds.logsumexp(-1) / SHARPNESS), odds)
 
     def describe(self, pictures: Tensor) -> Tensor:
-        """Returns (B, F), slot after slot: whether it is seen, and its position; what is not seen is at the mean."""
+        """Returns (B, F), slot after slot: whether it is seen, and its position [dm]; what is not seen is in the middle."""
         located = self(pictures)
         presence = located.presence.sigmoid()[..., None]
-        positions = (self.positions(located) - self.scale[0]) / self.scale[1]
-        return torch.cat([presence, presence * positions.clamp(-4, 4)], -1).flatten(1)
+        positions = ((self.positions(located) - self.middle) * 10).clamp(-10, 10)
+        return torch.cat([presence, presence * positions], -1).flatten(1)
 
     def positions(self, located: Located) -> Tensor:
         """Returns (B, S, 3) [m]."""
@@ -97,40 +97,50 @@ class Heads(nn.Module):
         self.words = nn.Embedding(words + 1, 32)
         self.sentence = _perceptron(LENGTH * 32, 128, 128)
         self.text = nn.Linear(128, COMMON)
-        self.picture = _perceptron(4 * slots, 256, COMMON)
+        self.picture = _perceptron(4 * slots + slots**2, 256, COMMON)
         self.asked = nn.Linear(128, 2 * slots)
-        self.relation = _perceptron(8 + 2 * 8 + 32, 128, 2)
-        self.wording = nn.Linear(128, 32)
+        self.meant = nn.Linear(128, 32)
+        self.relation = _perceptron(6 * 4 + 15 + 32, 128, 2)
         self.scale = nn.Parameter(torch.tensor(2.0))
 
     def embed_pictures(self, described: Tensor) -> Tensor:
         """Returns (B, E) of length 1."""
-        return functional.normalize(self.picture(described), dim=-1)
+        things = described.view(-1, self.slots, 4)
+        apart = _lengths(things[:, :, None, 1:] - things[:, None, :, 1:])
+        return functional.normalize(self.picture(torch.cat([described, apart.flatten(1)], -1)), dim=-1)
 
     def embed_texts(self, numbers: Tensor) -> Tensor:
         """Returns (B, E) of length 1."""
-        return functional.normalize(self.text(self._read(numbers)), dim=-1)
+        return functional.normalize(self.text(self.read(numbers)), dim=-1)
 
-    def progress(self, firsts: Tensor, now: Tensor, numbers: Tensor) -> Tensor:
-        """Returns (B,) log odds, as if each share of the way were a chance."""
-        return self.relate(firsts, now, numbers)[:, 0]
-
-    def completion(self, firsts: Tensor, now: Tensor, numbers: Tensor) -> Tensor:
-        """Returns (B,) log odds that the sentence is done."""
-        return self.relate(firsts, now, numbers)[:, 1]
-
-    def relate(self, firsts: Tensor, now: Tensor, numbers: Tensor) -> Tensor:
-        """Returns (B, 2): the sentence chooses two slots, and a perceptron sees them and the first slot, then and now."""
-        said = self._read(numbers)
-        shares = self.asked(said).view(-1, 2, self.slots).softmax(-1)  # (B, 2, S)
-        slots = torch.cat([part.reshape(-1, self.slots, 4) for part in (firsts, now)], -1)  # (B, S, 8)
-        seen = torch.cat([slots[:, 0], (shares @ slots).flatten(1), self.wording(said)], -1)
-        related: Tensor = self.relation(seen)
-        return related
-
-    def _read(self, numbers: Tensor) -> Tensor:
+    def read(self, numbers: Tensor) -> Tensor:
+        """Returns (B, 128), what sentences (B, L) say."""
         said: Tensor = self.sentence(self.words(numbers).flatten(1))
         return said
+
+    def chosen(self, said: Tensor) -> Tensor:
+        """Returns (B, 2, S), log odds of the two slots that a sentence names."""
+        odds: Tensor = self.asked(said)
+        return odds.view(-1, 2, self.slots)
+
+    def relate(self, firsts: Tensor, now: Tensor, said: Tensor) -> Tensor:
+        """Returns (B, 2), log odds of progress and of completion, for what was read.
+
+        The sentence chooses two slots; a perceptron sees them and the first slot, the hand, as they are and as they were in
+        the first picture, where nothing hid them yet; and all distances between these six.
+        """
+        shares = self.chosen(said).softmax(-1)
+        pictures = [part.reshape(-1, self.slots, 4) for part in (now, firsts)]
+        things = torch.cat([part for slots in pictures for part in (slots[:, :1], shares @ slots)], 1)  # (B, 6, 4)
+        one, other = torch.triu_indices(6, 6, 1)
+        apart = _lengths(things[:, one, 1:] - things[:, other, 1:])  # (B, 15)
+        related: Tensor = self.relation(torch.cat([things.flatten(1), apart, self.meant(said)], -1))
+        return related
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """Returns the lengths of the vectors (..., 3), with a gradient at zero too."""
+    return (vectors.square().sum(-1) + 1e-4).sqrt()
 
 
 def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -17,6 +17,9 @@ from robo_rl.types import Array
 LEAST_CONTRAST = 5.0
 """Standard deviation of the bytes of a picture; a camera that was not updated gives flat ones, and plausible results."""
 
+HAND = "gripper"
+"""The slot of what moves by itself."""
+
 
 @dataclass(frozen=True)
 class CaptionedPictures:
@@ -29,7 +32,7 @@ class CaptionedPictures:
     firsts: npt.NDArray[np.int64]
     """(N,) which picture an episode that comes to this one began with"""
     slots: tuple[str, ...]
-    """Names of what has a position."""
+    """Names of what has a position; the first is HAND."""
     positions: Array
     """(N, S, 3) float32 [m]; NaN where there is no such thing"""
     places: Array
@@ -39,6 +42,8 @@ class CaptionedPictures:
     """(N, C)"""
     instructions: tuple[tuple[str, ...], ...]
     """Each in all its wordings."""
+    named: tuple[tuple[str, ...], ...]
+    """Slots of the one or two things that each names."""
     progress: Array
     """(N, I) float32 in [0, 1]"""
     complete: npt.NDArray[np.bool_]

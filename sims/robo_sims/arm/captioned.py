@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import UnknownName
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
 from robo_sims.arm.inverse_kinematics import InverseKinematics
 from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
@@ -116,12 +116,13 @@ def captioned(
         camera=stage.camera,
         pictures=pictures,
         firsts=firsts,
-        slots=("gripper", *(" ".join(key) for key in states.things)),
+        slots=(HAND, *(" ".join(key) for key in states.things)),
         positions=positions.astype(np.float32),
         places=stage.seen_at(positions).astype(np.float32),
         captions=tuple(each.words for each in sentences),
         truth=np.stack([each.holds(states) for each in sentences], 1),
         instructions=tuple(each.wordings for each in told),
+        named=tuple(tuple(" ".join(key) for key in each.things) for each in told),
         progress=np.stack([each.progress(states) for each in told], 1).astype(np.float32),
         complete=np.stack([each.complete(states) for each in told], 1),
     )

@@ -73,6 +73,8 @@ class Instruction:
 
     wordings: tuple[str, ...]
     """That mean the same; the first is the task's own style."""
+    things: tuple[tuple[str, str], ...]
+    """(colour, kind) of what it names, one or two."""
     progress: Callable[[States], Array]
     """(N,); 0 where something that it names is not there"""
     complete: Callable[[States], Truth]
@@ -107,6 +109,7 @@ def reach_instructions() -> Iterator[Instruction]:
                 f"reach the {colour} point",
                 f"bring the hand to the {colour} point",
             ),
+            ((colour, "point"),),
             lambda states, colour=colour: nearness(distance(states, colour, "point")),
             lambda states, colour=colour: distance(states, colour, "point") < reach.TOLERANCE,
         )
@@ -125,6 +128,7 @@ def pick_instructions() -> Iterator[Instruction]:
     for colour in COLOURS:
         yield Instruction(
             (f"pick up the {colour} cube", f"lift the {colour} cube", f"grasp the {colour} cube and raise it"),
+            ((colour, "cube"),),
             lambda states, colour=colour: progress(states, colour),
             lambda states, colour=colour: complete(states, colour),
         )
@@ -143,6 +147,7 @@ def push_instructions() -> Iterator[Instruction]:
     for cube, mark in product(COLOURS, COLOURS):
         yield Instruction(
             (f"push the {cube} cube onto the {mark} mark", f"move the {cube} cube to the {mark} mark"),
+            ((cube, "cube"), (mark, "mark")),
             lambda states, cube=cube, mark=mark: progress(states, cube, mark),
             lambda states, cube=cube, mark=mark: complete(states, cube, mark),
         )

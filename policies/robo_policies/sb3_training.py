@@ -126,8 +126,6 @@ class _Reporter(BaseCallback):
                     success=info.get("success"),
                     stop_reason=info.get("stop_reason", ""),
                 )
-                if self._training.rewards is not None:
-                    self._observer.on_metrics(self.num_timesteps, self._training.rewards.metrics)
         self._switch("collect")
         return True
 
@@ -146,5 +144,7 @@ class _Reporter(BaseCallback):
     def _report(self) -> None:
         if self._pending is not None:
             first, self._training.step, self._pending = self._training.step + 1, self._pending, None
+            if self._training.rewards is not None:
+                self._observer.on_metrics(self._training.step, self._training.rewards.metrics)
             for step in range(first, self._training.step + 1):  # several environments complete several steps at once
                 self._observer.on_step(step, self._training)

@@ -119,6 +119,23 @@ def test_demonstrations_of_the_expert_have_the_models_rewards(monkeypatch, capsy
     assert np.ptp(rewards) > 0 and not np.isin(rewards, (0.0, 1.0)).all()
 
 
+ON_POLICY = {
+    "ppo": "learner: {num_envs: 2, steps_per_env: 16, batch_size: 16, epochs: 1, hidden: [8]}",
+    "sb3-ppo": "learner: {n_envs: 2, n_steps: 16, batch_size: 16, n_epochs: 1, policy_kwargs: {net_arch: [8]}}",
+}
+
+
+@pytest.mark.parametrize("algorithm", ON_POLICY)
+def test_policies_of_several_environments_learn_from_it_and_act_without_a_camera(algorithm, capsys):
+    old = "algorithm: sac\nlearner: {hidden: [8], batch_size: 8, learning_starts: 4}"
+    assert old in RECIPE
+    run = train(RECIPE.replace(old, f"algorithm: {algorithm}\n{ON_POLICY[algorithm]}"))
+    newest = {name: value for line in run.metrics() for name, value in line.items()}
+    assert newest["reward/model_return"] != 0 and newest["rollout/ep_rew_mean"] == 0
+    assert dispatch(["evaluate", str(run.path), "--episodes", "1"]) == 0
+    assert "1 episodes" in capsys.readouterr().out and "camera_front" not in run.spec.observation
+
+
 LEARNER = "algorithm: sac\nlearner: {hidden: [8], batch_size: 8, learning_starts: 4}\n"
 SCALED = "algorithm: sb3-sac\nlearner: {normalize_rewards: true}\n"
 LABELS = "demonstrations: {dataset: x, labels: y}\nsteps: 30"

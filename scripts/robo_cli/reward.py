@@ -13,8 +13,8 @@ import tyro
 import yaml
 
 from robo_cli.actions import run_action
-from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_bench import BenchReward, bench_reward
+from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting

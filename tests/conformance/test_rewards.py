@@ -11,22 +11,19 @@ import torch
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
-from robo_rl.rewards.clg import ContrastingLanguageGoals
-from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
-from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
-from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
-from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
-from robo_rl.rewards.preference import PreferenceReward, save
-from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
+from robo_rl.rewards.clg import ContrastingLanguageGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress
+from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
+from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
 from robo_rl.rewards.preference import PreferenceReward, save
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
+from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.statistics import Interval
 from robo_rl.types import Episode
@@ -47,6 +44,8 @@ def judged(kind, **settings):
     return lambda folder: kind(
         judge="chance", judge_settings={"missing": 0.3, "terms": {"cache": str(folder / "answers")}}, **settings
     )
+
+
 def classifier(folder) -> ClassifierReward:
     """Of numbers, with a guard that holds now and then."""
     config = ClassifierConfig(hidden=8, guard="position[1]=0:")
@@ -55,6 +54,8 @@ def classifier(folder) -> ClassifierReward:
     measured = Measured(0.5, rate, rate, rate, 1, 1, [], 0.0, rate)
     save_classifier(folder / "classifier", network, config, SPEC, measured, {})
     return ClassifierReward(folder=str(folder / "classifier"))
+
+
 def embedded(kind):
     def saved(folder):
         words, told = ("go", "there"), ("go there",)
@@ -90,7 +91,6 @@ def episode(seed: int, steps: int = 6) -> Episode:
     return Episode(
         observations={
             "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
-            "camera_front": random.integers(0, 256, (steps + 1, 6, 8, 3), np.uint8),
             "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
         },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
@@ -103,7 +103,6 @@ def episode(seed: int, steps: int = 6) -> Episode:
         stop_reason="time_limit",
         success=None,
         seed=seed,
-        instruction="pick up the cube",
         spec_fingerprint=SPEC.fingerprint,
         instruction="go there",
     )

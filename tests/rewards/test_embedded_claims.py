@@ -114,17 +114,17 @@ def greedy_successes(arm: Arm, score: Score, episodes: int = 12, steps: int = 25
     """Returns the share of episodes with success where always the move is taken whose picture has the highest score."""
     successes = 0
     for seed in range(episodes):
-        observation, _ = arm.env.reset(seed=1000 + seed)
-        first, info = observation["camera_front"], {"success": False}
-        while arm.task == "ArmPick-v0" and observation["end_effector_position"][2] > HOVER:
-            observation, *_ = arm.env.step(move(2, -0.5))
+        observation, info = arm.env.reset(seed=1000 + seed)
+        first = observation["camera_front"]
         for _ in range(steps):
+            while arm.task == "ArmPick-v0" and arm.env.physics.gripper_position[2] > HOVER and not info["success"]:
+                *_, info = arm.env.step(move(2, -0.5))
             choices = [*moves(arm.task)]
             scores = score(first, np.stack([arm.imagine(choice) for choice in choices]))
             best = int(scores.argmax())
             chosen = choices[best] if scores[best] > scores[0] + LEAST_GAIN else choices[0]
             for action in chosen:
-                _, _, terminated, _, info = arm.env.step(action)
+                *_, terminated, _, info = arm.env.step(action)
                 if terminated:
                     break
             if info["success"] or chosen is choices[0]:  # where the best is to stay, nothing will change any more

@@ -135,8 +135,11 @@ class EmbeddedRater:
     """Whose pictures it looks at."""
     instruction: str = ""
     """What shall be done; empty for the instruction of the episodes."""
+    compares: Literal["level", "gain"] = "level"
+    """level: the mean progress of a segment; gain: by how much it brings progress on. A reward that is fitted to levels pays
+    waiting where much is done, and may make success, which ends an episode, a loss."""
     margin: float = 0.01
-    """Difference of the mean progress up to which two segments are equal; about the error of the model."""
+    """Difference up to which two segments are equal; about the error of the model."""
 
     def __post_init__(self) -> None:
         _require_folder(self.folder)
@@ -150,22 +153,30 @@ class EmbeddedRater:
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of weights and settings."""
-        return "embedded", hash_of(self._progress.identity[1].encode(), str(self.margin).encode())
+        return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
 
     def compare(self, first: Segment, second: Segment) -> Answer:
         """Returns 0, 0.5 or 1; "skip" where a picture got no score."""
-        means = [self._mean(part) for part in (first, second)]
-        difference = means[1] - means[0]
+        worth = self._gain if self.compares == "gain" else self._mean
+        difference = worth(second) - worth(first)
         if not np.isfinite(difference):
             return "skip"
         return 0.5 if abs(difference) <= self.margin else float(difference > 0)
 
     def _mean(self, segment: Segment) -> float:
+        return float(self._scores(segment)[1:].mean())  # step t is judged by the picture after its action
+
+    def _gain(self, segment: Segment) -> float:
+        scores = self._scores(segment)
+        return float(scores[-1] - scores[0])
+
+    def _scores(self, segment: Segment) -> npt.NDArray[np.float32]:
+        """Returns the progress at the beginning of a segment and after each of its steps, NaN where there is none."""
         pictures = pictures_of(segment.episode.observations, self.camera)
-        shown = pictures[segment.start + 1 : segment.stop + 1]  # step t is judged by the picture after its action
+        shown = pictures[segment.start : segment.stop + 1]
         firsts = np.broadcast_to(pictures[:1], shown.shape)
         scores = self._progress.score(shown, firsts, self.instruction or segment.episode.instruction)
-        return float(scores.values.mean()) if scores.valid.all() else np.nan
+        return np.where(scores.valid, scores.values, np.float32(np.nan))
 
     @cached_property
     def _progress(self) -> EmbeddedProgress:

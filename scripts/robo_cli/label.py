@@ -10,8 +10,8 @@ from typing import Annotated
 import tyro
 
 from robo_cli.display import counted
-from robo_cli.record import settings_of
-from robo_cli.reward import read_reward
+from robo_cli.reward_file import read_reward
+from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache, label_cache_folder
 from robo_datasets.labelling import label, shuffle

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from robo_cli.recipe import Recipe
-from robo_cli.reward import read_reward
+from robo_cli.reward_file import read_reward
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.online import OnlineReward

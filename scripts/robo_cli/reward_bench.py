@@ -11,7 +11,8 @@ import tyro
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_cli.record import settings_of
+from robo_cli.reward_file import read_reward
+from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.clip_benchmark import clips_of, facts_of, scored
@@ -48,8 +49,6 @@ class BenchReward:
 
 def bench_reward(arguments: BenchReward) -> int:
     """Draws, asks and prints."""
-    from robo_cli.reward import read_reward
-
     model = read_reward(arguments.reward, settings_of(arguments.settings))
     data = drawn(arguments)
     clips = clips_of(data, arguments.each, arguments.seed)

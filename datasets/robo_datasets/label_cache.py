@@ -48,10 +48,10 @@ class LabelCache:
         self._database = Database(self.path, remedy)
         self.given = self.dropped = 0
 
-    def find(self, maker: Maker, entries: Sequence[Entry]) -> Iterator[Mapping[str, RewardLabels]]:
+    def find(self, maker: Maker, entries: Sequence[Entry], *, with_gaps: bool) -> Iterator[Mapping[str, RewardLabels]]:
         """Yields the labels of the episodes that it knows, many at a time, by the identity of the episode.
 
-        What is not as it was written is dropped, as if it had never been known.
+        What is not as it was written is dropped, as if it had never been known. with_gaps: also where labels are missing.
         """
         if not self._database.has("labels"):
             return
@@ -62,10 +62,10 @@ class LabelCache:
                 rows = {row[0]: row for row in connection.execute(query, (*maker, *some))}
             found = {content: _checked(row, some[content]) for content, row in rows.items()}
             self._drop(maker, [content for content, labels in found.items() if labels is None])
-            whole = {some[content].identity: labels for content, labels in found.items() if labels is not None}
-            if whole:
-                self.given += len(whole)
-                yield whole
+            whole = {content: labels for content, labels in found.items() if labels is not None}
+            if wanted := {some[key].identity: labels for key, labels in whole.items() if with_gaps or labels.valid.all()}:
+                self.given += len(wanted)
+                yield wanted
 
     def add(self, maker: Maker, entry: Entry, labels: RewardLabels) -> None:
         """Stores the labels of an episode durably."""

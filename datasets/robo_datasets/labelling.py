@@ -21,27 +21,38 @@ Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
 
 
-def label(dataset: Dataset, model: RewardModel, name: str, watch: Watch = iter, cache: LabelCache | None = None) -> int:
+def label(
+    dataset: Dataset,
+    model: RewardModel,
+    name: str,
+    watch: Watch = iter,
+    cache: LabelCache | None = None,
+    *,
+    replay: bool = False,
+) -> int:
     """Labels the episodes that have no labels in the set `name` yet, and returns how many it labelled.
 
     When the model is asked about the next episode, the labels of this one are in a file: nothing is asked twice, whenever the
-    process is killed. What the cache knows is not asked at all, even where the model is gone.
-    Raises InvalidSetting where the set holds labels of another model, or a model that is gone would have to be asked;
-    DatasetBusy while another process labels the set.
+    process is killed. What the cache knows is not asked at all. An episode that has gaps in the cache is asked about again,
+    because an answer may have been missing for the moment; where the model is gone, or with `replay`, which asks nothing,
+    it has the gaps that it had.
+    Raises InvalidSetting where the set holds labels of another model, or a model would have to be asked that is gone or must
+    not be; DatasetBusy while another process labels the set.
     """
     labels = LabelSet(dataset, name)
     with _alone(dataset, name), labels.held(), nullcontext() if cache is None else cache.held():
-        maker, problem = _maker_of(model, cache)
+        maker, problem = _maker_of(model, cache, replay)
         _require_same(name, labels.makers, {maker})
         there = labels.labelled
         pending = [entry for entry in dataset.entries() if entry.identity not in there]
-        for found in () if cache is None else cache.find(maker, pending):
+        for found in () if cache is None else cache.find(maker, pending, with_gaps=problem is not None):
             labels.add_all(found)
             there |= found.keys()
         missing = [entry for entry in pending if entry.identity not in there]
         if missing and problem is not None:
             raise InvalidSetting(
-                f"The model is gone, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.", got=problem
+                f"The model cannot be asked, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.",
+                got=problem,
             ) from problem
         with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
             for entry, episode in zip(watch(missing), episodes, strict=True):
@@ -52,17 +63,23 @@ def label(dataset: Dataset, model: RewardModel, name: str, watch: Watch = iter, 
     return len(pending)
 
 
-def _maker_of(model: RewardModel, cache: LabelCache | None) -> tuple[Maker, RoboRLError | None]:
-    """Returns a model's identity, or what the cache remembers of it and why the model itself does not say it."""
-    try:
-        maker = model.identity
-    except RoboRLError as problem:
-        if cache is None or (remembered := cache.recalled(model)) is None:
-            raise
-        return remembered, problem
-    if cache is not None:
-        cache.remember(model, maker)
-    return maker, None
+def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tuple[Maker, RoboRLError | None]:
+    """Returns a model's identity, or what the cache remembers of it and why the model itself is not asked."""
+    problem: RoboRLError = InvalidSetting(
+        "Labels shall be replayed without asking the model, and the cache does not have them."
+    )
+    if not replay:
+        try:
+            maker = model.identity
+        except RoboRLError as error:
+            problem = error
+        else:
+            if cache is not None:
+                cache.remember(model, maker)
+            return maker, None
+    if cache is None or (remembered := cache.recalled(model)) is None:
+        raise problem
+    return remembered, problem
 
 
 def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:

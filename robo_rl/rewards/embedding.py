@@ -11,7 +11,6 @@ import numpy.typing as npt
 import torch
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.prefetch import prefetched
 
 Prepared = TypeVar("Prepared")
 
@@ -24,12 +23,12 @@ def embedded(
 ) -> npt.NDArray[np.float32]:
     """Returns (N, D) unit vectors, of batches of about the same size, so that equal items have equal answers.
 
-    The next batch is prepared in a thread while the model looks at this one.
+    Nothing is prepared in a thread beside: torch would begin as many threads again for it, in the way of the model's.
     """
     bounds = np.linspace(0, len(items), -(-len(items) // batch) + 1).round().astype(int).tolist()
     batches = [items[start:stop] for start, stop in pairwise(bounds)]
     with torch.inference_mode():
-        parts = [embed(prepared) for prepared in prefetched(prepare, batches)]
+        parts = [embed(prepare(some)) for some in batches]
         found = torch.cat(parts).float()
         vectors: npt.NDArray[np.float32] = (found / found.norm(dim=-1, keepdim=True)).cpu().numpy()
     return vectors

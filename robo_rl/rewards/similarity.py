@@ -61,11 +61,16 @@ class SimilarityReward(PictureReward):
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
         """Returns one score for each of N pictures; none where the model's numbers are not finite."""
-        embedded = self.embedder.embed_pictures(pictures).astype(np.float64)
-        valid = np.asarray(np.isfinite(embedded).all(axis=1) & embedded.any(axis=1))
-        embedded[~valid] = 1
-        values = self.values(embedded / np.linalg.norm(embedded, axis=1, keepdims=True), instruction)
+        embedded, valid = self.embedded(pictures)
+        values = self.values(embedded, instruction)
         return Scores(np.where(valid, values, 0).astype(np.float32), valid)
+
+    def embedded(self, pictures: Pictures) -> tuple[Direction, npt.NDArray[np.bool_]]:
+        """Returns (N, D) vectors of length 1, and which of them the model really gave."""
+        found = self.embedder.embed_pictures(pictures).astype(np.float64)
+        valid = np.asarray(np.isfinite(found).all(axis=1) & found.any(axis=1))
+        found[~valid] = 1
+        return found / np.linalg.norm(found, axis=1, keepdims=True), valid
 
     @cached_property
     def embedder(self) -> ImageTextModel:

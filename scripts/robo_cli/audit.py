@@ -12,8 +12,8 @@ import tyro
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_cli.record import settings_of
-from robo_cli.reward import read_reward
+from robo_cli.reward_file import read_reward
+from robo_cli.typed_settings import settings_of
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash, figures_of

@@ -29,6 +29,7 @@ BENCHES = {
     "memory": ("robo_policies.replay_peak",),
     "resume": ("robo_cli.bench_resume",),
     "data": ("robo_datasets.reading_speed",),
+    "reward": ("robo_cli.bench_reward",),
 }
 """Name -> modules, each with a function `cases(effort)`."""
 
@@ -37,7 +38,7 @@ BENCHES = {
 class Bench:
     """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
 
-    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|all")]
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|all")]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0
     """[s] of one trial."""

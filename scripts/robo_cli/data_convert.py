@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from robo_cli.display import display
-from robo_cli.record import settings_of
+from robo_cli.typed_settings import settings_of
 from robo_datasets.conversion import export, import_dataset, losses, recognized
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.draft import require_free

@@ -10,8 +10,8 @@ from typing import Annotated
 import tyro
 
 from robo_cli.display import counted
-from robo_cli.record import settings_of
-from robo_cli.reward import read_reward
+from robo_cli.reward_file import read_reward
+from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache, label_cache_folder
 from robo_datasets.labelling import label, shuffle
@@ -20,7 +20,7 @@ from robo_rl.errors import InvalidSetting
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
 robo-rl label data/pick --reward my-reward.yaml --name mine
-robo-rl label data/pick --reward my-reward.yaml --name again     (from the cache, even where the model is gone)
+robo-rl label data/pick --reward my-reward.yaml --name again --replay     (from the cache; the model may be gone)
 robo-rl label data/pick --shuffled mine --name control     (labels of another set, dealt out by chance)
 robo-rl train offline-iql --dataset data/pick --labels mine"""
 
@@ -43,11 +43,15 @@ class Label:
     cache: str = ""
     """Folder of what models answered before, which is not asked again; "none" for no such thing, empty for $ROBO_RL_CACHE, and
     where that is not set ~/.cache/robo_rl."""
+    replay: bool = False
+    """Ask nothing: labels come from the cache with the gaps that they had, and an error says where it lacks any."""
 
     def __post_init__(self) -> None:
         if bool(self.reward) == bool(self.shuffled):
             got = "both" if self.reward else "neither"
             raise InvalidSetting("Labels come from a model or from another set.", got=got, allowed="--reward or --shuffled")
+        if self.replay and self.cache == "none":
+            raise InvalidSetting("Without a cache nothing can be replayed.", got="--replay --cache none")
 
 
 def run(arguments: Label) -> int:
@@ -59,7 +63,7 @@ def run(arguments: Label) -> int:
         model = read_reward(arguments.reward, settings_of(arguments.settings))
         cache = cache_of(arguments.cache)
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
-        done = label(dataset, model, arguments.name, shown, cache)
+        done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay)
         if hasattr(model, "report"):
             print(model.report())
         if cache is not None:

@@ -14,7 +14,7 @@ import tyro
 from robo_cli.data_view import has_display
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_cli.record import settings_of
+from robo_cli.typed_settings import settings_of
 from robo_datasets.comparing import agreement, compare, questions
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet

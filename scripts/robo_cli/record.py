@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import gymnasium
 import torch
 import tyro
-import yaml
 
 from robo_cli.actors import Actor, actor
 from robo_cli.assembly import recipe_of
@@ -21,6 +20,7 @@ from robo_cli.family_recorder import record_family
 from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
 from robo_cli.sources import Sources
+from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
@@ -155,17 +155,3 @@ def _appendable(path: Path, environment: str, settings: dict[str, Any]) -> Datas
             fix="record into another folder",
         )
     return dataset
-
-
-def settings_of(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """Returns NAME=VALUE pairs as settings of an environment; raises InvalidSetting."""
-    if wrong := [pair for pair in pairs if "=" not in pair]:
-        raise InvalidSetting("An environment's setting has no value.", got=wrong, allowed="NAME=VALUE")
-    try:
-        return {name: yaml.safe_load(value) for name, _, value in (pair.partition("=") for pair in pairs)}
-    except yaml.YAMLError as error:
-        raise InvalidSetting(
-            "An environment's setting has no readable value.",
-            got=f"{pairs}: {error}",
-            allowed="NAME=VALUE, the value as in YAML",
-        ) from None

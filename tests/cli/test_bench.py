@@ -34,6 +34,7 @@ CHEAP = {
     "memory": "RAM",
     "resume": "resume SAC",
     "data": "transitions of 17 numbers",
+    "reward": "from the cache",
 }
 
 

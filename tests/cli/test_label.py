@@ -114,7 +114,9 @@ def test_the_model_may_be_deleted_but_the_cache_kept(dataset, capsys):
     with pytest.raises(RoboRLError, match="No checkpoint in reward"):
         dispatch([*command, "second", "--cache", "elsewhere"])
     capsys.readouterr()
-    dispatch([*command, "second"])
+    with pytest.raises(InvalidSetting, match="Without a cache nothing can be replayed"):
+        dispatch([*command, "second", "--cache", "none", "--replay"])
+    dispatch([*command, "second", "--replay"])
     assert "4 episodes were in the cache" in capsys.readouterr().out
     one, other = (LabelSet(dataset, name).digest(dataset.entries()) for name in ("first", "second"))
     assert one == other

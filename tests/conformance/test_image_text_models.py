@@ -13,7 +13,7 @@ from robo_rl.rewards.image_text_conformance import IMAGE_TEXT_CHECKS, check_imag
 MODELS = {
     "colours": lambda _: Colours(),
 }
-ELSEWHERE = {"transformers"}
+ELSEWHERE = {"transformers", "open-clip"}
 """Need an extra; their own tests in tests/rewards run the checks."""
 PICTURES = (
     np.random.default_rng(0).integers(0, 256, (9, 16, 16, 3), np.uint8) // np.arange(1, 10, dtype=np.uint8)[:, None, None, None]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache, label_cache_folder
 from robo_datasets.labelling import label
@@ -50,7 +51,7 @@ def filled(dataset, make_episode) -> Dataset:
 @pytest.fixture
 def model() -> Weighted:
     Path("weights").write_bytes(b"trained")
-    return Weighted("weights", missing=0.3)
+    return Weighted("weights")
 
 
 @pytest.fixture
@@ -101,11 +102,13 @@ def test_the_model_may_be_deleted(filled, model, cache, make_episode):
     assert are_equal(filled, "first", "second")
     with filled.writer() as writer:
         writer.add(make_episode(9, 2))
-    with pytest.raises(InvalidSetting, match=r"The model is gone, and the cache lacks its labels of 1 of 5 episodes") as caught:
+    with pytest.raises(
+        InvalidSetting, match=r"The model cannot be asked, and the cache lacks its labels of 1 of 5 episodes"
+    ) as caught:
         label(filled, model, "third", cache=cache)
     assert "The weights are not there" in str(caught.value)
     assert len(LabelSet(filled, "third").labelled) == 4
-    for unknown, place in ((Weighted("weights"), cache), (model, None), (model, LabelCache(Path("another")))):
+    for unknown, place in ((Weighted("weights", 0.1), cache), (model, None), (model, LabelCache(Path("another")))):
         with pytest.raises(InvalidSetting, match=r"^The weights are not there"):
             label(filled, unknown, "fourth", cache=place)
 
@@ -116,6 +119,22 @@ def test_other_weights_or_settings_are_asked(filled, model, cache):
     assert label(filled, model, "second", cache=cache) == 4 and asked() == 8
     assert label(filled, Weighted("weights", 0.4), "third", cache=cache) == 4 and asked() == 12
     assert not are_equal(filled, "first", "second")
+
+
+def test_where_answers_were_missing_it_is_asked_again_unless_it_is_a_replay(filled, cache):
+    Path("weights").write_bytes(b"trained")
+    model = Weighted("weights", missing=0.2)
+    label(filled, model, "first", cache=cache)
+    gaps = [not LabelSet(filled, "first").read(entry.identity).valid.all() for entry in filled.entries()]
+    assert 0 < sum(gaps) < 4
+    assert label(filled, model, "second", cache=cache, replay=True) == 4 and asked() == 4
+    assert are_equal(filled, "first", "second")
+    assert label(filled, model, "third", cache=cache) == 4 and asked() == 4 + sum(gaps)
+    with pytest.raises(InvalidSetting, match="Labels shall be replayed without asking the model, and the cache does not"):
+        label(filled, Weighted("weights", missing=0.6), "fourth", cache=cache, replay=True)
+    Path("weights").unlink()
+    assert label(filled, model, "fifth", cache=cache) == 4 and asked() == 4 + sum(gaps)
+    assert are_equal(filled, "first", "fifth")
 
 
 @pytest.mark.parametrize(
@@ -159,3 +178,24 @@ def test_where_it_lies(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match="There is no place for the cache of labels"):
         LabelCache(tmp_path / "file")
+
+
+def test_a_file_that_is_held_open_shows_every_change_at_once(tmp_path):
+    database, reader = Database(tmp_path / "some.sqlite"), Database(tmp_path / "some.sqlite")
+    with database.held():
+        assert not database.path.exists(), "nothing is made before the first change"
+        for number in range(3):
+            with database.writing() as connection:
+                connection.execute("CREATE TABLE IF NOT EXISTS numbers (number INTEGER)")
+                connection.execute("INSERT INTO numbers VALUES (?)", (number,))
+            with reader.reading() as connection:
+                assert connection.execute("SELECT COUNT(*) FROM numbers").fetchone() == (number + 1,)
+        with pytest.raises(ZeroDivisionError), database.writing() as connection:
+            connection.execute("INSERT INTO numbers VALUES (9)")
+            _ = 1 / 0
+        with reader.reading() as connection:
+            assert connection.execute("SELECT COUNT(*) FROM numbers").fetchone() == (3,), "half a change is none"
+    with pytest.raises(DatasetError, match=r"some.sqlite cannot be used"), database.held(), database.writing() as connection:
+        connection.execute("INSERT INTO nowhere VALUES (1)")
+    with database.writing() as connection:
+        connection.execute("INSERT INTO numbers VALUES (4)")

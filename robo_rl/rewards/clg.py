@@ -1,0 +1,139 @@
+"""Contrasting language goals (CLG): whether a picture is nearer to what shall not be or to what shall.
+
+The language part of VLM-RL (Huang et al. 2024, arXiv:2412.15544), and how it is put together with driving.
+Differs from the authors' code: the interval that z is brought to [0, 1] by was 0 to 0.03, found for one CLIP and one pair of
+sentences; here it is found on pictures of the task itself (`robo-rl reward calibrate`), kept in the settings, and refused with
+another model, other sentences or another camera.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.pictures import pictures_of
+from robo_rl.rewards.similarity import SHORTEST, Direction, SimilarityReward
+from robo_rl.types import Episode
+
+Numbers = npt.NDArray[np.floating[Any]]
+PERCENTILES = (5, 95)
+FEWEST = 5
+"""Episodes that an interval is found on."""
+RESAMPLES = 1000
+ERRORS = 3
+"""Standard errors that the interval must exceed; with two, it could hang on a single episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContrastingLanguageGoals(SimilarityReward):
+    """Safety in [0, 1]: 0 where a picture is like the undesired sentence, 1 where it is like the desired one (CLG)."""
+
+    undesired: str
+    """What shall not be, such as "two cars have collided with each other on the road"."""
+    desired: str
+    """What shall be, such as "the road is clear with no car accidents"."""
+    low: float | None = None
+    """Difference of the cosines at which safety is 1; None until `robo-rl reward calibrate` has found it."""
+    high: float | None = None
+    """That at which safety is 0."""
+    found_for: str = ""
+    """Which model, sentences and camera the interval was found for; empty for an interval by hand."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.low is None) != (self.high is None) or (self.low is not None and not self.low < (self.high or 0.0)):
+            raise InvalidSetting(
+                "The interval is none.", got=f"low {self.low}, high {self.high}", allowed="low below high, or neither"
+            )
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return "clg"
+
+    @property
+    def words(self) -> Mapping[str, Sequence[str]]:
+        """The two sentences."""
+        return {"undesired": (self.undesired,), "desired": (self.desired,)}
+
+    @property
+    def subject(self) -> str:
+        """A hash of all that the interval belongs to."""
+        return hash_of(*(part.encode() for part in (*self.embedder.identity, self.undesired, self.desired, self.camera)))
+
+    def contrast(self, pictures: Direction) -> npt.NDArray[np.float64]:
+        """Returns z = cos(s, undesired) - cos(s, desired) for (N, D) pictures; raises InvalidSetting for equal sentences."""
+        difference = self.direction([self.undesired]) - self.direction([self.desired])
+        if np.linalg.norm(difference) < SHORTEST:
+            raise InvalidSetting(
+                "The image-text model does not tell the two sentences apart.",
+                got=[self.undesired, self.desired],
+                fix="other words",
+            )
+        return np.asarray(np.einsum("nd,d->n", pictures, difference))
+
+    def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
+        """Returns safety; raises InvalidSetting without an interval, and with one that was found for something else."""
+        if self.low is None or self.high is None:
+            raise InvalidSetting(
+                "Contrasting language goals are not calibrated.",
+                fix="robo-rl reward calibrate REWARD.yaml --dataset DATASET --out CALIBRATED.yaml",
+            )
+        if self.found_for not in ("", self.subject):
+            raise InvalidSetting(
+                "The interval was found for another model, other sentences or another camera.",
+                got=self.subject,
+                allowed=self.found_for,
+                fix="robo-rl reward calibrate again",
+            )
+        return safety(self.contrast(pictures), self.low, self.high)
+
+    def calibrated(self, episodes: Iterable[Episode]) -> tuple[ContrastingLanguageGoals, float]:
+        """Returns this reward with the interval of these episodes, and the width's standard error; raises InvalidSetting."""
+        seen = (self.embedded(pictures_of(episode.observations, self.camera)) for episode in episodes)
+        low, high, noise = interval([self.contrast(pictures[valid]) for pictures, valid in seen])
+        return replace(self, low=low, high=high, found_for=self.subject), noise
+
+
+def safety(z: Numbers, low: float, high: float) -> npt.NDArray[np.float64]:
+    """Returns c = 1 - clip((z - low) / (high - low), 0, 1)."""
+    return np.asarray(1 - np.clip((np.asarray(z, np.float64) - low) / (high - low), 0, 1))
+
+
+def interval(episodes: Sequence[Numbers]) -> tuple[float, float, float]:
+    """Returns two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
+
+    Raises InvalidSetting where the distance is below three standard errors, or rounding: z says nothing about these episodes.
+    """
+    if len(episodes) < FEWEST:
+        raise InvalidSetting("Too few episodes to calibrate with.", got=len(episodes), allowed=f"{FEWEST} or more")
+    low, high = np.percentile(np.concatenate(episodes), PERCENTILES).tolist()
+    generator = np.random.default_rng(0)
+    widths = []
+    for _ in range(RESAMPLES):
+        drawn = generator.integers(len(episodes), size=len(episodes))
+        widths.append(np.diff(np.percentile(np.concatenate([episodes[index] for index in drawn]), PERCENTILES)))
+    noise = float(np.std(widths))
+    if high - low < max(ERRORS * noise, SHORTEST):
+        raise InvalidSetting(
+            "The two sentences say nothing about these pictures.",
+            got=f"{high - low:.2g} between the percentiles {PERCENTILES}",
+            allowed=f"above {max(ERRORS * noise, SHORTEST):.2g}, three standard errors",
+            fix="other sentences, another image-text model, or episodes in which both happen",
+        )
+    return low, high, noise
+
+
+def synthesis(safety: Numbers, speed: Numbers, top_speed: float, *factors: Numbers) -> npt.NDArray[np.float64]:
+    """Returns r = (1 - |v - c v_top| / v_top) times the factors, each in [0, 1], such as centring, angle and steadiness.
+
+    speed, top_speed: [m/s]. Where all is dangerous, standing still earns most.
+    """
+    reward = 1 - abs(np.asarray(speed) - np.asarray(safety) * top_speed) / top_speed
+    return np.asarray(np.prod([reward, *np.broadcast_arrays(reward, *factors)[1:]], axis=0))

@@ -118,6 +118,14 @@ def test_what_is_no_answer_is_refused(rater):
     asking.join(10)
 
 
+def test_a_key_that_is_pressed_twice_is_one_answer(rater):
+    """The second answer comes before the one who asked has taken the first."""
+    server = rater._server
+    server._question = {"number": 1}
+    body = json.dumps({"number": 1, "answer": 0}).encode()
+    assert [server.post("/api/answers", body).status for _ in range(2)] == [200, 409] and server._choice == 0.0
+
+
 def test_people_are_told_apart_and_a_taken_port_is_named(rater):
     names = [PersonRater(), PersonRater("anna"), PersonRater("berta"), PersonRater("anna", camera="wrist")]
     assert len({each.identity for each in names}) == 4 and PersonRater("anna").identity[0] == "person anna"

@@ -147,6 +147,12 @@ def test_a_server_that_stays_away_ends_the_labelling(endpoint, chat_server):
     assert len(chat_server.asked) == 4
 
 
+def test_faults_between_answers_end_nothing(endpoint, chat_server):
+    chat_server.script.extend([chat_server.fail(500), chat_server.say(GOOD)] * 3)
+    patient = CachedJudge(replace(endpoint, retries=0, concurrency=1, terms=Terms(unanswered=2)))
+    assert [each.status for each in patient.ask([question(n) for n in range(6)])] == ["unreachable", "ok"] * 3
+
+
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [

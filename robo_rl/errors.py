@@ -12,6 +12,7 @@
     ├── NonFiniteUpdate      a learner's update produced NaN or infinity
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
     ├── SimulationFailed     a simulator diverged again and again
+    ├── RewardUnavailable    a reward model gave no usable answer for long
     ├── RenderingUnavailable no working OpenGL back end
     ├── JudgeError
     │   ├── JudgeUnavailable a model that is asked rejects the key, is not there, or answers nothing any more
@@ -121,6 +122,10 @@ class ConformanceFailure(RoboRLError, AssertionError):
 
 class SimulationFailed(RoboRLError):
     """A simulator diverged in too many episodes in a row."""
+
+
+class RewardUnavailable(RoboRLError):
+    """A reward model gave no usable answer for so long that learning on would be pointless."""
 
 
 class RenderingUnavailable(RoboRLError):

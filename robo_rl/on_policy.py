@@ -17,7 +17,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_rl.errors import SimulationFailed
-from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
+from robo_rl.protocols import DelayedRewards, Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import MOST_DIVERGED, episode_seed
@@ -33,8 +33,8 @@ class VectorStep:
 
     observations: Mapping[str, Array]
     """name -> (N, ...)"""
-    rewards: npt.NDArray[Any]
-    """(N,)"""
+    rewards: npt.NDArray[Any] | None
+    """(N,); None where those of a model come when the rollout is full"""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
@@ -71,6 +71,10 @@ class OnPolicyLearner(Stateful, Protocol):
         """Takes in what the actions led to."""
         ...
 
+    def reward(self, rewards: npt.NDArray[np.float32], known: npt.NDArray[np.bool_]) -> None:
+        """Takes in the rewards (T, N) of a full rollout that came without, and which are known: no other is learnt from."""
+        ...
+
     def update(self) -> Metrics:
         """Learns from the rollout and begins the next one."""
         ...
@@ -87,9 +91,20 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
 
 
 class OnPolicyTraining:
-    """A learner, its environments and how far it got; like Stable-Baselines3 it ends with the rollout of its last step."""
+    """A learner, its environments and how far it got; like Stable-Baselines3 it ends with the rollout of its last step.
 
-    def __init__(self, environments: Environments, learner: OnPolicyLearner, *, steps: int, seed: int) -> None:
+    With `rewards` of a model the learner never sees those of the environments, which are only reported.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        learner: OnPolicyLearner,
+        *,
+        steps: int,
+        seed: int,
+        rewards: DelayedRewards | None = None,
+    ) -> None:
         self.environments, self.learner = environments, learner
         self.steps, self.seed = steps, seed
         self.stopwatch = Stopwatch()
@@ -99,6 +114,7 @@ class OnPolicyTraining:
         """"exact" or "warm" after `load_state_dict`."""
         self._episodes = RunningEpisodes(environments.num_envs)
         self._is_under_way = False
+        self._rollout = None if rewards is None else UnrewardedRollout(rewards, learner.policy.environment_spec.instruction)
 
     @property
     def policy(self) -> Policy:
@@ -117,7 +133,10 @@ class OnPolicyTraining:
             self.step += self.environments.num_envs
             time("infer", partial(self._observe, outcome, observer))
             if self.learner.is_ready:
+                if self._rollout is not None:
+                    self.learner.reward(*self._rollout.rewards(self.environments.num_envs))
                 metrics = time("update", self.learner.update)
+                metrics |= {} if self._rollout is None else self._rollout.metrics
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
 
@@ -125,8 +144,10 @@ class OnPolicyTraining:
         count = self.environments.num_envs
         # the step stands for the episodes before it, so that those of a warm resume are new ones
         seeds = [episode_seed(self.seed, self.step + index) for index in range(count)]
-        observations, _ = self.environments.reset(seed=seeds)  # type: ignore[arg-type]  # Gymnasium's own environments take a list
+        observations, infos = self.environments.reset(seed=seeds)  # type: ignore[arg-type]  # Gymnasium's own take a list
         self.learner.begin(observations)
+        if self._rollout is not None:
+            self._rollout.restart(observations, infos, count)
         self._episodes.restart()
         self._is_under_way = True
 
@@ -135,7 +156,11 @@ class OnPolicyTraining:
         cut = np.flatnonzero(truncated & ~terminated)
         finals = [infos["final_obs"][index] for index in cut]
         final_observations = {name: np.stack([final[name] for final in finals]) for name in observations} if finals else {}
-        self.learner.observe(VectorStep(observations, rewards, terminated, truncated, final_observations))
+        given = rewards
+        if self._rollout is not None:
+            given = None
+            self._rollout.add(observations, terminated, truncated, infos)
+        self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations))
         self._episodes.add(rewards, infos)
         for index in np.flatnonzero(terminated | truncated):
             self._episodes.finish(int(index), bool(terminated[index]), infos["final_info"], self.step, observer)
@@ -144,7 +169,8 @@ class OnPolicyTraining:
         """Returns learner, unfinished rollout, counters, and the environments where they can be saved."""
         environments = self.environments.state_dict() if isinstance(self.environments, Stateful) else None
         training = {"step": self.step, "episodes": self._episodes.state_dict(), "seconds": self.stopwatch.state_dict()}
-        return {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
+        state = {"learner": self.learner.state_dict(), "training": training, "environments": {"state": environments}}
+        return state if self._rollout is None else state | {"rewards": self._rollout.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores a training and says in `resumed` whether its environments go on where they were."""
@@ -157,6 +183,66 @@ class OnPolicyTraining:
         if environments is not None and isinstance(self.environments, Stateful):
             self.environments.load_state_dict(environments)
             self.resumed, self._is_under_way = "exact", True
+        if self._rollout is not None:
+            self._rollout.load_state_dict(state["rewards"])
+
+
+class UnrewardedRollout:
+    """Steps of a rollout whose rewards a model gives as the rollout goes on, as soon as enough of them wait."""
+
+    def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
+        self._rewards, self._instruction = rewards, instruction
+        self._scored: list[tuple[Array, Array]] = []
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the rewards say of themselves."""
+        return self._rewards.metrics
+
+    def restart(self, observations: Mapping[str, Array], infos: Mapping[str, Any], count: int) -> None:
+        """All environments begin an episode; an unfinished rollout is forgotten."""
+        self._rewards.restart()
+        self._scored = []
+        for index in range(count):
+            self._begin(index, observations, infos)
+
+    def add(self, observations: Mapping[str, Array], terminated: Array, truncated: Array, infos: Mapping[str, Any]) -> None:
+        """Shows the model what a step of all environments led to."""
+        for index in range(len(terminated)):
+            has_ended = terminated[index] or truncated[index]
+            seen = infos["final_obs"][index] if has_ended else _at(observations, index)
+            is_limit = bool(truncated[index] and not terminated[index])
+            self._rewards.add(index, seen, terminated=bool(terminated[index]), truncated=is_limit)
+            if has_ended:
+                self._begin(index, observations, infos)
+        if self._rewards.is_due:
+            self._scored.append(self._rewards.score())
+
+    def rewards(self, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Returns the rewards of the rollout that is full, and which are known, (T, N), and begins the next one."""
+        parts = [*self._scored, self._rewards.score()]
+        self._scored = []
+        values, known = (np.concatenate(part).reshape(-1, count) for part in zip(*parts, strict=True))
+        return values, known
+
+    def _begin(self, index: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
+        told = infos["instruction"][index] if "instruction" in infos else None
+        self._rewards.begin(index, _at(observations, index), told or self._instruction)
+
+    def state_dict(self) -> StateDict:
+        """Returns the rewards so far, and what waits for one."""
+        scored = {str(number): {"values": values, "known": known} for number, (values, known) in enumerate(self._scored)}
+        return {"scored": scored, "waiting": self._rewards.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; `restart` forgets the rollout where the environments begin anew."""
+        scored = [state["scored"][str(number)] for number in range(len(state["scored"]))]
+        self._scored = [(part["values"], part["known"]) for part in scored]
+        self._rewards.load_state_dict(state["waiting"])
+
+
+def _at(observations: Mapping[str, Array], index: int) -> dict[str, Array]:
+    return {name: values[index] for name, values in observations.items()}
 
 
 class RunningEpisodes:

@@ -102,6 +102,51 @@ class Training(Stateful, Protocol):
         ...
 
 
+class DelayedRewards(Stateful, Protocol):
+    """Rewards that a model gives the steps of N environments: many at once, some time after the steps, and for some never."""
+
+    @property
+    def is_due(self) -> bool:
+        """True once enough wait to be scored."""
+        ...
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars such as the model's mean return over recent episodes."""
+        ...
+
+    def restart(self) -> None:
+        """Forgets what waits: all environments are about to begin an episode."""
+        ...
+
+    def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
+        """Environment `index` begins an episode; `observation` holds what the model looks at."""
+        ...
+
+    def add(self, index: int, observation: Observation, *, terminated: bool, truncated: bool) -> None:
+        """Environment `index` took a step that led to `observation`, the last one of its episode if that ended."""
+        ...
+
+    def score(self) -> tuple[Array, Array]:
+        """Returns the rewards of the steps added since the last call, in their order, and which are known, (K,) each.
+
+        Raises RewardUnavailable where the model has given no usable answer for long.
+        """
+        ...
+
+
+class OnlineRewards(Protocol):
+    """A reward of a model that a policy learns from while it acts."""
+
+    def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Returns the spec without what is drawn for the reward alone: what a policy sees, and what is kept to learn from."""
+        ...
+
+    def running(self, environments: int) -> DelayedRewards:
+        """Returns what scores so many environments under way."""
+        ...
+
+
 class LearnerConfig(Protocol):
     """What an entry point of `robo_rl.learners` names: a frozen dataclass of settings that can build its learner."""
 
@@ -138,8 +183,12 @@ class SelfTrainedConfig(Protocol):
         seed: int,
         demonstrations: Sequence[Episode] = (),
         initial_policy: Policy | None = None,
+        reward: OnlineRewards | None = None,
     ) -> Training:
-        """Returns a training at step 0 that learns from as many environments as it asks the factory for."""
+        """Returns a training at step 0 that learns from as many environments as it asks the factory for.
+
+        With a `reward` the learner never sees that of the environment, which is only reported.
+        """
         ...
 
     def restored_policy(

@@ -126,6 +126,22 @@ class Rollout:
             action = self._checked(action)
         return self._execute(action, proposed, source)
 
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps of an episode under way, without the environment's `info`."""
+        return [
+            Transition(
+                observation=self._observations[step],
+                action=self._actions[step],
+                reward=self._rewards[step],
+                next_observation=self._observations[step + 1],
+                terminated=False,
+                truncated=False,
+                policy_action=self._policy_actions[step],
+                source=ActionSource(self._sources[step]),
+            )
+            for step in range(len(self) - count, len(self))
+        ]
+
     def cut(self, reason: str) -> None:
         """Ends the episode here as truncated, for example with "operator" or "crash"."""
         self.truncated, self._stop_reason = True, reason

@@ -16,13 +16,14 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.memory import storage_in
-from robo_rl.protocols import Learner, Policy, Supervisor, TrainingObserver
+from robo_rl.protocols import DelayedRewards, Learner, Policy, Supervisor, TrainingObserver
 from robo_rl.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
 from robo_rl.rollout import RandomPolicy, Rollout
-from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
+from robo_rl.waiting import WaitingSteps
 
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
 
@@ -38,6 +39,9 @@ class OnlineTraining:
 
     Demonstrations go into a second buffer that fills `sampling.offline_fraction` of each batch, or into the same replay
     where that fraction is 0. Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
+
+    With `rewards` of a model the learner never sees those of the environment, which are only reported. What the environment
+    draws for them beyond the spec of the policy is not kept in the replay.
     """
 
     def __init__(
@@ -50,8 +54,9 @@ class OnlineTraining:
         seed: int,
         demonstrations: Sequence[Episode] = (),
         supervisor: Supervisor | None = None,
+        rewards: DelayedRewards | None = None,
     ) -> None:
-        spec = specification(environment)
+        spec = learner.policy.environment_spec
         self.environment, self.learner, self.sampling = environment, learner, sampling
         self.steps, self.seed, self.supervisor = steps, seed, supervisor
         storage = storage_in(sampling.replay_folder)
@@ -63,6 +68,7 @@ class OnlineTraining:
             self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
         else:
             _fill(self.replay, demonstrations)
+        self.waiting = None if rewards is None else WaitingSteps(self.replay, rewards)
         self.random = RandomPolicy(spec, seed)
         self.stopwatch = Stopwatch()
         self.step = 0
@@ -100,13 +106,16 @@ class OnlineTraining:
         if self._rollout is None:
             seed = episode_seed(self.seed, self.episodes)
             self._rollout = Rollout(self.environment, _Explorer(self), seed=seed, supervisor=self.supervisor)
+            if self.waiting is not None:
+                self.waiting.begin(self._rollout)
         return self._rollout.step()
 
     def _remember(self, transition: Transition) -> None:
+        memory = self.replay if self.waiting is None else self.waiting
         if transition.info.get("stop_reason") == DIVERGED:  # a bad transition teaches nothing
-            self.replay.cut()
+            memory.cut()
         else:
-            self.replay.add(transition)
+            memory.add(transition)
 
     def _learn(self) -> Metrics:
         sampling = self.sampling
@@ -130,6 +139,8 @@ class OnlineTraining:
             success=episode.success,
             stop_reason=episode.stop_reason,
         )
+        if self.waiting is not None:
+            observer.on_metrics(self.step, self.waiting.rewards.metrics)
         if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
             raise SimulationFailed(
                 f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.step}.",
@@ -149,6 +160,7 @@ class OnlineTraining:
                 "diverged": self.diverged,
                 "random": self.random.state_dict(),
                 "rollout": None if self._rollout is None else self._rollout.state_dict(),
+                "waiting": {} if self.waiting is None else self.waiting.state_dict(),
                 "seconds": self.stopwatch.state_dict(),
             },
         }
@@ -173,6 +185,8 @@ class OnlineTraining:
                 self.resumed = "warm"
                 self.replay.cut()
                 self.episodes += 1
+        if self.waiting is not None:
+            self.waiting.load_state_dict(training["waiting"], self._rollout)
 
 
 class OfflineTraining:

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
 from robo_policies.action_heads import ActionHead, Categorical, DiagonalGaussian
 from robo_policies.flat_adam import FlatAdam
@@ -20,9 +21,9 @@ from robo_policies.networks import ObservationEncoder
 from robo_policies.normalization import ObservationNormalizer, RewardNormalizer, RunningObservations, RunningReturns, Unchanged
 from robo_policies.tanh_towers import Floats, TanhTowers
 from robo_policies.trajectories import Rows, Trajectories, flat
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
-from robo_rl.protocols import Policy
+from robo_rl.protocols import OnlineRewards, Policy
 from robo_rl.spec import EnvironmentSpec, Observation, specification
 from robo_rl.types import Array, Episode, Metrics, StateDict
 
@@ -98,6 +99,7 @@ class PPOConfig:
         seed: int,
         demonstrations: Sequence[Episode] = (),
         initial_policy: Policy | None = None,
+        reward: OnlineRewards | None = None,
     ) -> OnPolicyTraining:
         """Returns a training at step 0; raises InvalidSetting where there are demonstrations, which PPO cannot use."""
         if demonstrations or initial_policy is not None:
@@ -107,7 +109,10 @@ class PPOConfig:
                 fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
             )
         environments, spec = make_vector(environment_factory, self.num_envs)
-        return OnPolicyTraining(environments, self.build(spec, seed), steps=steps, seed=seed)
+        if reward is None:
+            return OnPolicyTraining(environments, self.build(spec, seed), steps=steps, seed=seed)
+        learner = self.build(reward.visible(spec), seed)
+        return OnPolicyTraining(environments, learner, steps=steps, seed=seed, rewards=reward.running(self.num_envs))
 
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
@@ -169,14 +174,31 @@ class PPO:
 
     def observe(self, step: VectorStep) -> None:
         """Takes in what the actions led to; raises NonFiniteUpdate, changing nothing, where that is not finite."""
-        require_finite_data({"rewards": step.rewards}, self.updates, "rollout")
+        given = np.zeros(self.config.num_envs) if step.rewards is None else step.rewards
+        require_finite_data({"rewards": given}, self.updates, "rollout")
         finals = self._vectors("final observations", step.final_observations) if step.final_observations else None
         observations, ended = self._vectors("observations", step.observations), step.terminated | step.truncated
         self.observations.fit(observations)
         final_values = np.zeros(len(ended), np.float32)
         if finals is not None:
             final_values[step.truncated & ~step.terminated] = self._final_values(finals)
-        self.trajectories.add(self.observations(observations), self.rewards(step.rewards, ended), ended, final_values)
+        rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards(given, ended)
+        self.trajectories.add(self.observations(observations), rewards, ended, final_values)
+
+    def reward(self, rewards: Floats, known: npt.NDArray[np.bool_]) -> None:
+        """Takes in the rewards (T, N) of a full rollout that came without them, and which are known.
+
+        Raises RewardUnavailable where none is, NonFiniteUpdate where one is not finite.
+        """
+        require_finite_data({"rewards": rewards}, self.updates, "rollout")
+        if not known.any():
+            raise RewardUnavailable(
+                "No step of a rollout has a label.", got=f"0 of {known.size} steps", fix="look at what the reward model answers"
+            )
+        data = self.trajectories
+        for step, (values, ended) in enumerate(zip(rewards, data.ended, strict=True)):
+            data.rewards[step] = self.rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
+        data.known[:] = known
 
     def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
         vectors: Floats = self.encoder.stack(observations).numpy()
@@ -193,7 +215,8 @@ class PPO:
         """Returns (T, N), eq. 11 and 12 (GAE, eq. 16); `values` (T+1, N) holds the values of all observations.
 
         Differs from eq. 12: where a time limit cut an episode, the value of its last observation stands for what would have
-        followed, as in Stable-Baselines3, because the limit is no property of the task.
+        followed, as in Stable-Baselines3, because the limit is no property of the task. Before a step without a reward the sum
+        ends with the value of its state; the step itself is not learnt from.
         """
         data, gamma = self.trajectories, np.float32(self.config.discount)
         following = np.where(data.ended, data.final_values, values[1:])
@@ -201,7 +224,8 @@ class PPO:
         decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended
         advantages, total = np.empty_like(residuals), np.zeros_like(residuals[0])
         for step in reversed(range(len(residuals))):
-            advantages[step] = total = residuals[step] + decay[step] * total  # eq. 11
+            total = np.where(data.known[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
+            advantages[step] = total
         return advantages
 
     def ratio(self, log_densities: Floats, old_log_densities: Floats) -> Floats:
@@ -237,7 +261,8 @@ class PPO:
         config = self.config
         with np.errstate(over="ignore", invalid="ignore"):  # the optimiser refuses what is not finite, in better words
             values = self._by_parts(self.networks.value, self.trajectories.inputs)
-            rows = self._rows(values)
+            learnt = self._learnt()
+            rows, values = self._rows(values)[learnt], flat(values[:-1])[learnt]
             steps = [
                 self.descend(part)
                 for _ in range(config.epochs)
@@ -245,7 +270,7 @@ class PPO:
             ]
         self.trajectories.restart()
         self.updates += config.epochs
-        return self._metrics(rows, flat(values[:-1]), steps)
+        return self._metrics(rows, values, steps)
 
     def descend(self, rows: Rows) -> Descent:
         """Takes one gradient step on minus eq. 9, averaged over the rows: surrogate - c1 value loss + c2 entropy."""
@@ -268,6 +293,11 @@ class PPO:
         outputs = self._by_parts(self.networks.act, inputs)
         log_densities = self.head.log_density(outputs, self.networks.extra, actions)
         return Rows(inputs, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
+
+    def _learnt(self) -> npt.NDArray[np.int64] | slice:
+        """Returns the rows to learn from: all, or with others in the place of those without a reward."""
+        known = np.flatnonzero(flat(self.trajectories.known))
+        return slice(None) if len(known) == self.config.rollout_size else np.resize(known, self.config.rollout_size)
 
     def _by_parts(self, function: Callable[[Floats], Floats], inputs: Floats) -> Floats:
         """Returns function(inputs) over all leading axes, a minibatch at a time, which stays in the cache and in one thread."""

@@ -19,10 +19,11 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from robo_policies.sb3_demonstrations import clone_policy, clone_targets, fill_replay, require_same_environment
 from robo_policies.sb3_environment import STATE, Environment, PolicyInput, SB3Policy, vectorize
+from robo_policies.sb3_rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3_settings import policy_arguments, schedule, train_frequency
 from robo_policies.sb3_training import SB3Training
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Policy
+from robo_rl.protocols import DelayedRewards, OnlineRewards, Policy
 from robo_rl.spec import ActionSpec, EnvironmentSpec
 from robo_rl.types import Episode, StateDict
 
@@ -75,12 +76,16 @@ class SB3Config(ABC):
         seed: int,
         demonstrations: Sequence[Episode] = (),
         initial_policy: Policy | None = None,
+        reward: OnlineRewards | None = None,
     ) -> SB3Training:
         """Returns a training at step 0; raises InvalidSetting where the algorithm does not fit the actions."""
-        model, spec = self._model(environment_factory, seed)
+        rewards = None if reward is None else reward.running(self.n_envs)
+        model, spec = self._model(environment_factory, seed, reward, rewards)
         require_same_environment(demonstrations, spec)
         self._start(model, spec, demonstrations, initial_policy)
-        return SB3Training(model, SB3Policy(model, spec, seed=seed), steps=steps)
+        if rewards is not None:
+            reward_by_model(model, rewards)
+        return SB3Training(model, SB3Policy(model, spec, seed=seed), steps=steps, rewards=rewards)
 
     def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> SB3Policy:
         """Returns the policy of a saved training; needs no demonstrations."""
@@ -89,8 +94,16 @@ class SB3Config(ABC):
         training.load_state_dict(state)
         return training.policy
 
-    def _model(self, environment_factory: Callable[[], Environment], seed: int) -> tuple[BaseAlgorithm, EnvironmentSpec]:
-        environments, spec = vectorize(environment_factory, self.n_envs)
+    def _model(
+        self,
+        environment_factory: Callable[[], Environment],
+        seed: int,
+        reward: OnlineRewards | None = None,
+        rewards: DelayedRewards | None = None,
+    ) -> tuple[BaseAlgorithm, EnvironmentSpec]:
+        environments, spec = vectorize(environment_factory, self.n_envs, reward)
+        if rewards is not None:
+            environments = RewardedEnvironments(environments, rewards, spec.instruction)
         self._require_fit(spec.action)
         view = PolicyInput(spec.observation)
         arguments = self._arguments(spec.action) | {"device": self._device(view)}

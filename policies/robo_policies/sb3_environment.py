@@ -14,8 +14,10 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
+from robo_policies.sb3_rewards import SEEN
 from robo_policies.sb3_state import GlobalRandom
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import OnlineRewards
 from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array
 
@@ -80,32 +82,44 @@ class PolicyInput:
 class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment of the workbench with SB3's observations and SB3's spelling of success."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, reward: OnlineRewards | None = None) -> None:
+        """With a `reward` the policy sees what that leaves it, and `info` holds the whole observation for the reward."""
         super().__init__(environment)
-        self._input = PolicyInput(specification(environment).observation)
+        self._input = PolicyInput(_visible(environment, reward).observation)
+        self._tells = reward is not None
         self.observation_space = self._input.space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._input(observation), info
+        return self._input(observation), self._told(info, observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if info.get("success") is not None:
             info = info | {"is_success": info["success"]}
-        return self._input(observation), float(reward), terminated, truncated, info
+        return self._input(observation), float(reward), terminated, truncated, self._told(info, observation)
+
+    def _told(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
+        return info | {SEEN: dict(observation)} if self._tells else info
 
 
-def vectorize(factory: Callable[[], Environment], count: int) -> tuple[VecEnv, EnvironmentSpec]:
-    """Returns `count` environments that step one after the other in this process, and their spec."""
+def vectorize(
+    factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None
+) -> tuple[VecEnv, EnvironmentSpec]:
+    """Returns `count` environments that step one after the other in this process, and the spec of what a policy sees."""
     environments = [factory() for _ in range(count)]
 
     def wrap(environment: Environment) -> Callable[[], Environment]:
-        return lambda: Monitor(SB3Environment(environment))
+        return lambda: Monitor(SB3Environment(environment, reward))
 
-    return DummyVecEnv([wrap(environment) for environment in environments]), specification(environments[0])
+    return DummyVecEnv([wrap(environment) for environment in environments]), _visible(environments[0], reward)
+
+
+def _visible(environment: Environment, reward: OnlineRewards | None) -> EnvironmentSpec:
+    spec = specification(environment)
+    return spec if reward is None else reward.visible(spec)
 
 
 class SB3Policy:

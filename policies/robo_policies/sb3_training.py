@@ -11,7 +11,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 
 from robo_policies.sb3_environment import SB3Policy
 from robo_policies.sb3_state import GlobalRandom, load_model_state, model_state
-from robo_rl.protocols import TrainingObserver
+from robo_rl.protocols import DelayedRewards, TrainingObserver
 from robo_rl.stopwatch import OTHER, Stopwatch
 from robo_rl.types import StateDict
 
@@ -23,7 +23,9 @@ class SB3Training:
     every environment starts a new episode, and an on-policy learner a new rollout.
     """
 
-    def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int) -> None:
+    def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
+        self.rewards = rewards
+        """Of a model, where it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
         self.step = 0
         """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
         self.resumed: str | None = None
@@ -142,5 +144,7 @@ class _Reporter(BaseCallback):
     def _report(self) -> None:
         if self._pending is not None:
             first, self._training.step, self._pending = self._training.step + 1, self._pending, None
+            if self._training.rewards is not None:
+                self._observer.on_metrics(self._training.step, self._training.rewards.metrics)
             for step in range(first, self._training.step + 1):  # several environments complete several steps at once
                 self._observer.on_step(step, self._training)

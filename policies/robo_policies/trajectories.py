@@ -27,6 +27,8 @@ class Trajectories:
         """(T, N) whether an episode ended with this step, for whatever reason"""
         self.final_values = np.zeros((steps, environments), np.float32)
         """(T, N) value of the last observation of an episode that was cut, 0 elsewhere"""
+        self.known = np.ones((steps, environments), np.bool_)
+        """(T, N) whether the reward is known; a model may have given none"""
         self.length = 0
 
     @property
@@ -49,6 +51,7 @@ class Trajectories:
         """Stores the outcome of the actions at `length`, (N,) each, and the observations (N, D) that they led to."""
         step = self.length
         self.rewards[step], self.ended[step], self.final_values[step] = rewards, ended, final_values
+        self.known[step] = True
         self.inputs[step + 1, :, :-1] = observations
         self.length = step + 1
 
@@ -64,7 +67,7 @@ class Trajectories:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
         for name, value in vars(self).items():
-            if name != "length":
+            if name != "length" and name in state:  # a run of before models gave rewards knows all of them
                 value[...] = state[name]
         self.length = int(state["length"])
 

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from robo_rl.evaluation import Evaluation
 from robo_rl.report.charts import Series, line_chart, share_bar, thinned
 from robo_rl.report.films import embed_films
+from robo_rl.report.hacking import MODEL
 from robo_rl.report.headline import duration, headline
 from robo_rl.report.reading import ACTIVITIES, RecordedRun, read_runs
 from robo_rl.rollout import SUCCESS_CONVENTION
@@ -103,16 +104,18 @@ def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
 
 
 def _curves(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> list[tuple[str, Markup]]:
-    success, returns = [], []
+    success, returns, models = [], [], []
     for run in runs:
         color = _color(run, runs, groups)
         rates = [(step, e.success_rate) for step, e in run.curve if e.success_rate is not None]
         means = [(step, e.mean_return) for step, e in run.curve]
         success += [_background(run, "rollout/success_rate", color), _evaluated(run.label, rates, color)]
         returns += [_background(run, "rollout/ep_rew_mean", color), _evaluated(run.label, means, color)]
+        models += [_background(run, MODEL, color)]
     charts = [
         ("Success rate", line_chart(success, title="Success rate over training steps", y_limits=(0.0, 1.0), percent=True)),
         ("Return", line_chart(returns, title="Return over training steps")),
+        ("Return by the reward model", line_chart(models, title="Return by the reward model over training steps")),
     ]
     return [(title, chart) for title, chart in charts if chart]
 

@@ -14,6 +14,7 @@ from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, bar_chart, line_chart
 from robo_rl.rewards.audit.figures import Figure
 from robo_rl.rewards.audit.result import POINTS, Audit, Curve
+from robo_rl.rewards.audit.verdict import USELESS
 from robo_rl.runs import write_text
 
 RATES = {"pairs", "success by", "missing"}
@@ -56,12 +57,13 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
         },
         comparisons=_rows(audit.comparisons),
         controls=[
-            (each.name, each.order.n and f"{each.order.n}", [(figure, shown(figure)) for figure in _columns(each)])
+            (each.name, each.paid.n, [shown(getattr(each, name)) for name in ("order", "gain", "last", "paid")])
             for each in audit.controls
         ],
         charts=_charts(audit),
         legend=[(f"{curve.name} (n = {curve.n})", color % COLORS) for color, curve in enumerate(audit.curves)],
         cost=_cost(audit),
+        useless=f"{USELESS:.0%}",
     )
     write_text(out, page)
     return out
@@ -74,7 +76,7 @@ def shown(figure: Figure, *, rate: bool = False) -> tuple[str, str]:
     number = "{:.1%}".format if rate else "{:.3g}".format
     interval = figure.interval
     if not np.isfinite(interval.low):
-        return number(interval.estimate), "no interval: all alike"
+        return number(interval.estimate), "all alike"
     return number(interval.estimate), f"{number(interval.low)} to {number(interval.high)}"
 
 
@@ -83,10 +85,6 @@ def _rows(figures: Mapping[str, Figure]) -> list[tuple[str, Figure, tuple[str, s
     return [
         (MEANINGS[name], figure, shown(figure, rate=any(word in name for word in RATES))) for name, figure in figures.items()
     ]
-
-
-def _columns(control: Any) -> list[Figure]:
-    return [getattr(control, name) for name in ("order", "gain", "last", "paid")]
 
 
 def _charts(audit: Audit) -> list[tuple[str, str, Markup]]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 16.0, 10.0, 38.0
 MOST_POINTS = 240  # of one line; more cannot be told apart
-COLORS = 6
+COLORS = 8
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
         facts={
             "environment": first.environment,
             "algorithm": str(first.recipe.get("algorithm", "not stated")),
+            **_learnt_from(first),
             "steps": ", ".join(sorted({f"{run.steps:,}" for run in runs})),
             "training time": duration(sum(run.seconds for run in runs) / len(runs)) + (" a seed" if len(runs) > 1 else ""),
             "training seeds": ", ".join(str(run.seed) for run in runs),
@@ -96,6 +97,15 @@ def _result(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> tuple[str,
     mean = np.mean([rate.estimate for rate in rates])
     text = f"mean success of {len(rates)} training seeds, {episodes} episodes; {_range(rates, '{:.0%}')}"
     return f"{mean:.0%}", text, f"Judged by its weakest seed: {sentence[0].lower()}{sentence[1:]}", color
+
+
+def _learnt_from(run: RecordedRun) -> dict[str, str]:
+    """Returns whose rewards were learnt from, where they are not the environment's."""
+    reward = run.facts.get("reward")
+    if not isinstance(reward, dict) or "model" not in reward:
+        return {}
+    completion = f", {reward['completion_model']}" if "completion_model" in reward else ""
+    return {"rewards of the model": f"{reward['model']}{completion}"}
 
 
 def _range(values: Sequence[Interval], form: str) -> str:

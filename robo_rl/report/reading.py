@@ -14,6 +14,7 @@ import yaml
 
 from robo_rl.errors import RunNotFound
 from robo_rl.evaluation import Evaluation
+from robo_rl.report.hacking import probe
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
 
@@ -23,6 +24,7 @@ ACTIVITIES = {
     "time/simulate_s": "simulation",
     "time/infer_s": "choosing actions",
     "time/update_s": "learner updates",
+    "time/score_s": "reward model",
     "time/render_s": "rendering",
     "time/log_s": "logging",
     "time/evaluation_s": "evaluations",
@@ -157,6 +159,8 @@ def _warnings(run: RecordedRun) -> list[str]:
             )
     if not run.metrics:
         warnings.append("No metrics were logged.")
+    if (found := probe(run.metrics)) is not None and found.is_suspicious:
+        warnings.append(str(found))
     if run.final is None:
         warnings.append("There is no final evaluation: the run is unfinished, or was stopped.")
     else:

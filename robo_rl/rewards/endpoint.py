@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import ipaddress
 import json
 import os
@@ -16,11 +15,9 @@ from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import cv2
-import numpy as np
-
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, require_allowed
 from robo_rl.rewards.chat_transport import NoReply, Pace, Patience, Transport
+from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer, Picture, Question, Terms, form_in_words
 
@@ -147,18 +144,6 @@ class Endpoint:
     @cached_property
     def _pace(self) -> Pace:
         return Pace(self.requests_per_minute)
-
-
-def data_url(picture: Picture, longest_side: int = 0) -> str:
-    """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only where asked to."""
-    height, width = picture.shape[:2]
-    if longest_side and longest_side != max(height, width):
-        scale = longest_side / max(height, width)
-        size = max(1, round(width * scale)), max(1, round(height * scale))
-        kind = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-        picture = np.asarray(cv2.resize(picture, size, interpolation=kind), np.uint8)
-    _, png = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
-    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"
 
 
 def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:

@@ -6,9 +6,6 @@ on there are only folders, and the same files have the same identity wherever th
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError, require_allowed
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.embedding import embedded, on_device
+from robo_rl.rewards.hub_folder import hub_folder, identity_of, loaded
 from robo_rl.rewards.pictures import Pictures
-
-FILES = ("*.json", "*.txt", "*.model", "model*.safetensors")
-"""Configuration, preparation of pictures, vocabulary, weights: all that answers follow from."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +41,8 @@ class HuggingFace:
     @cached_property
     def identity(self) -> tuple[str, str]:
         """Kind of the model, and a hash of its files."""
-        whole, kind = hashlib.sha256(), "unknown"
-        for path in sorted({path for pattern in FILES for path in self._folder.glob(pattern)}):
-            with path.open("rb") as file:
-                whole.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-        if (config := self._folder / "config.json").is_file():
-            kind = json.loads(config.read_bytes()).get("model_type", kind)
-        return f"transformers {kind}", whole.hexdigest()[:16]
+        kind, files = identity_of(self._folder)
+        return f"transformers {kind}", files
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
         """Returns (N, D) unit vectors for pictures that were cut and scaled as the model's own configuration says."""
@@ -104,19 +94,7 @@ class HuggingFace:
     @cached_property
     def _folder(self) -> Path:
         """Where the files lie; a name on huggingface.co is downloaded unless it was before."""
-        folder = Path(self.model).expanduser()
-        if folder.is_dir():
-            return folder
-        hub = _library("huggingface_hub")
-        try:
-            return Path(hub.snapshot_download(self.model, revision=self.revision, allow_patterns=[*FILES]))
-        except Exception as error:  # what a library for the network raises is without bounds
-            raise InvalidSetting(
-                f"There is no image-text model {self.model!r}, and it cannot be downloaded.",
-                got=str(error).strip().splitlines()[0],
-                allowed="a folder that is there, or NAME/MODEL on huggingface.co",
-                fix="copy the model's folder here, or download it once where there is a network",
-            ) from error
+        return hub_folder(self.model, self.revision, "image-text model")
 
     @property
     def _tokenizer(self) -> Any:
@@ -137,26 +115,9 @@ class HuggingFace:
     def _longest(self) -> int:
         return int(self._parts[0].config.text_config.max_position_embeddings)
 
-    def _loaded(self, kind: str, **options: Any) -> Any:
-        library = _library("transformers")
-        try:
-            return getattr(library, kind).from_pretrained(self._folder, local_files_only=True, **options)
-        except RoboRLError:
-            raise
-        except Exception as error:  # what a strange folder makes the library raise is without bounds
-            raise InvalidSetting(
-                f"The image-text model {self.model} cannot be loaded.",
-                got=f"{type(error).__name__}: {str(error).strip().splitlines()[0]}",
-                allowed=f"a folder of the library transformers: {', '.join(FILES)}",
-                fix="where torchvision is named, remove it (pip uninstall torchvision): it is not needed, and one for another "
-                "torch breaks transformers",
-            ) from error
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise MissingExtra("The image-text model transformers", name, "hf") from None
+    def _loaded(self, source: str, **options: Any) -> Any:
+        fix = (
+            "where torchvision is named, remove it (pip uninstall torchvision): it is not needed, and one for another torch "
+            "breaks transformers"
+        )
+        return loaded(source, self._folder, "image-text model", fix, **options)

@@ -41,7 +41,7 @@ class Chance:
                 yield number, Answer("refused", raw="I cannot tell.", model="chance")
                 continue
             schema = question.schema
-            words = json.dumps(_guess(schema, schema, chance)) if schema else "I cannot tell."
+            words = json.dumps(_guess(schema, schema, chance)) if schema else f"A guess, {question.hash}."
             yield number, Answer("ok", raw=words, model="chance", completion_tokens=len(words))
 
 

@@ -31,7 +31,7 @@ class Judged:
     """Everything that the judge is told; another one is another reward."""
 
     judge: str = "endpoint"
-    """Who answers: "endpoint" for any chat-completions server, "chance" guesses."""
+    """Who answers: "endpoint" for any chat-completions server, "chance" guesses. What it is told goes into judge_settings."""
     judge_settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
 

@@ -46,7 +46,8 @@ class PictureReward(ABC):
     """What shall be done; empty for the instruction of the episode."""
     mode: Literal["level", "delta", "potential"] = "level"
     """level: s(t+1), which pays waiting where it is high; delta: s(t+1) - s(t); potential: discount * s(t+1) - s(t), which
-    leaves the best policies as they are (Ng, Harada & Russell 1999)."""
+    leaves the best policies as they are (Ng, Harada & Russell 1999), if the potential counts 0 where the task ended.
+    Alone it makes all policies equally good."""
     discount: float = 0.99
     """Of the potential: that of the learner."""
 
@@ -77,15 +78,21 @@ class PictureReward(ABC):
         shown = pictures if self.mode != "level" else pictures[1:]
         firsts = np.broadcast_to(pictures[:1], shown.shape)
         scores = self.score(shown, firsts, self.instruction or episode.instruction)
-        values, valid = self.rewards(scores)
+        values, valid = self.rewards(scores, terminated=episode.terminated)
         confidence = scores.confidence if scores.confidence is None or self.mode == "level" else scores.confidence[1:]
         return RewardLabels(values, valid, *self.identity, self.prompt_hash, confidence)
 
-    def rewards(self, scores: Scores) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Returns rewards and which are valid: one for each score at "level", else one for each two that follow each other."""
-        values, valid = np.where(scores.valid, scores.values, 0).astype(np.float32), scores.valid
+    def rewards(self, scores: Scores, *, terminated: bool = False) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """Returns rewards and which are valid: one for each score at "level", else one for each two that follow each other.
+
+        terminated: whether the task ended with the last picture. Its potential is then 0, whatever it shows: what follows an
+        end is worth nothing, so any other value would pay for ending (Ng, Harada & Russell 1999, with gamma < 1).
+        """
+        values, valid = np.where(scores.valid, scores.values, 0).astype(np.float32), np.array(scores.valid)
         if self.mode == "level":
             return values, valid
+        if terminated and self.mode == "potential" and len(values):
+            values[-1], valid[-1] = 0.0, True
         discount = self.discount if self.mode == "potential" else 1.0
         valid = valid[1:] & valid[:-1]
         return np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid

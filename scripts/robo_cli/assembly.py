@@ -13,7 +13,8 @@ import yaml
 from gymnasium.vector import AutoresetMode
 
 from robo_cli.display import counted
-from robo_cli.recipe import DemonstrationSettings, Recipe, parse_recipe
+from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
+from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, RewardSettings, parse_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
@@ -23,8 +24,9 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Learner, Policy, SelfTrainedConfig, Training
+from robo_rl.protocols import Policy, SelfTrainedConfig, Training
 from robo_rl.replay import ReplayBuffer, Sampling
+from robo_rl.rewards.online import OnlineReward
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, specification
@@ -36,39 +38,47 @@ MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 @dataclass(frozen=True)
 class RecipeEnvironments:
-    """Makes the environment of a recipe, one by one or many in one object: a VectorFactory."""
+    """Makes the environment of a recipe, drawn for its reward, one by one or many in one object: a VectorFactory."""
 
     recipe: Recipe[Any]
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment."""
-        return environment_of(self.recipe)
+        return drawn_environment(self.recipe)
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Returns environments that begin anew in the step that ends an episode, simulated by the recipe's threads."""
-        settings = self.recipe.environment
-        same_step = AutoresetMode.SAME_STEP
+        name, same_step = self.recipe.environment.name, AutoresetMode.SAME_STEP
         return make_vector_environment(
-            settings.name, num_envs, threads=self.recipe.threads, autoreset_mode=same_step, **settings.arguments
+            name, num_envs, threads=self.recipe.threads, autoreset_mode=same_step, **drawn_arguments(self.recipe)
         )
 
 
 def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment of the recipe."""
+    """Returns a fresh environment of the recipe, as its policy sees it."""
     return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
-def demonstrations_of(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
+def demonstrations_of(recipe: Recipe[Any], reward: OnlineReward | None) -> tuple[Sequence[Episode], str]:
     """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
 
-    Those of a dataset stay on disk until they are asked for. Raises SpecMismatch for a dataset of another environment.
+    Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. Raises
+    SpecMismatch for a dataset of another environment.
     """
+    episodes, origin = _demonstrations(recipe)
+    if reward is None or not episodes:
+        return episodes, origin
+    pieces, told = labelled(reward, episodes, spec_of(recipe))
+    return pieces, f"{origin}{told}"
+
+
+def _demonstrations(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
     settings = recipe.demonstrations
     if settings.dataset:
         dataset = Dataset(Path(settings.dataset))
         what = f"The dataset {dataset.path} was recorded in another environment"
         fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
-        spec_of(recipe).require(dataset.spec, what=what, fix=fix)
+        drawn_spec(recipe).require(dataset.spec, what=what, fix=fix)
         entries = dataset.entries()[: settings.episodes or None]
         if len(entries) < settings.episodes:
             raise InvalidSetting(
@@ -100,7 +110,7 @@ def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[La
 
 def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) -> tuple[list[Episode], int]:
     """Returns successful episodes of the environment's scripted expert, and how many tries they took."""
-    environment = environment_of(recipe)
+    environment = drawn_environment(recipe)
     expert_for = scripted_expert(environment, recipe.environment.name)
     episodes: list[Episode] = []
     for attempt in range(settings.episodes * MOST_TRIES):
@@ -118,44 +128,44 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
     )
 
 
-def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode]) -> Training:
-    """Returns a training at step 0, ready to run or to be restored."""
+def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: OnlineReward | None) -> Training:
+    """Returns a training at step 0, ready to run or to be restored; `reward` is the recipe's (`reward_of`)."""
     config: Any = recipe.learner
     if isinstance(config, SelfTrainedConfig):
         episodes = list(demonstrations)  # such a learner keeps them in a memory of its own
-        return config.training(RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=episodes)
-    environment = environment_of(recipe)
-    spec = specification(environment)
+        model = {} if reward is None else {"reward": reward}
+        return config.training(
+            RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=episodes, **model
+        )
+    environment = drawn_environment(recipe)
+    spec = specification(environment) if reward is None else reward.visible(specification(environment))
     learner = config.build(spec, recipe.seed)
     sampling: Sampling = config.sampling
+    rewards = None if reward is None else reward.running(1)
+    data: dict[str, Any] = {"seed": recipe.seed, "demonstrations": demonstrations}
     if sampling.offline_fraction == 1.0:
-        offline = OfflineTraining(spec, learner, sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations)
+        offline = OfflineTraining(spec, learner, sampling, steps=recipe.steps, **data)
         if recipe.online.steps:
-            return OfflineThenOnline(offline, _online_phase(recipe, environment, learner, sampling, demonstrations))
+            online = _online_sampling(recipe.online, sampling)
+            steps = recipe.online.steps
+            return OfflineThenOnline(
+                offline, OnlineTraining(environment, learner, online, steps=steps, rewards=rewards, **data)
+            )
         environment.close()
         return offline
     storage = storage_in(sampling.replay_folder)
     print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
-    return OnlineTraining(
-        environment, learner, config.sampling, steps=recipe.steps, seed=recipe.seed, demonstrations=demonstrations
-    )
+    return OnlineTraining(environment, learner, sampling, steps=recipe.steps, rewards=rewards, **data)
 
 
-def _online_phase(
-    recipe: Recipe[Any],
-    environment: gymnasium.Env[Any, Any],
-    learner: Learner,
-    sampling: Sampling,
-    demonstrations: Sequence[Episode],
-) -> OnlineTraining:
-    settings = recipe.online
-    sampling = replace(
+def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:
+    """Returns what a learner from recorded episodes asks of its phase in the environment."""
+    return replace(
         sampling,
         learning_starts=1,
         offline_fraction=settings.offline_fraction,
         replay_capacity=settings.replay_capacity,
     )
-    return OnlineTraining(environment, learner, sampling, steps=settings.steps, seed=recipe.seed, demonstrations=demonstrations)
 
 
 def recipe_of(run: Run) -> Recipe[Any]:
@@ -171,7 +181,8 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
     config, state = recipe.learner, run.load(step).parts
     if isinstance(config, SelfTrainedConfig):
-        return config.restored_policy(RecipeEnvironments(recipe), seed=recipe.seed, state=state)
+        unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
+        return config.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner = config.build(run.spec, recipe.seed)
     learner.load_state_dict(state["learner"])
     return learner.policy

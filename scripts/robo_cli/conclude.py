@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
 from robo_rl.report import write_report
+from robo_rl.report.hacking import probe
 from robo_rl.runs import Run, write_text
 from robo_rl.video import VideoRequest, render_mode_for_films
 
@@ -27,6 +29,9 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
     if lost is not None:
         run.describe(regret=round(lost, 4))
         print(f"regret   {lost:.3f}, mean shortfall over the evaluations of the online phase")
+    if (found := probe(run.metrics())) is not None:
+        run.describe(hacking=asdict(found) | {"is_suspicious": found.is_suspicious})
+        print(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
     report = write_report([run.path], run.path / "report.html")
     print(f"{evaluation}\nreport   {report}")
     return 0

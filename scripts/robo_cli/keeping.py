@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.repair import repair
@@ -17,6 +18,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, Training
 from robo_rl.runs import Run
+from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Episode
 
@@ -41,7 +43,7 @@ def kept(run: Run, recipe: Recipe[Any], training: Training) -> Iterator[None]:
     if not recipe.record_episodes or not isinstance(training, OnlineTraining):
         yield
         return
-    with _dataset(run, recipe).writer() as writer:
+    with _dataset(run, recipe, specification(training.environment)).writer() as writer:
         repair(writer, thorough=False)
         training.keep_episode = _sink(run, writer)
         yield
@@ -61,18 +63,21 @@ def keeping_policies(
     return evaluate_and_keep
 
 
-def _dataset(run: Run, recipe: Recipe[Any]) -> Dataset:
-    """Returns the dataset of a run, made under another name first: a kill while it is made leaves nothing in its place."""
+def _dataset(run: Run, recipe: Recipe[Any], spec: EnvironmentSpec) -> Dataset:
+    """Returns the dataset of a run: what its reward looked at beside what the policy saw, and the environment's own rewards.
+
+    Made under another name first: a kill while it is made leaves nothing in its place.
+    """
     path, unfinished = run.path / FOLDER, run.path / f"{FOLDER}.new"
     if not (path / DESCRIPTION).exists():
         shutil.rmtree(unfinished, ignore_errors=True)  # no episode was ever stored there
         card = {
             "how": "every training episode of a run, exploration included",
             "environment": recipe.environment.name,
-            "arguments": recipe.environment.arguments,
+            "arguments": drawn_arguments(recipe),
             "run": {"name": run.path.name, "commit": run.description["commit"], "seed": recipe.seed, "steps": recipe.steps},
         }
-        Dataset.create(unfinished, run.spec, card)
+        Dataset.create(unfinished, spec, card)
         unfinished.rename(path)
     return Dataset(path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Annotated
 
 import tyro
 
+from robo_cli.data_view import has_display
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.record import settings_of
@@ -21,6 +23,7 @@ from robo_rl.settings import settings_as
 
 EXAMPLES = """robo-rl prefer data/pick --name mine --pairs 2000
 robo-rl prefer data/pick --name noisy --pairs 2000 --settings mistakes=0.2
+robo-rl prefer data/pick --name mine --pairs 100 --length 10 --rater person --settings name=anna
 robo-rl reward fit preference --dataset data/pick --preferences noisy --out rewards/pick"""
 
 
@@ -32,7 +35,7 @@ class Prefer:
     name: str
     """Of the set of preferences; several raters may share one."""
     rater: str = "oracle"
-    """Who compares: "oracle" looks at the recorded rewards."""
+    """Who compares: "oracle" looks at the recorded rewards, "judge" is a vision-language model, "person" is you, on a page."""
     settings: tuple[str, ...] = ()
     """Settings of the rater, such as mistakes=0.2."""
     pairs: int = 1000
@@ -50,6 +53,10 @@ def run(arguments: Prefer) -> int:
     """Compares, showing progress; prints how the answers are shared out."""
     dataset = Dataset(arguments.dataset)
     rater = settings_as(load("raters", arguments.rater), settings_of(arguments.settings), source=f"the rater {arguments.rater}")
+    if hasattr(rater, "address"):
+        print(f"compare at {rater.address}   (Ctrl-C ends it; what was answered is kept)", flush=True)
+        if has_display():
+            webbrowser.open(rater.address)
     asked = questions(dataset.entries(), arguments.pairs, arguments.length, arguments.seed)
     watch = partial(counted, f"compare for {arguments.name}", "pairs", metrics=getattr(rater, "spent", dict))
     done = compare(dataset, rater, asked, arguments.length, arguments.name, watch)

@@ -97,6 +97,47 @@ class OnlineSettings:
 
 
 @dataclass(frozen=True)
+class CompletionSettings:
+    """A bonus for what a model, not the simulator, sees as completed."""
+
+    name: str = ""
+    """A reward that looks at pictures and says how sure it is (`robo-rl reward list`), or a YAML file; empty for no bonus."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Its settings."""
+    threshold: float = 0.5
+    """Score from which the task counts as completed."""
+    bonus: float = 1.0
+    """Paid once an episode, in the step in which the model first sees the task completed."""
+
+
+@dataclass(frozen=True)
+class RewardSettings:
+    """A reward of a model in the place of the environment's, which is then only reported."""
+
+    name: str = ""
+    """A reward that looks at pictures (`robo-rl reward list`), or a YAML file; empty for the environment's own reward."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Its settings, such as mode: delta."""
+    weight: float = 1.0
+    """Factor of its rewards."""
+    every: int = 64
+    """Pictures that it is shown in one call; steps wait for it, at most until their episode ends."""
+    hold: int = 1
+    """Steps from one picture that is scored to the next; in between the score holds. 1 scores each."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments that make the environment draw what it looks at, such as cameras: [front]; the policy does not see
+    what they add. Empty where the environment's own arguments draw it, and the policy sees it."""
+    completion: CompletionSettings = CompletionSettings()
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"every": 1, "hold": 1})
+        if not self.name and (self.settings or self.arguments or self.completion.name):
+            raise InvalidSetting(
+                "The recipe says how to use the reward of a model, and names none.", got=plain(self), fix="set reward.name"
+            )
+
+
+@dataclass(frozen=True)
 class Recipe(Generic[Learner]):
     """A training, completely."""
 
@@ -111,6 +152,7 @@ class Recipe(Generic[Learner]):
     """Environment steps to train for; updates where the learner uses no environment."""
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     online: OnlineSettings = OnlineSettings()
+    reward: RewardSettings = RewardSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     seed: int = 0
     """Determines training completely: networks, exploration, sampling, resets."""
@@ -128,6 +170,12 @@ class Recipe(Generic[Learner]):
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
+        if self.reward.name and self.demonstrations.labels:
+            raise InvalidSetting(
+                "The recipe's reward labels the demonstrations itself.",
+                got=f"demonstrations.labels {self.demonstrations.labels}",
+                fix="leave the labels out: two rewards in one memory would have two scales",
+            )
 
     @property
     def total_steps(self) -> int:

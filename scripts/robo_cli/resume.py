@@ -14,6 +14,7 @@ from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
+from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.recipe import to_yaml
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
@@ -57,10 +58,12 @@ def run(arguments: Resume) -> int:
             print(f"The run {interrupted.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
             print(f"More seeds: robo-rl evaluate {interrupted.path} --episodes 200")
             return 0
+        reward = reward_of(recipe)
+        require_same_reward(interrupted, reward)
         torch.set_num_threads(recipe.threads)
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
-        demonstrations, _ = demonstrations_of(recipe)
-        training = training_of(recipe, demonstrations)
+        demonstrations, _ = demonstrations_of(recipe, reward)
+        training = training_of(recipe, demonstrations, reward)
         if checkpoint.parts:
             training.load_state_dict(checkpoint.parts)
         interrupted.rewind(checkpoint.step)

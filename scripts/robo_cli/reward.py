@@ -13,6 +13,7 @@ import tyro
 import yaml
 
 from robo_cli.actions import run_action
+from robo_cli.reward_bench import BenchReward, bench_reward
 from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_fit import Fit, fit_reward
 from robo_rl.discovery import known, load
@@ -23,7 +24,10 @@ from robo_rl.settings import settings_as
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
 robo-rl reward fit preference --dataset data/pick --preferences mine --out rewards/pick
-robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml"""
+robo-rl reward calibrate safe.yaml --dataset data/drive --out safe-calibrated.yaml
+robo-rl reward fit embedded --environment robo/ArmPick-v0 --out rewards/pick
+robo-rl reward fit classifier --dataset data/pick --out rewards/success --settings.guard gripper_opening=0.02:0.06
+robo-rl reward bench embedded-progress --settings folder=rewards/pick --environment robo/ArmPick-v0"""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ ACTIONS: dict[str, tuple[type, Callable[[Any], int]]] = {
     "show": (Show, show),
     "fit": (Fit, fit_reward),
     "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
+    "bench": (BenchReward, bench_reward),
 }
 
 

@@ -1,105 +1,31 @@
-"""robo-rl reward fit: learn a reward from data and keep it in a folder."""
+"""robo-rl reward fit: learn a reward and keep it in a folder. Each kind has its own module."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
-import numpy as np
 import tyro
 
-from robo_cli.display import counted
-from robo_datasets.cache import open_cache
-from robo_datasets.catalogue import Entry
-from robo_datasets.dataset import Dataset
-from robo_datasets.figures import content_hash
-from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.bradley_terry import FEW, BradleyTerryConfig, Pairs, fit
-from robo_rl.rewards.preference import require_vectors, save
-from robo_rl.types import Array, Preference
+from robo_cli.reward_fit_classifier import FitClassifier, fit_classifier
+from robo_cli.reward_fit_embedded import FitEmbedded, fit_embedded
+from robo_cli.reward_fit_preference import FitPreference, fit_preference
 
-MOST = 200_000  # steps that set the scale
+Kind = (
+    Annotated[FitPreference, tyro.conf.subcommand("preference")]
+    | Annotated[FitEmbedded, tyro.conf.subcommand("embedded")]
+    | Annotated[FitClassifier, tyro.conf.subcommand("classifier")]
+)
+FITS = {FitPreference: fit_preference, FitEmbedded: fit_embedded, FitClassifier: fit_classifier}
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Fit a reward to comparisons (`robo-rl prefer`), keep it in a folder, and say how it orders what was held out."""
+    """Fit a reward, keep it in a folder, and say how well it does on what was held out."""
 
-    kind: Annotated[tyro.conf.Positional[Literal["preference"]], tyro.conf.arg(metavar="KIND")]
-    """preference: states that are preferred are worth more (Bradley & Terry)."""
-    dataset: Path
-    """Whose segments were compared."""
-    preferences: str
-    """The set of comparisons."""
-    out: Path
-    """A new folder."""
-    settings: BradleyTerryConfig = field(default_factory=BradleyTerryConfig)
+    kind: tyro.conf.OmitSubcommandPrefixes[Kind]
 
 
 def fit_reward(arguments: Fit) -> int:
-    """Fits, saves and prints accuracies."""
-    dataset = Dataset(arguments.dataset)
-    found = [*PreferenceSet.existing(dataset, arguments.preferences)]
-    usable = [each for each in found if each.label != "skip"]
-    entries = dataset.entries()
-    rows = Rows(dataset, entries)
-    fitted = fit(pairs_of(usable, rows), rows.steps(), arguments.settings)
-    raters = Counter(each.rater for each in found)
-    facts: dict[str, Any] = {
-        "dataset": str(dataset.path),
-        "content": content_hash(entries),
-        "preferences": arguments.preferences,
-    }
-    count = int(fitted.report["pairs"])
-    facts |= {"comparisons": len(found), "usable": count, "raters": dict(raters), "report": fitted.report}
-    save(arguments.out, fitted.reward, arguments.settings, dataset.spec, facts)
-    print(f"{count} usable of {len(found)} comparisons by {', '.join(raters)}")
-    print(
-        f"orders {fitted.report['train']:.1%} of them as they were labelled, {fitted.report['held_out']:.1%} of those held out"
-    )
-    if count < FEW:
-        print(f"warning: with less than {FEW} comparisons a learned reward is poor where some of them are wrong")
-    print(f"label with it: robo-rl label {dataset.path} --reward preference --settings folder={arguments.out} --name NAME")
-    return 0
-
-
-class Rows:
-    """Observations and actions of a dataset, all episodes one after the other, from its training cache."""
-
-    def __init__(self, dataset: Dataset, entries: Sequence[Entry]) -> None:
-        """Raises InvalidSetting where the environment has no vectors."""
-        require_vectors(dataset.spec)
-        cache = open_cache(dataset, entries, partial(counted, "training cache", "episodes"))
-        self._values, self._starts = cache.rows["vectors"][:, :-1], cache.rows["starts"]  # the last column is the reward
-        ends = np.cumsum([entry.steps + 1 if entry.steps else 0 for entry in entries]).tolist()
-        self._first = {entry.identity: end - entry.steps - 1 for entry, end in zip(entries, ends, strict=True)}
-
-    def steps(self) -> Array:
-        """Returns (B, D) of all steps, or an even choice of so many that they fit into memory."""
-        rows = np.flatnonzero(self._starts)
-        return np.array(self._values[rows[:: max(1, len(rows) // MOST)]], np.float32)
-
-    def segment(self, place: tuple[str, int, int]) -> Array:
-        """Returns (L, D); raises InvalidSetting for an episode that is gone."""
-        identity, start, stop = place
-        if identity not in self._first:
-            raise InvalidSetting("A comparison is of an episode that the dataset does not have.", got=identity)
-        return np.array(self._values[self._first[identity] + start : self._first[identity] + stop], np.float32)
-
-
-def pairs_of(preferences: Sequence[Preference], rows: Rows) -> Pairs:
-    """Returns comparisons as arrays; raises InvalidSetting where segments differ in length."""
-    lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
-    if len(lengths) > 1:
-        raise InvalidSetting(
-            "The compared segments differ in length.", got=sorted(lengths), allowed="one length", fix="two sets"
-        )
-    if not preferences:
-        raise InvalidSetting("No comparison can be used.", got="none that was answered", fix="robo-rl prefer")
-    first, second = (np.stack([rows.segment(getattr(each, side)) for each in preferences]) for side in ("first", "second"))
-    return Pairs(first, second, np.array([each.label for each in preferences], np.float32))
+    """Fits a reward of one kind."""
+    return FITS[type(arguments.kind)](arguments.kind)

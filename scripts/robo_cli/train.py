@@ -17,6 +17,7 @@ from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
+from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
@@ -70,13 +71,16 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
 def start(recipe: Recipe[Any], root: Path) -> int:
     """Trains a recipe in a new run folder under `root`."""
     torch.set_num_threads(recipe.threads)
-    demonstrations, origin = demonstrations_of(recipe)
-    training = training_of(recipe, demonstrations)
+    reward = reward_of(recipe)
+    demonstrations, origin = demonstrations_of(recipe, reward)
+    training = training_of(recipe, demonstrations, reward)
     require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
+        if reward is not None:
+            run.describe(reward=dict(reward.identity))
         with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {run.path}")
             if demonstrations:

@@ -100,7 +100,7 @@ def test_another_history_keeps_its_own_episodes(uninterrupted, tmp_path):
     copy = tmp_path / run.path.name
     shutil.copytree(run.path, copy)
     run = Run(copy)
-    training = training_of(recipe, [])
+    training = training_of(recipe, [], None)
     for kind, expected in (("exact", count), ("warm", count + 1)):
         run.describe(resumes=[*before["resumes"], {"time": "now", "step": 25, "kind": kind}])
         with kept(run, recipe, training):

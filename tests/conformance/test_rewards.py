@@ -6,18 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.classifier import ClassifierReward
+from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.clg import ContrastingLanguageGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
+from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
 from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
 from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
+from robo_rl.rewards.success_examples import Measured
 from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.statistics import Interval
 from robo_rl.types import Episode
 
 SPEC = EnvironmentSpec(
@@ -38,6 +46,25 @@ def judged(kind, **settings):
     )
 
 
+def classifier(folder) -> ClassifierReward:
+    """Of numbers, with a guard that holds now and then."""
+    config = ClassifierConfig(hidden=8, guard="position[1]=0:")
+    torch.manual_seed(0)
+    network, rate = SuccessNetwork((3,), config.hidden, config.image_size), Interval(0, 0, 1)
+    measured = Measured(0.5, rate, rate, rate, 1, 1, [], 0.0, rate)
+    save_classifier(folder / "classifier", network, config, SPEC, measured, {})
+    return ClassifierReward(folder=str(folder / "classifier"))
+
+
+def embedded(kind):
+    def saved(folder):
+        words, told = ("go", "there"), ("go there",)
+        EmbeddedModel(Origin("arm", "front", 16, ("gripper", "there"), words, told)).save(folder / "embedded")
+        return kind(folder=str(folder / "embedded"), mode="potential")
+
+    return saved
+
+
 REWARDS = {
     "oracle": lambda _: Oracle(),
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
@@ -51,6 +78,9 @@ REWARDS = {
     "judge-order": judged(JudgeOrder, frames=4),
     "clg": lambda _: ContrastingLanguageGoals(model="colours", undesired="red", desired="grey", low=-0.1, high=0.1),
     "vlm-rm": lambda _: VLMRM(model="colours", goal=("red",), baseline=("grey",), mode="potential"),
+    "classifier": classifier,
+    "embedded-progress": embedded(EmbeddedProgress),
+    "embedded-completion": embedded(EmbeddedCompletion),
 }
 
 
@@ -61,7 +91,7 @@ def episode(seed: int, steps: int = 6) -> Episode:
     return Episode(
         observations={
             "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
-            "camera_front": random.integers(0, 256, (steps + 1, 6, 8, 3), np.uint8),
+            "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
         },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
@@ -73,8 +103,8 @@ def episode(seed: int, steps: int = 6) -> Episode:
         stop_reason="time_limit",
         success=None,
         seed=seed,
-        instruction="pick up the cube",
         spec_fingerprint=SPEC.fingerprint,
+        instruction="go there",
     )
 
 

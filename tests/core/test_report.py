@@ -218,6 +218,22 @@ def test_warm_resumes_divergence_and_notes_are_said(tmp_path):
     assert "No video: no OpenGL" in text
 
 
+@pytest.mark.parametrize("is_hacked", [False, True])
+def test_the_return_of_a_reward_model_is_shown_beside_the_true_one_and_a_hacked_one_is_said(tmp_path, is_hacked):
+    path = make_run(tmp_path, films=False)
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line["reward/model_return"] = line["step"] * 1e-3
+        line["rollout/success_rate"] = (15000 - line["step"] if is_hacked else line["step"]) / 15000
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    facts = json.loads((path / "run.json").read_text())
+    reward = {"model": "embedded-progress", "weights": "0f", "completion_model": "embedded-completion"}
+    (path / "run.json").write_text(json.dumps(facts | {"reward": reward}))
+    text = page_of([path], tmp_path).text
+    assert "Return by the reward model" in text and "embedded-progress, embedded-completion" in text
+    assert ("the policy may have learnt to please the reward model" in text) == is_hacked
+
+
 def test_several_seeds_share_one_headline_judged_by_the_weakest(tmp_path):
     runs = [make_run(tmp_path, seed=seed, rate=rate, films=False) for seed, rate in enumerate((0.98, 0.5, 1.0))]
     page = page_of(runs, tmp_path)

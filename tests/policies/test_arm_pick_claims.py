@@ -27,8 +27,8 @@ class Deaf:
 
 def success(recipe: Recipe, seed: int) -> float:
     recipe = replace(recipe, seed=seed)
-    demonstrations, _ = demonstrations_of(recipe)
-    training = training_of(recipe, demonstrations)
+    demonstrations, _ = demonstrations_of(recipe, None)
+    training = training_of(recipe, demonstrations, None)
     training.run(Deaf())
     rate = evaluator(recipe, 50)(training.policy).success_rate
     assert rate is not None

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.asking import asked, controls_of, reads_pictures, wrongly_told
 from robo_rl.rewards.audit.evidence import WrittenLabels, gain, gather, level
@@ -230,6 +231,24 @@ def test_a_reward_that_sees_and_reads_is_trusted():
 def test_a_reward_with_a_fault_is_caught_by_its_control(model, color, reason):
     audit = audited(model)
     assert audit.verdict.color == color and reason in told(audit), told(audit)
+
+
+class Choosy(Light):
+    """Refuses what it does not know."""
+
+    def score(self, pictures, firsts, instruction):
+        if not pictures.any():
+            raise SpecMismatch("Pictures and model", ["scene"])
+        if "blue" in instruction:
+            raise UnknownName("word", "blue", ["red", "green"])
+        return super().score(pictures, firsts, instruction)
+
+
+def test_a_reward_may_refuse_black_pictures_and_unknown_words_are_told_of():
+    audit = audited(Choosy())
+    assert audit.verdict.color == "good" and "It has no labels for black pictures (10 clips)." in told(audit)
+    with pytest.raises(UnknownName, match="'blue'"):
+        audited(Choosy(), wrong="make the blue light bright")
 
 
 def test_words_that_were_not_tried_and_instructions_of_its_own():

@@ -1,4 +1,4 @@
-"""A web server for one dataset, reachable from this machine alone.
+"""A web server for a page of this machine, such as that of one dataset, reachable from this machine alone.
 
 Other pages in the same browser are kept out: a request must name this machine as its host, which a foreign name that was
 made to point here does not (DNS rebinding), and what writes must come from this page and know its token.
@@ -12,6 +12,7 @@ import secrets
 import socketserver
 import sys
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,14 +41,14 @@ HEADERS = {
 }
 
 
-class ViewerServer(ThreadingHTTPServer):
-    """Serves one dataset until it is shut down."""
+class LocalServer(ThreadingHTTPServer, ABC):
+    """Serves a page until it is shut down."""
 
     daemon_threads = True
 
-    def __init__(self, dataset: Dataset, port: int) -> None:
+    def __init__(self, port: int) -> None:
         """Binds to a port, 0 for any free one; raises InvalidSetting where it cannot be had."""
-        self.reader, self.token = Reader(dataset), secrets.token_urlsafe(24)
+        self.token = secrets.token_urlsafe(24)
         try:
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -57,6 +58,14 @@ class ViewerServer(ThreadingHTTPServer):
                 allowed="a free port, 1024 to 65535",
                 fix="--port 0 takes any free one",
             ) from None
+
+    @abstractmethod
+    def get(self, path: str) -> Answer:
+        """Returns what lies at an address."""
+
+    @abstractmethod
+    def post(self, path: str, body: bytes) -> Answer:
+        """Takes in what the page writes."""
 
     def server_bind(self) -> None:
         """Binds without asking the network for this machine's name, which may take long."""
@@ -74,10 +83,27 @@ class ViewerServer(ThreadingHTTPServer):
             traceback.print_exc()
 
 
+class ViewerServer(LocalServer):
+    """Serves one dataset."""
+
+    def __init__(self, dataset: Dataset, port: int) -> None:
+        """Binds to a port, 0 for any free one; raises InvalidSetting where it cannot be had."""
+        self.reader = Reader(dataset)
+        super().__init__(port)
+
+    def get(self, path: str) -> Answer:
+        """Returns what lies at an address."""
+        return get(path, self.reader, self.token)
+
+    def post(self, path: str, body: bytes) -> Answer:
+        """Adds a note."""
+        return post(path, body, self.reader)
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One connection of a browser."""
 
-    server: ViewerServer
+    server: LocalServer
     protocol_version = "HTTP/1.1"
     timeout = IDLE
 
@@ -86,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(self._foreign_host() or self._guarded(self._get))
 
     def do_POST(self) -> None:
-        """Adds a note."""
+        """Takes in what the page writes."""
         body = self._body()
         self._send(self._foreign_host() or self._foreign_page() or self._guarded(lambda: self._post(body)))
 
@@ -94,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing for each request."""
 
     def _get(self) -> Answer:
-        return get(self.path, self.server.reader, self.server.token)
+        return self.server.get(self.path)
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
@@ -103,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _post(self, body: bytes) -> Answer:
         if len(body) > LARGEST_BODY:
             return Answer.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {LARGEST_BODY} bytes.")
-        return post(self.path, body, self.server.reader)
+        return self.server.post(self.path, body)
 
     def _guarded(self, answer: Callable[[], Answer]) -> Answer:
         try:

@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.errors import RoboRLError
 from robo_rl.protocols import RewardModel
-from robo_rl.rewards.audit.controls import Control
+from robo_rl.rewards.audit.controls import Control, WrongText
 from robo_rl.rewards.audit.truth import Progress
 from robo_rl.types import Episode, RewardLabels
 
@@ -77,6 +78,16 @@ class WrittenLabels:
         """Returns the labels; all are missing where there are none of the episode."""
         rewards = np.full(len(episode), np.nan) if self.labels is None else known_of(self.labels)
         return Judged(rewards, self.shape(rewards))
+
+
+def _said_of(spoilt: Episode, asked: Subject, control: Control) -> Judged:
+    """Returns what is said of a spoilt clip: nothing where the reward refuses it, as some refuse pictures of another scene."""
+    try:
+        return asked.judge(spoilt)
+    except RoboRLError:
+        if isinstance(control, WrongText):  # words that it does not know are no test of whether it reads them
+            raise
+        return Judged(*np.full((2, len(spoilt)), np.nan))
 
 
 def known_of(labels: RewardLabels) -> Floats:
@@ -146,5 +157,5 @@ def gather(
             evidence.repeated.clips.append(subject.judge(episode))
             for index, (control, asked) in enumerate(controls):
                 spoilt = control.apply(episode, np.random.default_rng([seed, number, index]))
-                evidence.controls[control.name].clips.append(asked.judge(spoilt))
+                evidence.controls[control.name].clips.append(_said_of(spoilt, asked, control))
     return evidence

@@ -16,10 +16,10 @@ from robo_rl.rewards.audit.measures import ControlFigures, agreeing, originals
 Outcome = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10
 """Episodes below which nothing is said of a reward."""
-AGREES, CHANCE = 0.9, 0.5
-"""A share of right orders from which on a reward agrees with the truth, and that of coins."""
-RANKS = 0.8
-"""Spearman's correlation over episodes from which on a reward agrees, where there is no notion of success."""
+AGREES, USELESS, COINS = 0.9, 0.55, 0.5
+"""Shares of right orders: from the first on a reward agrees with the truth, the second is of no use, the third is of coins."""
+RANKS, RANKS_USELESS = 0.8, 0.1
+"""The same of Spearman's correlation over episodes, which counts where there is no notion of success."""
 SOME, MOST = 0.3, 0.7
 """Shares of what right clips gain: below the first a spoilt clip gains little, from the second on about as much."""
 CLOCK = 0.3
@@ -121,15 +121,15 @@ def _varies(deviation: Figure) -> Finding | None:
     return Finding(rule, "good", f"The labels have a standard deviation of {deviation.interval.estimate:.3g}.")
 
 
-def graded(figure: Figure, good: float, chance: float) -> Outcome:
-    """Returns how a figure compares with what is wanted and with chance, its interval considered.
+def graded(figure: Figure, good: float, useless: float) -> Outcome:
+    """Returns how a figure compares with what is wanted and with what is of no use, its interval considered.
 
-    "good" at or above `good` and clearly above chance; "bad" where it may be chance or less and is clearly below `good`;
-    "not known" where it may be either; "middling" in between.
+    "good" at or above `good` and above `useless`; "bad" where it may be useless and is clearly below `good`; "not known"
+    where it may be either; "middling" in between.
     """
-    if not figure.is_measured or (figure.low <= chance and figure.high >= good):
+    if not figure.is_measured or (figure.low <= useless and figure.high >= good):
         return "not known"
-    if figure.low <= chance:
+    if figure.low <= useless:
         return "bad"
     return "good" if figure.interval.estimate >= good else "middling"
 
@@ -143,11 +143,11 @@ def _tells_steps_apart(agreement: Mapping[str, Figure]) -> Finding:
     rule = f"of two steps the better has the higher value in {AGREES:.0%} of pairs, by recorded reward or true progress"
     names = {"reward, pairs": "recorded reward", "progress, pairs": "true progress"}
     best = _best([agreement[name] for name in names])
-    outcome = graded(best, AGREES, CHANCE)
+    outcome = graded(best, AGREES, USELESS)
     if not best.is_measured:
         return Finding(rule, outcome, "No two steps are told apart by what was recorded.")
     truth = next(words for name, words in names.items() if agreement[name] is best)
-    turned = " It is turned round." if best.high < CHANCE else " Coins do as well." if outcome == "bad" else ""
+    turned = " It is turned round." if best.high < COINS else " Coins do as well." if outcome == "bad" else ""
     found = f"It orders {best.interval:.1%} of {best.n} pairs of steps as the {truth} does."
     return Finding(rule, outcome, found + turned)
 
@@ -156,8 +156,8 @@ def _tells_episodes_apart(agreement: Mapping[str, Figure]) -> Finding:
     best = _best([agreement[name] for name in ("success by last score", "success by mean reward")])
     if best.is_measured:
         rule = f"a success scores above a failure with a probability of {AGREES:.0%}, by its last score or its mean reward"
-        outcome = graded(best, AGREES, CHANCE)
-        turned = " It is turned round." if best.high < CHANCE else " It does not tell them apart." if outcome == "bad" else ""
+        outcome = graded(best, AGREES, USELESS)
+        turned = " It is turned round." if best.high < COINS else " It does not tell them apart." if outcome == "bad" else ""
         text = f"A success scores above a failure with a probability of {best.interval:.1%} ({best.n} episodes)."
         return Finding(rule, outcome, text + turned)
     rule = f"mean rewards rank episodes as the recorded ones do, with a correlation of {RANKS} or more"
@@ -165,7 +165,7 @@ def _tells_episodes_apart(agreement: Mapping[str, Figure]) -> Finding:
     if not figure.is_measured:
         return Finding(rule, "not known", "Good and bad episodes cannot be told apart by what was recorded: both are needed.")
     text = f"Its mean rewards rank {figure.n} episodes like the recorded ones with a correlation of {figure.interval:.2f}."
-    return Finding(rule, graded(figure, RANKS, 0.0), text)
+    return Finding(rule, graded(figure, RANKS, RANKS_USELESS), text)
 
 
 def _answers(scale: Mapping[str, Figure]) -> Finding:
@@ -204,17 +204,20 @@ def _sees(evidence: Evidence) -> Finding:
     pairs = list(zip(originals(evidence), clips.clips, strict=True))
     if all(agreeing(real, black) == 1 for real, black in pairs):
         return Finding(rule, "bad", "It says the same of black pictures: it does not look at them.")
-    return Finding(rule, "good", f"Black pictures change its labels ({len(pairs)} clips).")
+    refused = all(np.isnan(black.rewards).all() for _, black in pairs)
+    text = "It has no labels for black pictures" if refused else "Black pictures change its labels"
+    return Finding(rule, "good", f"{text} ({len(pairs)} clips).")
 
 
 def _ignores_clock(clips: ControlFigures) -> Finding:
-    rule = f"{_WITHOUT_ORDER[clips.name].lower()} have no values that rise: a value-order correlation below {CLOCK}"
+    name = _WITHOUT_ORDER[clips.name]
+    rule = f"{name.lower()} have no values that rise: a value-order correlation that may be 0, never above {CLOCK}"
     if not clips.order.is_measured:
-        return Finding(rule, "good", f"{_WITHOUT_ORDER[clips.name]} have values that do not change.")
-    found = f"{_WITHOUT_ORDER[clips.name]} have a value-order correlation of {clips.order.interval:.2f}"
+        return Finding(rule, "good", f"{name} have values that do not change, or none.")
+    found = f"{name} have a value-order correlation of {clips.order.interval:.2f}"
     if clips.order.low > CLOCK:
         return Finding(rule, "bad", f"{found}: it rewards that time passes.")
-    return Finding(rule, "good" if clips.order.high < CLOCK else "middling", f"{found}.")
+    return Finding(rule, "good" if clips.order.low <= 0 else "middling", f"{found}.")
 
 
 def _reads(kept: Figure) -> Finding:

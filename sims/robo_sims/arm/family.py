@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from robo_rl.errors import UnknownName
 from robo_sims.task_family import refuse_unknown_arguments
+
+if TYPE_CHECKING:
+    from robo_rl.rewards.embedded.pictures import CaptionedPictures
 
 NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
 """Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
@@ -40,6 +43,12 @@ class ArmFamily:
         settings = set(arguments) - {"threads", "autoreset_mode"}
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings))
         return build(name, num_envs, **arguments)
+
+    def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
+        """Returns pictures of a task with what is true of them, for `robo-rl reward fit embedded`; raises UnknownName."""
+        from robo_sims.arm.captioned import captioned_pictures
+
+        return captioned_pictures(name, camera=camera, size=size, count=count, seed=seed)
 
 
 FAMILY = ArmFamily()

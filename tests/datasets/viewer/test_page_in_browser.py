@@ -9,12 +9,16 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 import time
 from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
+
+from robo_datasets.comparison_page.person import PersonRater
+from robo_rl.rewards.raters import Segment
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 PATIENCE = 30.0  # [s] for the page to come to a state
@@ -223,3 +227,25 @@ def test_a_hundred_thousand_steps_are_drawn(dataset, make_episode, serve, browse
         let blue = 0;
         for (let i = 0; i < upper.length; i += 4) blue += upper[i + 2] > upper[i] + 100 && upper[i + 3] > 100;
         return blue > 5; })()""")
+
+
+def test_a_person_compares_with_keys_and_buttons(browser, make_episode):
+    rater, episode, found = PersonRater("anna", "wrist", port=0), make_episode(steps=9), []
+    pairs = [(Segment(episode, step, step + 3), Segment(episode, step + 2, step + 5)) for step in range(4)]
+    asking = threading.Thread(target=lambda: found.extend(rater.compare(*pair) for pair in pairs), daemon=True)
+    browser.open(rater.address)
+    asking.start()
+    for answered, key in enumerate(("ArrowLeft", "ArrowDown", "ArrowUp", None)):
+        browser.until("document.body?.dataset.question", str(answered + 1))
+        assert "ein Würfel 🧊" in browser.value("document.querySelector('#task').textContent")
+        shown = "document.querySelector('#first').src"
+        first = browser.value(shown)
+        browser.until(f"{shown} === {json.dumps(first)}", False)  # the clip plays
+        if key:
+            browser.key(key)
+        else:
+            browser.value("document.querySelector('[data-answer=\"1\"]').click()")
+    asking.join(10)
+    assert found == [0.0, 0.5, "skip", 1.0]
+    rater._server.shutdown()
+    rater._server.server_close()

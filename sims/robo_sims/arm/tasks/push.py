@@ -18,6 +18,8 @@ REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
 """[m] where cube and mark may be, frame base."""
 DISTANCE = np.array([0.10, 0.20])
 """[m] nearest and farthest that the cube starts from the mark."""
+MARK_HEIGHT = 0.001
+"""[m] of the mark above the table, so that it is seen."""
 TOLERANCE = 0.03
 """[m] from the mark to the cube's middle, along the table."""
 
@@ -73,8 +75,8 @@ class Push:
 
     bodies: ClassVar[str] = (
         CUBE
-        + """
-    <body name="goal" mocap="true" pos="0.5 0 0.001">
+        + f"""
+    <body name="goal" mocap="true" pos="0.5 0 {MARK_HEIGHT}">
       <geom name="goal" type="cylinder" size="0.03 0.0008" contype="0" conaffinity="0" group="1" rgba="0.15 0.65 0.35 1"/>
     </body>"""
     )

@@ -1,0 +1,57 @@
+"""The rater `person`: you, on a page of this machine."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from robo_datasets.comparison_page.server import ComparisonServer
+from robo_rl.rewards.data_urls import data_url
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.pictures import pictures_of
+from robo_rl.rewards.raters import Answer, Segment
+
+
+@dataclass(frozen=True)
+class PersonRater:
+    """A person who looks at two pictures, or two clips, side by side and presses a key."""
+
+    name: str = ""
+    """Of the person: each one's answers are kept apart."""
+    camera: str = "front"
+    """Whose pictures are shown: the observation camera_<name>, or an observation's full name."""
+    port: int = 8643
+    """Of 127.0.0.1, which no other machine reaches; 0 takes any free one."""
+
+    @property
+    def kind(self) -> Literal["human"]:
+        """It is a person."""
+        return "human"
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and a hash of name and camera."""
+        return f"person {self.name}".strip(), hash_of(self.name.encode(), self.camera.encode())
+
+    @property
+    def address(self) -> str:
+        """Of the page, which is served from now on until the program ends."""
+        return self._server.url
+
+    def compare(self, first: Segment, second: Segment) -> Answer:
+        """Returns the person's answer, however long that takes."""
+        instructions = [part.episode.instruction or "" for part in (first, second)]
+        return self._server.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})
+
+    def _clip(self, segment: Segment) -> list[str]:
+        """Returns the pictures after each step of a segment."""
+        pictures: Any = pictures_of(segment.episode.observations, self.camera)
+        return [data_url(picture) for picture in pictures[segment.start + 1 : segment.stop + 1]]
+
+    @cached_property
+    def _server(self) -> ComparisonServer:
+        server = ComparisonServer(self.port)
+        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
+        return server

@@ -1,0 +1,155 @@
+"""Rewards of a model for Stable-Baselines3: its environments hand out none, its memories get them before it learns from them.
+
+SB3 stores each step through one method of its replay, and computes advantages through one of its rollout memory; these two
+calls are where the rewards enter, so that SB3's own loops stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from stable_baselines3.common.buffers import ReplayBuffer, RolloutBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+
+from robo_rl.errors import RewardUnavailable
+from robo_rl.protocols import DelayedRewards
+from robo_rl.types import Array
+
+SEEN = "seen_by_reward"
+"""Key of an environment's own observation in `info`, for the reward alone."""
+
+
+class RewardedEnvironments(VecEnvWrapper):
+    """Environments whose steps bring no reward yet: the model is shown what they led to.
+
+    The environment's own reward ends here; Monitor, below, has told it to the log.
+    """
+
+    def __init__(self, environments: VecEnv, rewards: DelayedRewards, instruction: str | None) -> None:
+        super().__init__(environments)
+        self._rewards, self._instruction = rewards, instruction
+
+    def reset(self) -> Any:
+        """Begins episodes; what waits is forgotten, as is the unfinished rollout that it is of."""
+        observations = self.venv.reset()
+        self._rewards.restart()
+        for index in range(self.num_envs):
+            self._begin(index)
+        return observations
+
+    def step_wait(self) -> Any:
+        """Returns zeros for rewards, to which SB3 adds what it bootstraps at time limits."""
+        observations, rewards, ended, infos = self.venv.step_wait()
+        for index, info in enumerate(infos):
+            truncated = bool(ended[index] and info["TimeLimit.truncated"])
+            self._rewards.add(index, info.pop(SEEN), terminated=bool(ended[index]) and not truncated, truncated=truncated)
+            if ended[index]:
+                self._begin(index)
+        return observations, np.zeros_like(rewards), ended, infos
+
+    def _begin(self, index: int) -> None:
+        info = self.venv.reset_infos[index]
+        self._rewards.begin(index, info[SEEN], info.get("instruction", self._instruction))
+
+
+def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
+    """Makes an SB3 model learn from these rewards, which its RewardedEnvironments show what to score."""
+    if isinstance(model, OffPolicyAlgorithm):
+        assert model.replay_buffer is not None
+        model.replay_buffer.add = WaitingRows(model, model.replay_buffer, rewards).add  # type: ignore[method-assign]
+    elif isinstance(model, OnPolicyAlgorithm):
+        waiting = WaitingRollout(model.rollout_buffer, rewards)
+        model.rollout_buffer.compute_returns_and_advantage = waiting.compute  # type: ignore[method-assign]
+
+
+class WaitingRows:
+    """Rows of a replay, one step of each environment, that wait for their rewards.
+
+    A row in which one is missing is left out, and the one before it then counts as cut, because SB3 sums the rewards of rows
+    that follow each other where n_steps is more than 1.
+    """
+
+    def __init__(self, model: OffPolicyAlgorithm, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
+        self._model, self._replay, self._rewards = model, replay, rewards
+        self._store = replay.add
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
+        """Takes a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
+        del reward
+        limits = [{"TimeLimit.truncated": info.get("TimeLimit.truncated", False)} for info in infos]
+        self._rows.append((_copy(obs), _copy(next_obs), np.array(action), np.array(done), limits))
+        if self._rewards.is_due or not self._replay.size():
+            self._enter()
+
+    def _enter(self) -> None:
+        values, known = (part.reshape(len(self._rows), self._replay.n_envs) for part in self._rewards.score())
+        for (obs, next_obs, action, done, limits), value, is_known in zip(self._rows, values, known, strict=True):
+            if is_known.all():
+                self._store(obs, next_obs, action, value, done, limits)
+            elif self._replay.size():
+                last = self._replay.pos - 1
+                self._replay.timeouts[last] = np.maximum(self._replay.timeouts[last], 1 - self._replay.dones[last])
+        self._rows = []
+        if not self._replay.size() and self._model.num_timesteps > self._model.learning_starts:
+            raise RewardUnavailable(
+                "Learning would start, and no step has a label.",
+                got=f"{self._model.num_timesteps} steps",
+                allowed="at least one with a label",
+                fix="look at what the reward model answers, or raise learner.learning_starts",
+            )
+
+
+class WaitingRollout:
+    """A rollout whose rewards are known when it is full, before SB3 computes advantages."""
+
+    def __init__(self, rollout: RolloutBuffer, rewards: DelayedRewards) -> None:
+        self._rollout, self._rewards = rollout, rewards
+        self._compute = rollout.compute_returns_and_advantage
+
+    def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
+        """Adds the rewards to what SB3 bootstrapped at time limits, then computes advantages and returns."""
+        rollout = self._rollout
+        values, known = (part.reshape(rollout.buffer_size, rollout.n_envs) for part in self._rewards.score())
+        rollout.rewards += values
+        self._compute(last_values, dones)
+        if known.all():
+            return
+        if not known.any():
+            raise RewardUnavailable(
+                "No step of a rollout has a label.", got=f"0 of {known.size} steps", fix="look at what the reward model answers"
+            )
+        self._end_before_gaps(known, last_values.clone().cpu().numpy().flatten(), dones)
+        self._fill_gaps(known)
+
+    def _end_before_gaps(self, known: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
+        """Computes advantages as SB3 does, except that a sum ends with the value of a state whose step has no label."""
+        rollout = self._rollout
+        goes_on = 1.0 - np.vstack((rollout.episode_starts[1:], np.asarray(dones, np.float32)))
+        following = np.vstack((rollout.values[1:], last_values))
+        residuals = rollout.rewards + rollout.gamma * following * goes_on - rollout.values
+        total = np.zeros(rollout.n_envs, np.float32)
+        for step in reversed(range(rollout.buffer_size)):
+            total = residuals[step] + rollout.gamma * rollout.gae_lambda * goes_on[step] * total
+            rollout.advantages[step] = total = np.where(known[step], total, 0.0)
+        rollout.returns = rollout.advantages + rollout.values
+
+    def _fill_gaps(self, known: npt.NDArray[np.bool_]) -> None:
+        """Puts other steps in the place of those without a label: SB3 learns from whole rollouts only."""
+        gaps, others = np.argwhere(~known), np.argwhere(known)
+        chosen = others[np.arange(len(gaps)) % len(others)]
+        for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):
+            stored = getattr(self._rollout, name)
+            for array in stored.values() if isinstance(stored, dict) else [stored]:
+                array[tuple(gaps.T)] = array[tuple(chosen.T)]
+
+
+def _copy(observations: Any) -> Any:
+    if isinstance(observations, dict):
+        return {name: np.array(value) for name, value in observations.items()}
+    return np.array(observations)

@@ -1,0 +1,79 @@
+"""Whether a policy has learnt to please its reward model instead of doing the task: both returns over half of the training.
+
+The means over the last 100 training episodes that a run logs are compared, those of the model with those of the environment,
+which the learner never saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MODEL = "reward/model_return"
+TRUTHS = ("rollout/success_rate", "rollout/ep_rew_mean")
+"""The first that a run has logged counts."""
+FEWEST = 8
+"""Lines of the last half, for a correlation that means anything."""
+SMALLEST_FALL = 0.05
+"""Of a success rate; less is the standard error of a mean over 100 episodes."""
+
+
+@dataclass(frozen=True)
+class HackingProbe:
+    """What became of both returns over the last half of training."""
+
+    truth: str
+    """Tag of what the environment says."""
+    correlation: float | None
+    """Of both; None where one of them did not change."""
+    model_change: float
+    """By a fitted line, from the beginning of the half to its end."""
+    truth_change: float
+
+    @property
+    def is_suspicious(self) -> bool:
+        """True where the model's return rose while the truth fell."""
+        least = SMALLEST_FALL if self.truth == TRUTHS[0] else 0.0
+        falls, rises = self.truth_change < -least, self.model_change > 0
+        return self.correlation is not None and self.correlation < 0 and rises and falls
+
+    def __str__(self) -> str:
+        name, form = ("success", "{:+.0%}") if self.truth == TRUTHS[0] else ("the environment's return", "{:+.4g}")
+        told = "no correlation" if self.correlation is None else f"correlation {self.correlation:+.2f}"
+        changes = f"the model's return changed by {self.model_change:+.4g}, {name} by {form.format(self.truth_change)} ({told})"
+        if not self.is_suspicious:
+            return f"Over the last half of training {changes}."
+        return (
+            f"Over the last half of training {changes}: the policy may have learnt to please the reward model instead of doing "
+            "the task. Look at the films before you trust its rewards."
+        )
+
+
+def probe(metrics: Sequence[Mapping[str, Any]]) -> HackingProbe | None:
+    """Returns the probe of a run's log; None where no model gave rewards, or too little was logged."""
+    truth = next((tag for tag in TRUTHS if any(_is_number(line.get(tag)) for line in metrics)), None)
+    rows = [
+        (float(line["step"]), float(line[MODEL]), float(line[truth]))
+        for line in metrics
+        if truth is not None and all(_is_number(line.get(tag)) for tag in ("step", MODEL, truth))
+    ]
+    last = np.array([row for row in rows if row[0] > rows[-1][0] / 2])  # steps count from 0
+    if truth is None or len(last) < FEWEST:
+        return None
+    steps, model, real = last.T
+    flat = np.ptp(model) == 0 or np.ptp(real) == 0
+    correlation = None if flat else float(np.corrcoef(model, real)[0, 1])
+    return HackingProbe(truth, correlation, _change(steps, model), _change(steps, real))
+
+
+def _change(steps: Any, values: Any) -> float:
+    """Returns how far the fitted line rises over all steps."""
+    centred = steps - steps.mean()
+    return float((centred @ (values - values.mean())) / (centred @ centred) * np.ptp(steps))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and bool(np.isfinite(value))

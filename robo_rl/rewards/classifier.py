@@ -1,0 +1,132 @@
+"""The success classifier as a reward: what `robo-rl reward fit classifier` leaves in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.pictures import PictureReward, Pictures, Scores
+from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
+from robo_rl.rewards.success_examples import Measured, guarded, moments_of
+from robo_rl.rewards.success_guard import Guard
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode, RewardLabels
+
+
+def save(
+    folder: Path,
+    network: SuccessNetwork,
+    config: ClassifierConfig,
+    spec: EnvironmentSpec,
+    measured: Measured,
+    facts: Mapping[str, Any],
+) -> None:
+    """Writes a fitted classifier durably into a new folder; the camera of `config` is the one that it looks at."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
+    shape = [*(spec.observation[config.camera].shape if config.camera else network.mean.shape)]
+    state = {"arrays": dict(network.state_dict()), "shape": shape, "config": asdict(config), "spec": spec.to_json()}
+    save_checkpoint(folder, Checkpoint(0, {"classifier": state | {"measured": measured.to_json(), "facts": dict(facts)}}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierReward(PictureReward):
+    """The probability that a moment shows success, learned from recorded successes (robo-rl reward fit classifier)."""
+
+    reads_words: ClassVar[bool] = False
+    folder: str = ""
+    """What `robo-rl reward fit` wrote."""
+    camera: str = ""
+    """Whose pictures it looks at; empty for those that it learned from."""
+    answer: Literal["probability", "success"] = "probability"
+    """probability: of success; success: 1 where that reaches the threshold of the fit, else 0."""
+    guarded: bool = True
+    """Count a success only where the guard of the fit holds. Where single pictures are all there is, there is nothing to guard
+    by: false says that this is known."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.folder:
+            raise InvalidSetting(
+                "Which classifier?", fix="--settings folder=FOLDER, as `robo-rl reward fit classifier` wrote it"
+            )
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of parameters, threshold, guard and settings; not of the folder's name."""
+        arrays = self._saved["arrays"]
+        told = [
+            {name: value for name, value in self.settings().items() if name != "folder"},
+            self._threshold,
+            self._config.guard,
+        ]
+        parts = (np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))
+        return "classifier", hash_of(json.dumps(told, sort_keys=True).encode(), *parts)
+
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+        """Returns answers about pictures alone; raises InvalidSetting where it looks at numbers or has a guard."""
+        if not self._config.camera:
+            raise InvalidSetting("This classifier looks at float observations, not at pictures.", fix="fit one with a camera")
+        if self._guard is not None:
+            raise InvalidSetting(
+                "Pictures alone do not show whether the guard of this classifier holds.",
+                got=self._config.guard,
+                fix="--settings guarded=false, or fit one without a guard",
+            )
+        return Scores(self._answers(self._network.probabilities(pictures)), np.ones(len(pictures), np.bool_))
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Returns rewards; a step is valid where all that it needs was known. Raises SpecMismatch for another environment."""
+        if episode.spec_fingerprint != self._spec.fingerprint:
+            difference = (
+                f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"
+            )
+            raise SpecMismatch("Classifier and episode", [difference], fix="fit a classifier to this environment's data")
+        camera = (self.camera or self._config.camera) if self._config.camera else ""
+        moments, known = moments_of(self._spec, episode, camera)
+        values, known = guarded(self._network.probabilities(moments), known, self._guard, episode.observations)
+        after = slice(1 if self.mode == "level" else 0, None)
+        rewards, valid = self.rewards(Scores(self._answers(values)[after], known[after]))
+        return RewardLabels(rewards, valid, *self.identity, self.prompt_hash)
+
+    def _answers(self, probabilities: Any) -> Any:
+        if self.answer == "probability":
+            return probabilities
+        return (probabilities >= self._threshold).astype(np.float32)
+
+    @cached_property
+    def _saved(self) -> dict[str, Any]:
+        return load_checkpoint(Path(self.folder)).parts["classifier"]
+
+    @cached_property
+    def _config(self) -> ClassifierConfig:
+        return ClassifierConfig(**self._saved["config"])
+
+    @cached_property
+    def _guard(self) -> Guard | None:
+        return Guard.parse(self._config.guard) if self._config.guard and self.guarded else None
+
+    @property
+    def _threshold(self) -> float:
+        return float(self._saved["measured"]["threshold"])
+
+    @cached_property
+    def _spec(self) -> EnvironmentSpec:
+        return EnvironmentSpec.from_json(self._saved["spec"])
+
+    @cached_property
+    def _network(self) -> SuccessNetwork:
+        network = SuccessNetwork(self._saved["shape"], self._config.hidden, self._config.image_size)
+        arrays = {name: torch.as_tensor(np.array(array)) for name, array in self._saved["arrays"].items()}
+        network.load_state_dict(arrays)
+        return network.eval()

@@ -1,0 +1,273 @@
+"""How the embedded model is learned: first where things are, then what sentences mean.
+
+One half after the other, because localisation is what is hard: trained end to end, the same heads order pictures far worse.
+B pictures, S slots, C captions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_rl.errors import NonFiniteUpdate, require_allowed
+from robo_rl.rewards.embedded.measuring import Measures, measure
+from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
+from robo_rl.rewards.embedded.networks import Located, PictureEncoder
+from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
+from robo_rl.rewards.embedded.words import Vocabulary
+
+STILL = 12
+"""Of a byte, within which a pixel stays that never changes."""
+Watch = Callable[[Sequence[int], str], Iterable[int]]
+"""Passes steps on one by one, and may show how far that got."""
+
+
+@dataclass(frozen=True)
+class EmbeddedConfig:
+    """How the embedded model is fitted; measured on the arm tasks."""
+
+    see_steps: int = 700
+    """Updates of the picture encoder."""
+    see_lr: float = 5e-3
+    """Largest learning rate of Adam for it, one cycle."""
+    see_batch: int = 64
+    """Pictures of one of these updates."""
+    read_steps: int = 800
+    """Updates of the heads, which read sentences; picture encoder frozen."""
+    lr: float = 2e-3
+    """Largest learning rate of AdamW for both, one cycle."""
+    batch: int = 256
+    """Pictures of one of these updates."""
+    check_every: int = 200
+    """Updates of the heads after which they are measured; those are kept that ordered held-out pictures best."""
+    held_out: float = 0.15
+    """Share of the pictures that is measured on, whole scenes."""
+    seed: int = 0
+    """Of weights and batches."""
+
+    def __post_init__(self) -> None:
+        counts = ("see_steps", "see_batch", "read_steps", "batch", "check_every")
+        least = {name: (getattr(self, name) >= 1, "1 or more") for name in counts}
+        rates = {name: (getattr(self, name) > 0, "above 0") for name in ("see_lr", "lr")}
+        require_allowed(self, least | rates | {"held_out": (0 < self.held_out < 1, "between 0 and 1, both excluded")})
+
+
+def fit(
+    data: CaptionedPictures, config: EmbeddedConfig, watch: Watch = lambda steps, _: steps
+) -> tuple[EmbeddedModel, Measures]:
+    """Returns a model fitted to captioned pictures, and what it achieves on those held out; the same for the same seed."""
+    train, test = halves(data, config.held_out)
+    with torch.random.fork_rng(devices=()):  # layers take their initial weights from the global generator only
+        torch.manual_seed(config.seed)
+        model = EmbeddedModel(origin_of(data))
+        fit_encoder(model.encoder, train, config, watch)
+    fit_heads(model, train, test, config, watch)
+    return model, measure(model, test)
+
+
+def halves(data: CaptionedPictures, held_out: float) -> tuple[CaptionedPictures, CaptionedPictures]:
+    """Returns the first scenes, and those held out."""
+    begins = np.flatnonzero(data.firsts == np.arange(len(data)))
+    cut = int(begins[min(len(begins) - 1, round(len(begins) * (1 - held_out)))])
+    return data.part(slice(0, cut)), data.part(slice(cut, len(data)))
+
+
+def origin_of(data: CaptionedPictures) -> Origin:
+    """Returns what a model of these pictures is made for."""
+    words = Vocabulary.of([*data.captions, *(words for each in data.instructions for words in each)]).words
+    told = tuple(each[0] for each in data.instructions)
+    return Origin(data.environment, data.camera, data.pictures.shape[1], data.slots, words, told)
+
+
+def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: EmbeddedConfig, watch: Watch) -> None:
+    """Learns where everything is."""
+    look_at_the_scene(encoder, data)
+    targets, pictures = Targets(data, encoder), torch.from_numpy(data.pictures)
+    chance = torch.Generator().manual_seed(config.seed)
+
+    def loss(rows: Tensor) -> Tensor:
+        return targets.loss(encoder(pictures[rows]), rows)
+
+    descend(encoder, loss, Descent("see", config.see_steps, config.see_batch, config.see_lr, len(data), chance), watch)
+
+
+def look_at_the_scene(encoder: PictureEncoder, data: CaptionedPictures) -> None:
+    """Sets what the scene usually looks like, which pixels never change, and where the camera stands."""
+    few = data.pictures[:: max(1, len(data) // 1000)].astype(np.float32)
+    usual = np.median(few, axis=0)
+    lowest, highest = data.pictures.min(0), data.pictures.max(0)
+    apart = np.maximum(highest - usual, usual - lowest).max(-1)
+    known = np.isfinite(data.positions).all(-1)
+    positions, places = data.positions[known].astype(np.float64), data.places[known].astype(np.float64)
+    depth = places[:, 2:]
+    camera = np.linalg.lstsq(np.hstack([places[:, :2] * depth, depth, np.ones_like(depth)]), positions, rcond=None)[0]
+    found = {
+        "usual": usual,
+        "still": apart <= STILL,
+        "depth": [depth.mean(), depth.std() + 0.01],
+        "camera": camera,
+        "middle": positions.mean(0),
+    }
+    for name, value in found.items():
+        buffer = encoder.get_buffer(name)
+        buffer.copy_(torch.as_tensor(value, dtype=buffer.dtype))
+
+
+class Targets:
+    """What the encoder shall find: cells of the maps, places in the picture, depth, and what is seen at all."""
+
+    def __init__(self, data: CaptionedPictures, encoder: PictureEncoder) -> None:
+        self._seen, places = torch.from_numpy(data.seen), torch.nan_to_num(torch.from_numpy(data.places))
+        first, cell = encoder.cells[0, 0], encoder.cells[1, 0] - encoder.cells[0, 0]
+        cells = ((places[..., :2] - first) / cell).clamp(0, encoder.side - 1.001)
+        self._corner, self._rest, self._side = cells.floor().long(), cells - cells.floor(), encoder.side
+        self._places = torch.cat([places[..., :2], (places[..., 2:] - encoder.depth[0]) / encoder.depth[1]], -1)
+        self._unit = torch.stack([cell, cell, torch.tensor(1.0)])
+
+    def loss(self, located: Located, rows: Tensor) -> Tensor:
+        """Error of the places of what is seen (Huber), and cross entropies of what is seen, and in which cells."""
+        seen = self._seen[rows].float()
+        errors = (located.places - self._places[rows]) / self._unit
+        place = (functional.huber_loss(errors, torch.zeros_like(errors), reduction="none").sum(-1) * seen).sum() / seen.sum()
+        presence = functional.binary_cross_entropy_with_logits(located.presence, seen)
+        return place + presence + 0.3 * self._cell_loss(located.odds, rows)
+
+    def _cell_loss(self, odds: Tensor, rows: Tensor) -> Tensor:
+        """Cross entropy of the maps with the four cells around where each thing is seen."""
+        seen, corner, rest = self._seen[rows].float(), self._corner[rows], self._rest[rows]
+        log_shares, loss = odds.log_softmax(-1), torch.zeros(())
+        for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            weight = (rest[..., 0] if right else 1 - rest[..., 0]) * (rest[..., 1] if down else 1 - rest[..., 1])
+            cell = (corner[..., 1] + down) * self._side + corner[..., 0] + right
+            loss = loss - (weight * seen * log_shares.gather(-1, cell[..., None])[..., 0]).sum()
+        return loss / seen.sum()
+
+
+def fit_heads(
+    model: EmbeddedModel, train: CaptionedPictures, test: CaptionedPictures, config: EmbeddedConfig, watch: Watch
+) -> None:
+    """Learns sentences with a frozen encoder, and keeps the heads that order held-out pictures best.
+
+    The loss does not tell: the similarity gets worse at ordering pictures while it gets better at choosing captions.
+    """
+    chance = torch.Generator().manual_seed(config.seed)
+    reading = Reading(model, train, chance)
+    described = model.describe(test.pictures)
+    best, found = copy.deepcopy(model.heads.state_dict()), -2.0
+
+    def check(step: int) -> None:
+        nonlocal best, found
+        if (step + 1) % config.check_every == 0 or step + 1 == config.read_steps:
+            measures = measure(model, test, described)
+            order = measures.progress_order + measures.similarity_order
+            if order > found:
+                best, found = copy.deepcopy(model.heads.state_dict()), order
+
+    how = Descent("read", config.read_steps, config.batch, config.lr, len(train), chance)
+    descend(model.heads, reading.loss, how, watch, check)
+    model.heads.load_state_dict(best)
+
+
+class Reading:
+    """What the heads are trained on: described pictures with sentences of known truth."""
+
+    def __init__(self, model: EmbeddedModel, data: CaptionedPictures, chance: torch.Generator) -> None:
+        self._heads, self._chance = model.heads, chance
+        self._described = model.describe(data.pictures)
+        self._firsts = torch.from_numpy(data.firsts)
+        self._truth = torch.from_numpy(data.truth).float()
+        self._progress, self._complete = torch.from_numpy(data.progress), torch.from_numpy(data.complete).float()
+        self._captions = torch.from_numpy(model.vocabulary.numbers(data.captions))
+        wordings = [(words, index) for index, each in enumerate(data.instructions) for words in each]
+        self._wordings = torch.from_numpy(model.vocabulary.numbers([words for words, _ in wordings]))
+        self._meant = torch.tensor([index for _, index in wordings])
+        named = [[data.slots.index(name) for name in (*names, HAND)[:2]] for names in data.named]
+        self._named = torch.tensor(named)[self._meant]  # (wordings, 2)
+
+    def loss(self, rows: Tensor) -> Tensor:
+        """Returns the sum of the losses of both spaces."""
+        now, firsts = self._described[rows], self._described[self._firsts[rows]]
+        return self._relation_loss(rows, firsts, now) + 0.2 * self._contrast_loss(rows, now)
+
+    def _relation_loss(self, rows: Tensor, firsts: Tensor, now: Tensor) -> Tensor:
+        """Squared error of progress, cross entropies of completion and of the slots that a sentence names.
+
+        Half of the sentences are about what is there.
+        """
+        said = self._heads.read(self._wordings)
+        rounds = [functional.cross_entropy(self._heads.chosen(said).flatten(0, 1), self._named.flatten())]
+        for is_there in (True, False):
+            fits = (self._progress[rows] > 0) == is_there  # (B, I)
+            asked = torch.multinomial(fits[:, self._meant].float() + 1e-6, 1, generator=self._chance)[
+                :, 0
+            ]  # a wording for each picture
+            odds = self._heads.relate(firsts, now, said[asked])
+            meant = self._meant[asked]
+            progress, complete = self._progress[rows, meant], self._complete[rows, meant]
+            rounds.append(20 * (odds[:, 0].sigmoid() - progress).square().mean())
+            rounds.append(functional.binary_cross_entropy_with_logits(odds[:, 1], complete))
+        return torch.stack(rounds).sum()
+
+    def _contrast_loss(self, rows: Tensor, now: Tensor) -> Tensor:
+        """InfoNCE with many positives: which captions are true of a picture, which pictures a caption is true of.
+
+        Differs from it: an instruction shall choose among the pictures by progress (ListNet, Cao et al. 2007), because
+        nothing else orders pictures between which no caption tells a difference.
+        """
+        heads = self._heads
+        pictures, captions = heads.embed_pictures(now), heads.embed_texts(self._captions)
+        odds, truth = heads.scale.exp() * pictures @ captions.T, self._truth[rows]  # (B, C)
+        by_picture = mean_log_share(odds, truth)
+        by_caption = mean_log_share(odds.T, truth.T)
+        told = heads.scale.exp() * pictures @ heads.embed_texts(self._wordings).T  # (B, wordings)
+        wanted = (self._progress[rows][:, self._meant] / 0.1).softmax(0)
+        by_progress = (wanted * told.log_softmax(0)).sum(0).mean()
+        return -(by_picture + by_caption) / 2 - by_progress
+
+
+def mean_log_share(odds: Tensor, truth: Tensor) -> Tensor:
+    """Returns the mean over rows with anything true, of the mean log share of what is true."""
+    count = truth.sum(1)
+    shares = (truth * odds.log_softmax(1)).sum(1) / count.clamp_min(1)
+    return shares.sum() / (count > 0).sum().clamp_min(1)
+
+
+class Descent(NamedTuple):
+    """A training by AdamW with one cycle of the learning rate."""
+
+    title: str
+    steps: int
+    batch: int
+    lr: float
+    """The largest."""
+    rows: int
+    """How many there are to draw from."""
+    chance: torch.Generator
+
+
+def descend(
+    network: nn.Module,
+    loss: Callable[[Tensor], Tensor],
+    how: Descent,
+    watch: Watch,
+    check: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Takes steps on the loss of rows that are drawn by chance, and says after each that it is done."""
+    optimizer = torch.optim.AdamW(network.parameters(), how.lr, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, how.lr, how.steps, pct_start=0.15)
+    for step in watch(range(how.steps), how.title):
+        optimizer.zero_grad()
+        found = loss(torch.randint(0, how.rows, (how.batch,), generator=how.chance))
+        if not torch.isfinite(found):
+            raise NonFiniteUpdate("The loss is not finite.", got=f"{float(found)} in update {step} of {how.title!r}")
+        found.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+        check(step)

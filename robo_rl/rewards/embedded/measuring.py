@@ -1,0 +1,110 @@
+"""How good an embedded model is on pictures whose truth is known.
+
+N pictures, I instructions, P pairs of a picture and an instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import rankdata, spearmanr
+from torch import Tensor
+
+from robo_rl.rewards.embedded.model import EmbeddedModel
+from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.types import Array
+
+CLOSE = (0.02, 0.08)
+"""Difference of the true progress of a close pair: one or two steps of an arm task."""
+PAIRS = 20_000
+UNTRAINED = 5
+"""Models that were not trained, as a control."""
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a model achieves; the orders are rank correlations (Spearman) with the true progress."""
+
+    progress_order: float
+    similarity_order: float
+    """Of the cosine between picture and sentence."""
+    preference: float
+    """Share of pairs of pictures that the progress orders as the truth does."""
+    close_preference: float
+    """The same of pairs that are hardly different."""
+    completion: float
+    """Area under the ROC curve of the completion."""
+    wrong_colour: float
+    """Mean progress of pictures in which something is done, for sentences that name a colour which is not there."""
+
+    def lines(self) -> Iterator[str]:
+        """Yields a line of text for each."""
+        yield f"rank correlation of progress with the truth    {self.progress_order:6.3f}"
+        yield f"rank correlation of similarity with the truth  {self.similarity_order:6.3f}"
+        yield f"pairs of pictures in the right order           {self.preference:6.1%}"
+        yield f"close pairs in the right order                 {self.close_preference:6.1%}"
+        yield f"area under the ROC curve of completion         {self.completion:6.3f}"
+        yield f"mean progress at success, wrong colour         {self.wrong_colour:6.3f}"
+
+
+def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None = None) -> Measures:
+    """Returns what a model achieves on pictures; each is asked about every thing that is there.
+
+    described: (N, F) of the pictures, where they are known already.
+    """
+    progress, completion, similarity = _answers(model, data, described)
+    there = data.progress > 0
+    truth, said = data.progress[there], progress[there]
+    one, other = np.random.default_rng(0).integers(len(truth), size=(2, PAIRS))
+    right: npt.NDArray[np.bool_] = np.equal(said[one] > said[other], truth[one] > truth[other])
+    gap = np.abs(truth[one] - truth[other])
+    succeeded = data.complete.any(1, keepdims=True)
+    return Measures(
+        progress_order=_order(said, truth),
+        similarity_order=_order(similarity[there], truth),
+        preference=_mean(right[gap > 0]),
+        close_preference=_mean(right[(gap > CLOSE[0]) & (gap < CLOSE[1])]),
+        completion=area_under_roc(completion[there], data.complete[there]),
+        wrong_colour=_mean(progress[succeeded & ~there]),
+    )
+
+
+def untrained_orders(model: EmbeddedModel, data: CaptionedPictures) -> list[float]:
+    """Returns the rank correlations of models that were not trained, which must be about zero."""
+    orders = []
+    with torch.random.fork_rng(devices=()):
+        for seed in range(UNTRAINED):
+            torch.manual_seed(seed)
+            orders.append(measure(EmbeddedModel(model.origin), data).progress_order)
+    return orders
+
+
+def area_under_roc(scores: Array, positive: npt.NDArray[np.bool_]) -> float:
+    """Returns the chance that a positive has a higher score than a negative; NaN where either is lacking."""
+    ranks, count = rankdata(scores), int(positive.sum())
+    pairs = count * (len(scores) - count)
+    return float((ranks[positive].sum() - count * (count + 1) / 2) / pairs) if pairs else float("nan")
+
+
+def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None) -> tuple[Array, Array, Array]:
+    """Returns progress, completion and similarity, each (N, I), for the first wording of each instruction."""
+    described = model.describe(data.pictures) if described is None else described
+    firsts = described[torch.from_numpy(data.firsts)]
+    told = [wordings[0] for wordings in data.instructions]
+    progress = np.stack([model.progress(firsts, described, words) for words in told], 1)
+    completion = np.stack([model.completion(firsts, described, words) for words in told], 1)
+    return progress, completion, model.embed_described(described) @ model.embed_texts(told).T
+
+
+def _order(said: Array, truth: Array) -> float:
+    found = spearmanr(said, truth).statistic
+    return float(found) if np.isfinite(found) else 0.0
+
+
+def _mean(values: Array) -> float:
+    """Returns the mean, NaN of nothing."""
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,153 @@
+"""The embedded model as a whole: what it was made for, what it says of pictures and sentences, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rewards.embedded.networks import Heads, PictureEncoder
+from robo_rl.rewards.embedded.words import Vocabulary
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.pictures import Pictures
+
+BATCH = 256
+"""Pictures that are encoded at once."""
+TOLERANCE = 24
+"""Of a byte, by which a pixel that always looked the same may differ; other renderers draw edges a little differently."""
+MOST_CHANGED = 0.25
+"""Share of such pixels that may differ more: people or cables may be in the picture."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the model was trained on; it means nothing on other pictures."""
+
+    environment: str
+    camera: str
+    size: int
+    """[pixel] height and width"""
+    slots: tuple[str, ...]
+    words: tuple[str, ...]
+    """The vocabulary."""
+    instructions: tuple[str, ...]
+    """Examples of what it can be told to reward."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """How it was fitted, and what was measured then."""
+
+
+class EmbeddedModel:
+    """Networks with their origin."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self.vocabulary = Vocabulary(origin.words)
+        self.encoder = PictureEncoder(len(origin.slots), origin.size)
+        self.heads = Heads(len(origin.slots), len(origin.words))
+
+    @property
+    def weights_hash(self) -> str:
+        """A hash of all parameters and of what the model was made for."""
+        arrays = self._arrays()
+        told = f"{self.origin.environment} {self.origin.camera} {self.origin.words}".encode()
+        return hash_of(told, *(arrays[name].tobytes() for name in sorted(arrays)))
+
+    @torch.no_grad()
+    def describe(self, pictures: Pictures) -> Tensor:
+        """Returns (N, F), what the encoder sees; raises SpecMismatch for pictures of another size, camera or scene."""
+        self.require_scene(pictures)
+        parts = [
+            self.encoder.describe(torch.from_numpy(np.array(pictures[start : start + BATCH])))
+            for start in range(0, len(pictures), BATCH)
+        ]
+        return torch.cat(parts) if parts else torch.zeros(0, 4 * len(self.origin.slots))
+
+    def progress(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
+        """Returns (N,) in [0, 1]: how far the sentence is done, for described pictures (N, F)."""
+        return self._relate(firsts, now, sentence)[:, 0]
+
+    def completion(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
+        """Returns (N,), the probability that the sentence is done."""
+        return self._relate(firsts, now, sentence)[:, 1]
+
+    @torch.no_grad()
+    def embed_described(self, described: Tensor) -> npt.NDArray[np.float32]:
+        """Returns (N, E) of length 1 for described pictures."""
+        found: npt.NDArray[np.float32] = self.heads.embed_pictures(described).numpy()
+        return found
+
+    @torch.no_grad()
+    def embed_texts(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Returns (N, E) of length 1; raises UnknownName for a word that is not known."""
+        numbers = torch.from_numpy(self.vocabulary.numbers(sentences))
+        found: npt.NDArray[np.float32] = self.heads.embed_texts(numbers).numpy()
+        return found
+
+    def require_camera(self, camera: str) -> None:
+        """Raises SpecMismatch unless it is the camera of the training."""
+        if camera.removeprefix("camera_") != self.origin.camera:
+            self._refuse([f"camera: {camera!r} of the pictures, {self.origin.camera!r} of the model"])
+
+    def require_scene(self, pictures: Pictures) -> None:
+        """Raises SpecMismatch for pictures of another size, or where pixels differ that always looked the same in training."""
+        size = self.origin.size
+        if pictures.shape[1:] != (size, size, 3):
+            self._refuse([f"size: {pictures.shape[1:]} of the pictures, {(size, size, 3)} of the model"])
+        still = self.encoder.still.numpy()
+        if not len(pictures) or not still.any():
+            return
+        usual = self.encoder.usual.numpy()[still]
+        changed = (np.abs(pictures[:, still] - usual).max(-1) > TOLERANCE).mean(1)
+        if changed.max() > MOST_CHANGED:
+            self._refuse([f"scene: {changed.max():.0%} of the pixels that never changed in training differ"])
+
+    def save(self, folder: Path) -> None:
+        """Writes the model durably into a new folder."""
+        if folder.exists() and any(folder.iterdir()):
+            raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
+        origin = {name: getattr(self.origin, name) for name in Origin.__dataclass_fields__}
+        save_checkpoint(folder, Checkpoint(0, {"embedded": {"arrays": self._arrays(), "origin": origin}}))
+
+    @classmethod
+    def load(cls, folder: Path) -> EmbeddedModel:
+        """Returns the model of a folder; raises CheckpointCorrupt where there is none."""
+        saved = load_checkpoint(folder).parts
+        if "embedded" not in saved:
+            raise InvalidSetting(f"{folder} holds no embedded model.", got=", ".join(saved), fix="robo-rl reward fit embedded")
+        state = saved["embedded"]
+        tuples = {name: tuple(state["origin"][name]) for name in ("slots", "words", "instructions")}
+        model = cls(Origin(**(state["origin"] | tuples)))
+        arrays = {name: torch.as_tensor(np.array(array)) for name, array in state["arrays"].items()}
+        for prefix, network in model._networks().items():
+            network.load_state_dict({name: arrays[f"{prefix}.{name}"] for name in network.state_dict()})
+        return model
+
+    @torch.no_grad()
+    def _relate(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
+        said = self.heads.read(torch.from_numpy(self.vocabulary.numbers([sentence])))
+        found: npt.NDArray[np.float32] = self.heads.relate(firsts, now, said.expand(len(now), -1)).sigmoid().numpy()
+        return found
+
+    def _networks(self) -> dict[str, torch.nn.Module]:
+        return {"encoder": self.encoder, "heads": self.heads}
+
+    def _arrays(self) -> dict[str, npt.NDArray[Any]]:
+        networks = self._networks().items()
+        return {
+            f"{prefix}.{name}": np.ascontiguousarray(tensor.numpy())
+            for prefix, network in networks
+            for name, tensor in network.state_dict().items()
+        }
+
+    def _refuse(self, differences: list[str]) -> None:
+        origin = self.origin
+        fix = f"pictures of {origin.environment}, cameras=[{origin.camera}] image_size={origin.size}, or fit a model to these"
+        raise SpecMismatch("Pictures and embedded model", differences, fix=fix)

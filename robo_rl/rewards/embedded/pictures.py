@@ -1,0 +1,71 @@
+"""What the embedded model is trained on: pictures, and what is known to be true of them.
+
+N pictures, S slots, C captions, I instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.pictures import Pictures
+from robo_rl.types import Array
+
+LEAST_CONTRAST = 5.0
+"""Standard deviation of the bytes of a picture; a camera that was not updated gives flat ones, and plausible results."""
+
+HAND = "gripper"
+"""The slot of what moves by itself."""
+
+
+@dataclass(frozen=True)
+class CaptionedPictures:
+    """Pictures of one scene by one camera; all that is said of them follows from the simulator's state."""
+
+    environment: str
+    """Full name, such as "robo/ArmPick-v0"."""
+    camera: str
+    pictures: Pictures
+    firsts: npt.NDArray[np.int64]
+    """(N,) which picture an episode that comes to this one began with"""
+    slots: tuple[str, ...]
+    """Names of what has a position; the first is HAND."""
+    positions: Array
+    """(N, S, 3) float32 [m]; NaN where there is no such thing"""
+    places: Array
+    """(N, S, 3) float32: right and down in the picture, -1 to 1 from edge to edge, and [m] away; NaN where there is none"""
+    seen: npt.NDArray[np.bool_]
+    """(N, S) whether it is in the picture and nothing hides it"""
+    captions: tuple[str, ...]
+    truth: npt.NDArray[np.bool_]
+    """(N, C)"""
+    instructions: tuple[tuple[str, ...], ...]
+    """Each in all its wordings."""
+    named: tuple[tuple[str, ...], ...]
+    """Slots of the one or two things that each names."""
+    progress: Array
+    """(N, I) float32 in [0, 1]"""
+    complete: npt.NDArray[np.bool_]
+    """(N, I)"""
+
+    def __post_init__(self) -> None:
+        contrast = self.pictures.reshape(len(self.pictures), -1).std(1)
+        if contrast.min() < LEAST_CONTRAST:
+            raise InvalidSetting(
+                "A picture is nearly flat: its camera does not see the scene, or was not updated.",
+                got=f"deviation {contrast.min():.1f} of picture {contrast.argmin()}",
+                allowed=f"{LEAST_CONTRAST:g} or more",
+            )
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def part(self, rows: slice) -> CaptionedPictures:
+        """Returns some of the pictures, whole scenes of them."""
+        arrays = ("pictures", "positions", "places", "seen", "truth", "progress", "complete")
+        chosen = {name: getattr(self, name)[rows] for name in arrays}
+        start = rows.start or 0
+        return replace(self, firsts=self.firsts[rows] - start, **chosen)

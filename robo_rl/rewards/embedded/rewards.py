@@ -1,0 +1,188 @@
+"""Rewards, a rater and an image-text model from one folder that `robo-rl reward fit embedded` wrote."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.embedded.model import EmbeddedModel
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.pictures import PictureReward, Pictures, Scores, pictures_of
+from robo_rl.rewards.raters import Answer, Segment
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedReward(PictureReward):
+    """A reward of the embedded model."""
+
+    folder: str = ""
+    """What `robo-rl reward fit embedded` wrote."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_folder(self.folder)
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """That of the entry point."""
+
+    @abstractmethod
+    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+        """Returns (N,) in [0, 1] for described pictures."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of weights and settings; not of the folder's name."""
+        settings = {name: value for name, value in self.settings().items() if name != "folder"}
+        return self.name, hash_of(self.model.weights_hash.encode(), json.dumps(settings, sort_keys=True).encode())
+
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+        """Returns how far the instruction is done in each picture.
+
+        Raises InvalidSetting without an instruction, UnknownName for a word that is not known, SpecMismatch for pictures of
+        another camera, scene or size.
+        """
+        if not instruction:
+            fix = f"--settings instruction='{self.model.origin.instructions[0]}'"
+            raise InvalidSetting("The episode has no instruction, and the model needs one.", fix=fix)
+        self.model.require_camera(self.camera)
+        now, began = self.model.describe(pictures), self._described_firsts(firsts)
+        values = self.judge(began, now, instruction)
+        return Scores(values, np.isfinite(values))
+
+    @cached_property
+    def model(self) -> EmbeddedModel:
+        """Loaded when it is first needed."""
+        return EmbeddedModel.load(Path(self.folder))
+
+    def _described_firsts(self, firsts: Pictures) -> Tensor:
+        """Returns (N, F); pictures that repeat the one before, as those of one episode do, are encoded once."""
+        differs = np.ones(len(firsts), np.bool_)
+        differs[1:] = (firsts[1:] != firsts[:-1]).any((1, 2, 3))
+        return self.model.describe(firsts[differs])[torch.from_numpy(differs.cumsum() - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedProgress(EmbeddedReward):
+    """How far the instruction is done, 0 to 1, by a model that was trained here on pictures of the simulator."""
+
+    name = "embedded-progress"
+
+    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+        """Returns the progress."""
+        return self.model.progress(firsts, now, instruction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedCompletion(EmbeddedReward):
+    """The probability that the instruction is done, by a model that was trained here on pictures of the simulator."""
+
+    name = "embedded-completion"
+
+    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+        """Returns the probability."""
+        return self.model.completion(firsts, now, instruction)
+
+
+@dataclass(frozen=True)
+class EmbeddedImageText:
+    """The embedded model's pictures and sentences in one space; knows one scene by one camera and a few dozen words."""
+
+    folder: str = ""
+    """What `robo-rl reward fit embedded` wrote."""
+
+    def __post_init__(self) -> None:
+        _require_folder(self.folder)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of the weights."""
+        return "embedded", self.model.weights_hash
+
+    def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
+        """Returns (N, E), each of length 1; raises SpecMismatch for pictures of another size or scene."""
+        return self.model.embed_described(self.model.describe(pictures))
+
+    def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Returns (N, E), each of length 1; raises UnknownName for a word that is not known."""
+        return self.model.embed_texts(texts)
+
+    @cached_property
+    def model(self) -> EmbeddedModel:
+        """Loaded when it is first needed."""
+        return EmbeddedModel.load(Path(self.folder))
+
+
+@dataclass(frozen=True)
+class EmbeddedRater:
+    """Prefers the segment in which the instruction is further done, as the embedded model sees it."""
+
+    folder: str = ""
+    """What `robo-rl reward fit embedded` wrote."""
+    camera: str = "front"
+    """Whose pictures it looks at."""
+    instruction: str = ""
+    """What shall be done; empty for the instruction of the episodes."""
+    compares: Literal["level", "gain"] = "level"
+    """level: the mean progress of a segment; gain: by how much it brings progress on. A reward that is fitted to levels pays
+    waiting where much is done, and may make success, which ends an episode, a loss."""
+    margin: float = 0.01
+    """Difference up to which two segments are equal; about the error of the model."""
+
+    def __post_init__(self) -> None:
+        _require_folder(self.folder)
+        require_allowed(self, {"margin": (0 <= self.margin < 1, "0 to 1")})
+
+    @property
+    def kind(self) -> Literal["model"]:
+        """It looks at pictures only."""
+        return "model"
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of weights and settings."""
+        return "embedded", hash_of(self._progress.identity[1].encode(), f"{self.compares} {self.margin}".encode())
+
+    def compare(self, first: Segment, second: Segment) -> Answer:
+        """Returns 0, 0.5 or 1; "skip" where a picture got no score."""
+        worth = self._gain if self.compares == "gain" else self._mean
+        difference = worth(second) - worth(first)
+        if not np.isfinite(difference):
+            return "skip"
+        return 0.5 if abs(difference) <= self.margin else float(difference > 0)
+
+    def _mean(self, segment: Segment) -> float:
+        return float(self._scores(segment)[1:].mean())  # step t is judged by the picture after its action
+
+    def _gain(self, segment: Segment) -> float:
+        scores = self._scores(segment)
+        return float(scores[-1] - scores[0])
+
+    def _scores(self, segment: Segment) -> npt.NDArray[np.float32]:
+        """Returns the progress at the beginning of a segment and after each of its steps, NaN where there is none."""
+        pictures = pictures_of(segment.episode.observations, self.camera)
+        shown = pictures[segment.start : segment.stop + 1]
+        firsts = np.broadcast_to(pictures[:1], shown.shape)
+        scores = self._progress.score(shown, firsts, self.instruction or segment.episode.instruction)
+        return np.where(scores.valid, scores.values, np.float32(np.nan))
+
+    @cached_property
+    def _progress(self) -> EmbeddedProgress:
+        return EmbeddedProgress(folder=self.folder, camera=self.camera, instruction=self.instruction)
+
+
+def _require_folder(folder: str) -> None:
+    if not folder:
+        raise InvalidSetting("Which model?", fix="--settings folder=FOLDER, as `robo-rl reward fit embedded` wrote it")

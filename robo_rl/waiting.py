@@ -1,0 +1,60 @@
+"""Steps that wait for their rewards before they enter a replay memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from robo_rl.protocols import DelayedRewards
+from robo_rl.replay import ReplayBuffer
+from robo_rl.rollout import Rollout
+from robo_rl.types import StateDict, Transition
+
+
+class WaitingSteps:
+    """Steps of the running episode that wait until a model has seen enough of them, or the episode is over.
+
+    They enter the replay in their order, with the model's rewards in the place of the environment's. Where the model gave none
+    the replay is cut, so that neither a transition nor a sum of rewards holds one that is missing.
+    """
+
+    def __init__(self, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
+        self.rewards = rewards
+        self._replay = replay
+        self._steps: list[Transition] = []
+
+    def begin(self, rollout: Rollout) -> None:
+        """A new episode begins."""
+        self.rewards.begin(0, rollout.observation, rollout.instruction)
+
+    def add(self, transition: Transition) -> None:
+        """Takes a step in; may bring it, and those before it, into the replay."""
+        ends = {"terminated": transition.terminated, "truncated": transition.truncated}
+        self.rewards.add(0, transition.next_observation, **ends)
+        self._steps.append(transition)
+        if self.rewards.is_due or transition.terminated or transition.truncated:
+            self._enter()
+
+    def cut(self) -> None:
+        """The running episode ends without another step."""
+        self._enter()
+        self._replay.cut()
+
+    def _enter(self) -> None:
+        values, known = self.rewards.score()
+        for transition, value, is_known in zip(self._steps, values, known, strict=True):
+            if is_known:
+                self._replay.add(replace(transition, reward=float(value)))
+            else:
+                self._replay.cut()
+        self._steps = []
+
+    def state_dict(self) -> StateDict:
+        """Returns how many steps wait, and the rewards' state; the steps themselves are the newest of the rollout."""
+        return {"steps": len(self._steps), "rewards": self.rewards.state_dict()}
+
+    def load_state_dict(self, state: StateDict, rollout: Rollout | None) -> None:
+        """Restores what waited, of a rollout that was replayed exactly; without one what waited is forgotten."""
+        self.rewards.load_state_dict(state["rewards"])
+        self._steps = [] if rollout is None else rollout.newest(int(state["steps"]))
+        if rollout is None:
+            self.rewards.restart()

@@ -1,0 +1,149 @@
+"""The reward of a model that a recipe names: what draws its pictures, what it makes of demonstrations, whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_cli.recipe import Recipe
+from robo_cli.reward import read_reward
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.online import OnlineReward
+from robo_rl.rewards.pictures import PictureReward, pictures_of
+from robo_rl.rewards.running import Completion
+from robo_rl.runs import Run
+from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.types import Episode
+
+
+def reward_of(recipe: Recipe[Any]) -> OnlineReward | None:
+    """Returns the reward of a recipe, None where it is the environment's own.
+
+    Raises InvalidSetting for a model that cannot judge single pictures, whose pictures are not drawn, or whose discount is not
+    the learner's.
+    """
+    settings, completion = recipe.reward, None
+    if not settings.name:
+        return None
+    _require_online(recipe)
+    model = _pictures_reward(settings.name, settings.settings)
+    if settings.completion.name:
+        judge, told = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
+        completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
+    _require_discount(recipe, model)
+    hidden = _hidden(recipe, [model] if completion is None else [model, completion.model])
+    return OnlineReward(
+        model,
+        weight=settings.weight,
+        every=settings.every,
+        hold=settings.hold,
+        completion=completion,
+        hidden=hidden,
+    )
+
+
+def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
+    """Returns the arguments of the environment in which its reward's pictures are drawn."""
+    return {**recipe.environment.arguments, **recipe.reward.arguments}
+
+
+def drawn_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
+    """Returns a fresh environment that draws what the recipe's reward looks at, which is the plain one where there is none."""
+    return make_environment(recipe.environment.name, **drawn_arguments(recipe))
+
+
+def drawn_spec(recipe: Recipe[Any]) -> EnvironmentSpec:
+    """Returns the spec of that environment."""
+    environment = drawn_environment(recipe)
+    environment.close()
+    return specification(environment)
+
+
+def labelled(reward: OnlineReward, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
+    """Returns demonstrations with the model's rewards, as a policy of that spec sees them, and what to say about it."""
+    found, steps = [], 0
+    for episode in episodes:
+        steps += len(episode)
+        found += list(reward.labelled(episode, spec))
+    known = sum(len(piece) for piece in found)
+    if steps and not known:
+        raise InvalidSetting("No step of the demonstrations has a label.", got=f"0 of {steps} steps", fix="look at the reward")
+    left_out = f" ({known} of {steps} steps have one, the others are left out)" if known < steps else ""
+    return found, f", rewards of the model {reward.model.identity[0]}{left_out}"
+
+
+def require_same_reward(run: Run, reward: OnlineReward | None) -> None:
+    """Raises InvalidSetting where a run would go on with another reward than it began with."""
+    before, now = run.description.get("reward"), None if reward is None else dict(reward.identity)
+    if before != now:
+        names = [name for name in {**(before or {}), **(now or {})} if (before or {}).get(name) != (now or {}).get(name)]
+        raise InvalidSetting(
+            f"The reward has changed since the run {run.path.name}: {', '.join(names)}.",
+            got=now,
+            allowed=before,
+            fix="give the model back its weights and settings, or train anew: values of two rewards have two meanings",
+        )
+
+
+def _pictures_reward(name: str, settings: Mapping[str, Any]) -> PictureReward:
+    model = read_reward(name, settings)
+    if not isinstance(model, PictureReward):
+        raise InvalidSetting(
+            f"The reward {name} cannot be given while a policy acts.",
+            got=f"{type(model).__name__}, which labels whole episodes",
+            allowed="a reward that looks at single pictures (robo_rl.rewards.pictures.PictureReward)",
+            fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
+        )
+    return model
+
+
+def _require_online(recipe: Recipe[Any]) -> None:
+    sampling = getattr(recipe.learner, "sampling", None)
+    if sampling is not None and sampling.offline_fraction == 1.0 and not recipe.online.steps:
+        raise InvalidSetting(
+            f"The learner {recipe.algorithm} takes no step in an environment, and `reward` is for such steps.",
+            got=f"reward.name {recipe.reward.name}",
+            fix="label the dataset (robo-rl label) and train with --labels, or add --then online",
+        )
+    if getattr(recipe.learner, "normalize_rewards", False) and recipe.algorithm.startswith("sb3-"):
+        raise InvalidSetting(
+            "Stable-Baselines3 scales rewards when a step is taken, and a model's rewards come later.",
+            got="normalize_rewards: true",
+            fix="set learner.normalize_rewards to false, and reward.weight to what brings rewards near 1",
+        )
+
+
+def _require_discount(recipe: Recipe[Any], model: PictureReward) -> None:
+    learner = recipe.learner
+    discount = getattr(learner, "discount", getattr(learner, "gamma", model.discount))
+    if model.mode == "potential" and model.discount != discount:
+        raise InvalidSetting(
+            "A potential leaves the best policies as they are only with the learner's discount.",
+            got=f"discount {model.discount} of the reward",
+            allowed=f"{discount}, the learner's",
+            fix=f"set reward.settings.discount to {discount}",
+        )
+
+
+def _hidden(recipe: Recipe[Any], models: list[PictureReward]) -> tuple[str, ...]:
+    """Returns what the environment draws for the reward alone; raises InvalidSetting where that changes what a policy sees."""
+    plain = make_environment(recipe.environment.name, **recipe.environment.arguments)
+    plain.close()
+    seen, drawn = specification(plain), drawn_spec(recipe)
+    for model in models:
+        blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in drawn.observation.items()}
+        none = pictures_of(blank, model.camera)[:0]
+        model.score(none, none, model.instruction or drawn.instruction)  # what it cannot judge, it refuses here
+    hidden = tuple(name for name in drawn.observation if name not in seen.observation)
+    reward = OnlineReward(replace(models[0], mode="level"), hidden=hidden)
+    seen.require(
+        reward.visible(drawn),
+        what="reward.arguments change what the policy sees",
+        fix="let them only add pictures; lists such as cameras name the policy's own ones, too",
+    )
+    return hidden

@@ -1,0 +1,75 @@
+"""robo-rl reward fit embedded: learn an image-text model on pictures that a simulator draws, and keep it in a folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from robo_cli.display import counted
+from robo_cli.recipe import require_at_least
+from robo_rl.discovery import known, load
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves
+from robo_rl.rewards.embedded.measuring import untrained_orders
+from robo_rl.rewards.embedded.pictures import CaptionedPictures
+
+
+@dataclass(frozen=True)
+class FitEmbedded:
+    """A small image-text model, on pictures of a simulator with sentences that are known to be true; nothing is downloaded."""
+
+    environment: str
+    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
+    out: Path
+    """A new folder."""
+    camera: str = "front"
+    """That draws them; the model means nothing on pictures of another."""
+    image_size: int = 64
+    """[pixel] height and width of the pictures, as in the observations that it shall judge."""
+    pictures: int = 6400
+    """How many, those included that are held out to measure on."""
+    settings: EmbeddedConfig = field(default_factory=EmbeddedConfig)
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"pictures": 80, "image_size": 32})
+
+
+def fit_embedded(arguments: FitEmbedded) -> int:
+    """Draws, fits, saves and prints what the model achieves on pictures that were held out."""
+    if arguments.out.exists() and any(arguments.out.iterdir()):
+        raise InvalidSetting(f"{arguments.out} is not empty.", fix="name a new folder")
+    started = time.monotonic()
+    data = drawn(arguments)
+    model, measures = fit(data, arguments.settings, shown)
+    orders = untrained_orders(model, halves(data, arguments.settings.held_out)[1])
+    facts: dict[str, Any] = {"pictures": len(data), "settings": asdict(arguments.settings), "measures": asdict(measures)}
+    model.origin = replace(model.origin, facts=facts)
+    model.save(arguments.out)
+    print("\n".join(measures.lines()))
+    print(f"rank correlation of models without training       {', '.join(f'{order:.2f}' for order in orders)}")
+    print(f"{len(data)} pictures drawn and learnt from in {time.monotonic() - started:.0f} s; it can be told, for example,")
+    print(f"  {model.origin.instructions[0]!r} (and {len(model.origin.instructions) - 1} others)")
+    print(f"label with it: robo-rl label DATASET --reward embedded-progress --settings folder={arguments.out} --name NAME")
+    return 0
+
+
+def drawn(arguments: FitEmbedded) -> CaptionedPictures:
+    """Returns captioned pictures; raises UnknownName, and InvalidSetting where the family has no captions."""
+    family, _, task = arguments.environment.partition("/")
+    if family not in known("environments"):
+        raise UnknownName("environment", arguments.environment, known("environments"))
+    draw = getattr(load("environments", family), "captioned_pictures", None)
+    if draw is None:
+        allowed = "families with captions, such as robo/ArmPick-v0"
+        raise InvalidSetting("Nothing is known to be true of these pictures.", got=arguments.environment, allowed=allowed)
+    seed, size = arguments.settings.seed, arguments.image_size
+    data: CaptionedPictures = draw(task, camera=arguments.camera, size=size, count=arguments.pictures, seed=seed)
+    return data
+
+
+def shown(steps: Sequence[int], title: str) -> Iterable[int]:
+    """Passes steps on, showing progress."""
+    return counted(title, "updates", steps)

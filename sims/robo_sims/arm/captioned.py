@@ -1,0 +1,159 @@
+"""Draws pictures of an arm task in states of all kinds, with what is true of them: what an image-text model is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import UnknownName
+from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
+from robo_sims.arm.captions import COLOURS, GRAMMARS, States
+from robo_sims.arm.inverse_kinematics import InverseKinematics
+from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
+from robo_sims.arm.posing import POSINGS, Pose, Thing, start
+from robo_sims.arm.tasks import TASKS
+from robo_sims.cameras import Cameras
+
+AWAY = np.array([0.0, 0.0, -5.0])
+"""[m] where bodies are that are not in a scene."""
+BODIES = {"point": "goal", "cube": "object", "mark": "goal"}
+"""Kind of thing -> its body in the model."""
+POSES = 8
+"""Pictures of one scene, the first as an episode begins."""
+ALIKE = 0.2
+"""Difference of hues, with their largest part at 1, up to which a pixel belongs to a thing in light or shadow."""
+ITERATIONS = 8
+"""Of inverse kinematics; what is left is no error, since labels follow from where the gripper really is."""
+
+
+class Stage:
+    """The simulation of a task with room for two things of each kind, which states are put into by hand."""
+
+    def __init__(self, task: str, camera: str, size: int) -> None:
+        bodies = TASKS[task].bodies
+        other = bodies.replace('name="', 'name="other_')
+        self.physics = ArmPhysics(bodies + other)
+        self._kinematics = InverseKinematics(self.physics)
+        self.camera, self._cameras = camera, Cameras(height=size, width=size)
+        kinds = GRAMMARS[task].kinds
+        self._bodies = {kind: (BODIES[kind], f"other_{BODIES[kind]}") for kind in kinds}
+        self._free = {name: FreeBody(self.physics, name) for name in self._bodies.get("cube", ())}
+
+    def show(self, pose: Pose) -> States:
+        """Puts the simulation into a state, and returns the state it is in."""
+        physics = self.physics
+        physics.reset()
+        for kind, names in self._bodies.items():
+            things = [each for each in pose.things if each.kind == kind]
+            for index, name in enumerate(names):
+                self._place(name, things[index] if index < len(things) else None)
+        self._kinematics.solve(pose.gripper, pose.yaw, ITERATIONS)
+        physics.set_opening(pose.opening)
+        mujoco.mj_forward(physics.model, physics.data)  # kinematics alone would leave camera and light where they were
+        return self.state(pose)
+
+    def state(self, pose: Pose) -> States:
+        """Returns what the simulator knows, of one state."""
+        things = {(colour, kind): np.full((1, 3), np.nan) for kind in self._bodies for colour in COLOURS}
+        for each in pose.things:
+            things[each.colour, each.kind] = each.position[None]
+        return States(self.physics.gripper_position[None].copy(), things)
+
+    def picture(self) -> npt.NDArray[np.uint8]:
+        """Returns (H, W, 3) of the state."""
+        return self._cameras.picture(self.physics.data, self.camera)
+
+    def seen_at(self, positions: Array) -> Array:
+        """Returns where points (..., 3) [m] are seen: right and down, -1 to 1 over the picture, and [m] away."""
+        camera, model = self.physics.data.camera(self.camera), self.physics.model
+        right, up, back = np.moveaxis((positions - camera.xpos) @ camera.xmat.reshape(3, 3), -1, 0)
+        half = np.tan(np.radians(model.cam_fovy[camera.id]) / 2)
+        return np.stack([right / (-back * half), -up / (-back * half), -back], -1)
+
+    def close(self) -> None:
+        """Frees the OpenGL context."""
+        self._cameras.close()
+
+    def _place(self, name: str, thing: Thing | None) -> None:
+        model, data = self.physics.model, self.physics.data
+        if thing is not None:
+            model.geom(name).rgba[:3] = COLOURS[thing.colour]
+        position, yaw = (AWAY, 0.0) if thing is None else (thing.position, thing.yaw)
+        if name in self._free:
+            self._free[name].place(position, yaw)
+        else:
+            data.mocap_pos[model.body(name).mocapid[0]] = position
+
+
+def captioned_pictures(
+    task: str, *, camera: str = "front", size: int = 64, count: int = 8000, seed: int = 0
+) -> CaptionedPictures:
+    """Returns pictures (count, size, size, 3) of a task, eight of each scene; UnknownName is raised for other tasks."""
+    if task not in GRAMMARS:
+        raise UnknownName("task with captions", task, GRAMMARS)
+    random, posing, stage = np.random.default_rng(seed), POSINGS[task], Stage(task, camera, size)
+    pictures, states = np.empty((count, size, size, 3), np.uint8), []
+    for index in range(count):
+        if index % POSES == 0:
+            things = posing.scene(random)
+        pose = start(things, random) if index % POSES == 0 else posing.pose(things, random)
+        states.append(stage.show(pose))
+        pictures[index] = stage.picture()
+    stage.close()
+    return captioned(f"robo/{task}", stage, pictures, joined(states), np.arange(count) // POSES * POSES)
+
+
+def captioned(
+    environment: str, stage: Stage, pictures: npt.NDArray[np.uint8], states: States, firsts: npt.NDArray[np.int64]
+) -> CaptionedPictures:
+    """Returns pictures with all that is true of the states they show."""
+    grammar = GRAMMARS[environment.removeprefix("robo/")]
+    sentences, told = grammar.sentences, grammar.instructions
+    positions = np.stack([states.gripper, *states.things.values()], 1)
+    places = stage.seen_at(positions)
+    return CaptionedPictures(
+        environment=environment,
+        camera=stage.camera,
+        pictures=pictures,
+        firsts=firsts,
+        slots=(HAND, *(" ".join(key) for key in states.things)),
+        positions=positions.astype(np.float32),
+        places=places.astype(np.float32),
+        seen=seen(pictures, places, [None, *(colour for colour, _ in states.things)]),
+        captions=tuple(each.words for each in sentences),
+        truth=np.stack([each.holds(states) for each in sentences], 1),
+        instructions=tuple(each.wordings for each in told),
+        named=tuple(tuple(" ".join(key) for key in each.things) for each in told),
+        progress=np.stack([each.progress(states) for each in told], 1).astype(np.float32),
+        complete=np.stack([each.complete(states) for each in told], 1),
+    )
+
+
+def seen(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
+    """Returns (N, S): whether a place is in the picture, and two pixels around it have the colour, if it has one."""
+    size = pictures.shape[1]
+    inside = np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1)  # (N, S)
+    pixel = np.where(inside[..., None], (np.nan_to_num(places[..., :2]) + 1) / 2 * size, 0).astype(int)
+    reach = np.arange(-(size // 24), size // 24 + 1)
+    for slot, colour in enumerate(colours):
+        if colour is None:
+            continue
+        rows = np.clip(pixel[:, slot, 1, None, None] + reach[:, None], 0, size - 1)
+        columns = np.clip(pixel[:, slot, 0, None, None] + reach[None, :], 0, size - 1)
+        around = pictures[np.arange(len(pictures))[:, None, None], rows, columns].astype(np.float32)  # (N, R, R, 3)
+        wanted = np.array(COLOURS[colour]) / max(COLOURS[colour])
+        alike = np.abs(around / around.max(-1, keepdims=True).clip(1) - wanted).max(-1) < ALIKE
+        inside[:, slot] &= alike.sum((1, 2)) >= 2
+    return inside
+
+
+def joined(states: Sequence[States]) -> States:
+    """Returns many states as one."""
+    keys = states[0].things
+    return States(
+        np.concatenate([each.gripper for each in states]),
+        {key: np.concatenate([each.things[key] for each in states]) for key in keys},
+    )

@@ -1,0 +1,264 @@
+"""The embedded image-text model: its words, its losses against hand-computed ones, what it refuses, and what it remembers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from robo_rl.discovery import load
+from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves, mean_log_share
+from robo_rl.rewards.embedded.measuring import area_under_roc, measure
+from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
+from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedImageText, EmbeddedProgress, EmbeddedRater
+from robo_rl.rewards.embedded.words import Vocabulary
+from robo_rl.rewards.image_text import image_text_model
+from robo_rl.rewards.pictures import Scores
+from robo_rl.rewards.raters import Segment
+from robo_rl.types import Episode
+
+SIZE = 32
+TOLD = "go to the red dot"
+ORIGIN = Origin("toy/dots", "front", SIZE, ("gripper", "red dot", "blue dot"), Vocabulary.of([TOLD]).words, (TOLD,))
+CONFIG = EmbeddedConfig(see_steps=3, read_steps=4, see_batch=8, batch=8, check_every=2)
+
+
+def dots(count: int = 48, seed: int = 0) -> CaptionedPictures:
+    """Returns pictures of a white hand and a red dot, two pixels wide each; the hand goes to the dot."""
+    random = np.random.default_rng(seed)
+    cells = random.integers(4, SIZE - 4, (count, 2, 2))
+    cells[:, 1] = np.repeat(cells[::4, 1], 4, axis=0)
+    pictures = np.full((count, SIZE, SIZE, 3), 90, np.uint8)
+    pictures[:, : SIZE // 2] = 60
+    for picture, (hand, dot) in zip(pictures, cells, strict=True):
+        picture[dot[1] : dot[1] + 2, dot[0] : dot[0] + 2] = 220, 30, 30
+        picture[hand[1] : hand[1] + 2, hand[0] : hand[0] + 2] = 240
+    places = np.full((count, 3, 3), np.nan, np.float32)  # there is no blue dot
+    places[:, :2] = np.concatenate([(cells + 1) / SIZE * 2 - 1, np.ones((count, 2, 1))], -1)
+    positions = places / 2
+    distance = np.linalg.norm(positions[:, 0] - positions[:, 1], axis=-1)
+    return CaptionedPictures(
+        *("toy/dots", "front", pictures, np.arange(count) // 4 * 4, ("gripper", "red dot", "blue dot"), positions, places),
+        seen=np.isfinite(places).all(-1),
+        captions=("the gripper is near the red dot", "the gripper is far from the red dot"),
+        truth=np.stack([distance < 0.4, distance >= 0.4], 1),
+        instructions=((TOLD, "reach the red dot"), ("go to the blue dot",)),
+        named=(("red dot",), ("blue dot",)),
+        progress=np.stack([np.clip(1 - distance, 0.01, 1), 0 * distance], 1).astype(np.float32),
+        complete=np.stack([distance < 0.2, distance < 0], 1),
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("model") / "dots"
+    model, _ = fit(dots(), CONFIG)
+    model.save(path)
+    return str(path)
+
+
+def episode(pictures: np.ndarray, instruction: str | None = TOLD) -> Episode:
+    steps = len(pictures) - 1
+    return Episode(
+        observations={"camera_front": pictures},
+        actions=np.zeros((steps, 2), np.float32),
+        policy_actions=np.zeros((steps, 2), np.float32),
+        rewards=np.zeros(steps, np.float32),
+        sources=np.zeros(steps, np.int8),
+        timestamps=np.arange(steps + 1, dtype=np.float64),
+        **{"terminated": False, "truncated": True, "stop_reason": "time_limit", "success": None},
+        seed=0,
+        spec_fingerprint="",
+        instruction=instruction,
+    )
+
+
+# words
+
+
+def test_words_have_numbers_and_unknown_ones_raise():
+    vocabulary = Vocabulary.of(["The red dot.", "the blue one"])
+    assert vocabulary.words == ("blue", "dot", "one", "red", "the")
+    assert vocabulary.numbers(["the Blue dot"])[0, :4].tolist() == [5, 1, 2, 0]
+    with pytest.raises(UnknownName, match=r"Unknown word in 'the rad dot': 'rad'[^$]+did you mean 'red'"):
+        vocabulary.numbers(["the rad dot"])
+    for sentence in ("", "the " * 13):
+        with pytest.raises(InvalidSetting, match=r"wrong length[^$]+1 to 12 words"):
+            vocabulary.numbers([sentence])
+
+
+# losses and measures
+
+
+def test_the_contrast_counts_every_true_caption_and_no_row_without_one():
+    odds = torch.tensor([[2.0, 1.0, 0.0], [5.0, 5.0, 5.0]])
+    truth = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    total = math.log(math.exp(2) + math.exp(1) + 1)
+    assert mean_log_share(odds, truth).item() == pytest.approx(((2 - total) + (0 - total)) / 2, abs=1e-6)
+
+
+def test_the_area_under_the_curve_is_the_share_of_pairs_in_order():
+    scores, positive = np.array([0.1, 0.4, 0.35, 0.8, 0.4]), np.array([False, False, True, True, True])
+    assert area_under_roc(scores, positive) == pytest.approx((1 + 0 + 1 + 1 + 1 + 0.5) / 6)
+    assert math.isnan(area_under_roc(scores, np.ones(5, bool)))
+
+
+def test_measures_of_a_model_that_knows_the_truth_are_perfect(monkeypatch):
+    data, model = dots(), EmbeddedModel(replace(ORIGIN, words=Vocabulary.of([TOLD, "blue"]).words))
+    answers = {TOLD: data.progress[:, 0], "go to the blue dot": data.progress[:, 1]}
+    monkeypatch.setattr(model, "progress", lambda firsts, now, words: answers[words])
+    monkeypatch.setattr(model, "completion", lambda firsts, now, words: answers[words])
+    found = measure(model, data)
+    assert (found.progress_order, found.preference, found.close_preference, found.completion, found.wrong_colour) == (
+        pytest.approx(1),
+        1,
+        1,
+        1,
+        0,
+    )
+    assert abs(found.similarity_order) < 0.6  # an untrained embedding is no truth
+
+
+def test_the_first_scenes_are_learnt_from_and_whole_ones_held_out():
+    data = dots()
+    train, test = halves(data, 0.25)
+    assert (len(train), len(test)) == (36, 12)
+    assert test.firsts.tolist() == [0] * 4 + [4] * 4 + [8] * 4
+    assert np.array_equal(test.pictures, data.pictures[36:])
+
+
+# fitting
+
+
+def test_the_same_seed_learns_the_same_and_another_something_else():
+    before = torch.random.get_rng_state()
+    first, again = (fit(dots(), CONFIG)[0].weights_hash for _ in range(2))
+    assert first == again != fit(dots(), replace(CONFIG, seed=1))[0].weights_hash
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_encoder_learns_where_a_dot_is():
+    data = dots(64)
+    model, _ = fit(data, replace(CONFIG, see_steps=80, see_batch=16))
+    located = model.encoder(torch.from_numpy(data.pictures))
+    error = (model.encoder.positions(located) - torch.from_numpy(data.positions))[:, :2, :2].norm(dim=-1)
+    assert error.median() < 0.06  # of a picture that is 1 wide; untrained it is 0.3
+
+
+def test_settings_that_cannot_be_are_refused():
+    for wrong in ({"see_steps": 0}, {"lr": 0.0}, {"held_out": 1.0}):
+        with pytest.raises(InvalidSetting, match=f"Setting '{next(iter(wrong))}'"):
+            EmbeddedConfig(**wrong)
+
+
+def test_flat_pictures_are_refused():
+    data = dots()
+    data.pictures[3] = 7
+    with pytest.raises(InvalidSetting, match=r"nearly flat[^$]+deviation 0.0 of picture 3"):
+        replace(data)
+
+
+# the model as a reward
+
+
+def test_a_saved_model_says_the_same_and_is_the_same(folder):
+    pictures = dots(seed=1).pictures
+    model, _ = fit(dots(), CONFIG)
+    loaded = EmbeddedProgress(folder=folder)
+    assert loaded.model.weights_hash == model.weights_hash
+    described = model.describe(pictures)
+    expected = model.progress(described[:1].expand(len(pictures), -1), described, TOLD)
+    labels = loaded.label(episode(pictures))
+    np.testing.assert_allclose(labels.values, expected[1:], atol=1e-6)  # batches differ in size
+    assert labels.valid.all()
+    assert ((labels.values >= 0) & (labels.values <= 1)).all()
+
+
+def test_modes_words_and_weights_are_part_of_the_identity(folder, tmp_path):
+    fit(dots(), replace(CONFIG, seed=1))[0].save(tmp_path / "other")
+    kinds = [EmbeddedProgress, EmbeddedCompletion]
+    made = [kind(folder=folder) for kind in kinds] + [EmbeddedProgress(folder=folder, mode="delta")]
+    made += [EmbeddedProgress(folder=folder, instruction=TOLD), EmbeddedProgress(folder=str(tmp_path / "other"))]
+    assert len({each.identity for each in made}) == 5
+    (tmp_path / "moved").symlink_to(folder)
+    assert EmbeddedProgress(folder=str(tmp_path / "moved")).identity == made[0].identity
+
+
+def test_first_pictures_that_repeat_are_encoded_once(folder, monkeypatch):
+    describe = EmbeddedModel.describe
+    reward, pictures = EmbeddedProgress(folder=folder), dots().pictures[:6]
+    encoded = []
+    monkeypatch.setattr(EmbeddedModel, "describe", lambda model, found: encoded.append(len(found)) or describe(model, found))
+    once = reward.score(pictures, np.broadcast_to(pictures[:1], pictures.shape), TOLD)
+    firsts = pictures[[0, 0, 0, 1, 1, 0]]
+    mixed = reward.score(pictures, firsts, TOLD)
+    assert encoded == [6, 1, 6, 3]
+    single = [reward.score(pictures[row : row + 1], firsts[row : row + 1], TOLD).values[0] for row in range(6)]
+    np.testing.assert_allclose(mixed.values, single, atol=1e-6)
+    np.testing.assert_allclose(once.values[[0, 1, 2, 5]], mixed.values[[0, 1, 2, 5]], atol=1e-6)
+    empty = reward.score(pictures[:0], pictures[:0], TOLD)
+    assert empty.values.shape == empty.valid.shape == (0,)
+
+
+def test_pictures_of_another_size_camera_or_scene_are_refused(folder):
+    pictures = dots().pictures[:4]
+    reward = EmbeddedProgress(folder=folder)
+    with pytest.raises(SpecMismatch, match=r"size: \(16, 16, 3\) of the pictures, \(32, 32, 3\) of the model"):
+        reward.label(episode(pictures[:, :16, :16]))
+    with pytest.raises(SpecMismatch, match=r"camera: 'wrist' of the pictures, 'front' of the model[^$]+image_size=32"):
+        EmbeddedProgress(folder=folder, camera="wrist").score(pictures, pictures, TOLD)
+    elsewhere = pictures.copy()
+    elsewhere[2] = elsewhere[2, ::-1]
+    with pytest.raises(SpecMismatch, match="scene: 100% of the pixels that never changed in training differ"):
+        reward.label(episode(elsewhere))
+    assert reward.label(episode(pictures + np.uint8(10))).valid.all()  # another renderer may draw a little differently
+
+
+def test_what_it_cannot_know_is_refused(folder):
+    pictures = dots().pictures[:4]
+    with pytest.raises(InvalidSetting, match=r"needs one[^$]+go to the red dot"):
+        EmbeddedProgress(folder=folder).label(episode(pictures, None))
+    with pytest.raises(UnknownName, match="Unknown word in 'go to the moon': 'moon'"):
+        EmbeddedProgress(folder=folder).label(episode(pictures, "go to the moon"))
+    for kind in (EmbeddedProgress, EmbeddedCompletion, EmbeddedImageText, EmbeddedRater):
+        with pytest.raises(InvalidSetting, match="Which model"):
+            kind()
+
+
+def test_pictures_and_sentences_share_a_space(folder):
+    model = image_text_model("embedded", {"folder": folder})
+    pictures, texts = model.embed_pictures(dots().pictures[:5]), model.embed_texts([TOLD, "reach the red dot"])
+    assert pictures.shape == (5, 64) and texts.shape == (2, 64)
+    for each in (pictures, texts):
+        np.testing.assert_allclose(np.linalg.norm(each, axis=1), 1, atol=1e-5)
+    assert model.identity == ("embedded", model.model.weights_hash)
+
+
+def test_the_rater_prefers_more_progress_and_calls_what_is_close_equal(folder):
+    assert load("raters", "embedded") is EmbeddedRater
+    pictures = dots().pictures[:6]
+    rater = EmbeddedRater(folder=folder, margin=0.05)
+    said = np.array([0.0, 0.2, 0.22, 0.9, 0.4, np.nan], np.float32)
+    numbers = {picture.tobytes(): index for index, picture in enumerate(pictures)}
+    progress = EmbeddedProgress(folder=folder)
+
+    def score(shown, firsts, instruction):
+        assert instruction == TOLD and numbers[firsts[0].tobytes()] == 0
+        values = said[[numbers[picture.tobytes()] for picture in shown]]
+        return Scores(values, np.isfinite(values))
+
+    rater.__dict__["_progress"] = SimpleNamespace(identity=progress.identity, score=score)
+    whole = episode(pictures)
+    segments = [Segment(whole, start, start + 1) for start in range(5)]  # step t is judged by picture t + 1
+    assert rater.compare(segments[0], segments[2]) == 1 and rater.compare(segments[2], segments[0]) == 0
+    assert rater.compare(segments[0], segments[1]) == 0.5
+    assert rater.compare(segments[0], segments[4]) == "skip"
+    assert rater.compare(Segment(whole, 0, 2), Segment(whole, 2, 4)) == 1
+    assert rater.kind == "model" and rater.identity[0] == "embedded"
+    assert rater.identity != EmbeddedRater(folder=folder).identity

@@ -1,0 +1,216 @@
+"""What the embedded model achieves in the simulator: on clips of experts and of chance, and when it alone steers the arm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves
+from robo_rl.rewards.embedded.measuring import Measures, untrained_orders
+from robo_rl.rewards.embedded.model import EmbeddedModel
+from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_sims.arm.captioned import captioned_pictures
+from robo_sims.arm.captions import GRAMMARS, Instruction, States
+from robo_sims.arm.environment import ArmEnv
+
+TASKS = ("ArmReach-v0", "ArmPick-v0")
+SIZE = 64
+WRONG = {"ArmReach-v0": "move the gripper to the blue point", "ArmPick-v0": "pick up the blue cube"}
+REPEAT = 3
+"""Control periods of a move."""
+
+
+class Fitted(NamedTuple):
+    model: EmbeddedModel
+    measures: Measures
+    held_out: CaptionedPictures
+
+
+@pytest.fixture(scope="module", params=TASKS)
+def fitted(request) -> Fitted:
+    data = captioned_pictures(request.param, size=SIZE, count=6400, seed=0)
+    model, measures = fit(data, EmbeddedConfig())
+    return Fitted(model, measures, halves(data, EmbeddedConfig().held_out)[1])
+
+
+class Arm:
+    """An arm task with the model's camera, and what is true of its present state."""
+
+    def __init__(self, task: str) -> None:
+        self.task, self.said = task, ArmEnv(task).environment_spec.instruction
+        self.env = ArmEnv(task, cameras=["front"], image_size=SIZE, max_steps=10_000, action_repeat=REPEAT)
+        self._scratch = ArmEnv(task, cameras=["front"], image_size=SIZE, max_steps=10**9, action_repeat=REPEAT)
+        self._scratch.reset(seed=0)
+
+    def progress(self) -> float:
+        data, colours = self.env.physics.data, {"ArmReach-v0": ("green", "point"), "ArmPick-v0": ("red", "cube")}
+        body = "goal" if self.task == "ArmReach-v0" else "object"
+        nowhere = {(c, k): np.full((1, 3), np.nan) for c in ("red", "green", "blue", "purple") for k in ("point", "cube")}
+        things = nowhere | {colours[self.task]: data.body(body).xpos[None]}
+        return float(own(self.task).progress(States(self.env.physics.gripper_position[None], things))[0])
+
+    def imagine(self, actions: list[np.ndarray]) -> np.ndarray:
+        """Returns the picture after some actions, without taking them."""
+        model, kind = self.env.physics.model, mujoco.mjtState.mjSTATE_INTEGRATION
+        state = np.empty(mujoco.mj_stateSize(model, kind))
+        mujoco.mj_getState(model, self.env.physics.data, state, kind)
+        mujoco.mj_setState(self._scratch.physics.model, self._scratch.physics.data, state, kind)
+        mujoco.mj_forward(self._scratch.physics.model, self._scratch.physics.data)
+        for action in actions:
+            observation, _, terminated, _, _ = self._scratch.step(action)
+            if terminated:
+                self._scratch.reset(seed=0)
+                break
+        return observation["camera_front"]
+
+
+def own(task: str) -> Instruction:
+    said = ArmEnv(task).environment_spec.instruction
+    return next(each for each in GRAMMARS[task].instructions if said in each.wordings)
+
+
+def moves(task: str) -> Iterator[list[np.ndarray]]:
+    """Yields what the hand could do next: stay, go 1 or 4 cm; to pick, along the table, or come down, close, rise."""
+    yield [move()]
+    for axis in range(2 if task == "ArmPick-v0" else 3):
+        for length in (-0.9, -0.25, 0.25, 0.9):
+            yield [move(axis, length)]
+    if task == "ArmPick-v0":
+        down, close, rise = move(2, -0.9), move(closed=True), move(2, 0.9, closed=True)
+        yield [*(down,) * 4, *(close,) * 2, *(rise,) * 5]
+
+
+def move(axis: int = 0, length: float = 0.0, closed: bool = False) -> np.ndarray:
+    action = np.zeros(5, np.float32)
+    action[axis], action[4] = length, -1.0 if closed else 1.0
+    return action
+
+
+HOVER = 0.12
+"""[m] of the fingers above the table, from which to pick."""
+
+
+Score = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(first picture, pictures (N, H, W, 3)) -> (N,)"""
+
+
+def scored_by(model: EmbeddedModel, sentence: str) -> Score:
+    def score(first, pictures):
+        return model.progress(model.describe(first[None]).expand(len(pictures), -1), model.describe(pictures), sentence)
+
+    return score
+
+
+LEAST_GAIN = 0.003
+"""Of the score, below which the hand stays: about the noise of the model."""
+
+
+def greedy_successes(arm: Arm, score: Score, episodes: int = 12, steps: int = 25) -> float:
+    """Returns the share of episodes with success where always the move is taken whose picture has the highest score."""
+    successes = 0
+    for seed in range(episodes):
+        observation, info = arm.env.reset(seed=1000 + seed)
+        first = observation["camera_front"]
+        for _ in range(steps):
+            while arm.task == "ArmPick-v0" and arm.env.physics.gripper_position[2] > HOVER and not info["success"]:
+                *_, info = arm.env.step(move(2, -0.5))
+            choices = [*moves(arm.task)]
+            scores = score(first, np.stack([arm.imagine(choice) for choice in choices]))
+            best = int(scores.argmax())
+            chosen = choices[best] if scores[best] > scores[0] + LEAST_GAIN else choices[0]
+            for action in chosen:
+                *_, terminated, _, info = arm.env.step(action)
+                if terminated:
+                    break
+            if info["success"] or chosen is choices[0]:  # where the best is to stay, nothing will change any more
+                break
+        successes += bool(info["success"])
+    return successes / episodes
+
+
+class Clip(NamedTuple):
+    pictures: np.ndarray
+    truth: np.ndarray
+    success: bool
+
+
+def clip(arm: Arm, act: Callable[[Any], np.ndarray], seed: int, most: int) -> Clip:
+    observation, _ = arm.env.reset(seed=seed)
+    pictures, truth, info = [observation["camera_front"]], [arm.progress()], {"success": False}
+    for _ in range(most):
+        observation, _, terminated, _, info = arm.env.step(act(observation))
+        pictures.append(observation["camera_front"])
+        truth.append(arm.progress())
+        if terminated:
+            break
+    return Clip(np.stack(pictures), np.array(truth), bool(info["success"]))
+
+
+def expert_clips(arm: Arm, count: int = 20) -> list[Clip]:
+    policy, clips = arm.env.scripted_policy(seed=0), []
+    for seed in range(count):
+        policy.reset()
+        clips.append(clip(arm, policy.act, 2000 + seed, 60))
+    return clips
+
+
+def random_walks(arm: Arm, count: int = 20) -> list[Clip]:
+    random = np.random.default_rng(0)
+    return [clip(arm, lambda _: random.uniform(-1, 1, 5).astype(np.float32), 3000 + seed, 20) for seed in range(count)]
+
+
+def value_order(score: Score, found: Clip, order: np.ndarray | None = None) -> float:
+    """Returns VOC: the rank correlation of the scores with time, in the order in which the pictures are shown."""
+    shown = found.pictures if order is None else found.pictures[order]
+    return float(spearmanr(np.arange(len(shown)), score(found.pictures[0], shown)).statistic)
+
+
+def values_in_time(arm: Arm, score: Score) -> dict[str, float]:
+    """Returns mean value orders: of experts, the same in a wrong order, of walks by chance, and the truth's of these."""
+    experts, walks = [each for each in expert_clips(arm) if each.success], random_walks(arm)
+    random = np.random.default_rng(0)
+    mixed = [value_order(score, each, random.permutation(len(each.pictures))) for each in experts]
+    true = [spearmanr(np.arange(len(each.truth)), each.truth).statistic for each in walks]
+    return {
+        "experts": float(np.mean([value_order(score, each) for each in experts])),
+        "mixed": float(np.mean(mixed)),
+        "walks": float(np.mean([value_order(score, each) for each in walks])),
+        "walks in truth": float(np.mean(true)),
+        "success": float(np.mean([score(each.pictures[0], each.pictures[-1:])[0] for each in experts])),
+    }
+
+
+@pytest.mark.slow
+def test_held_out_states_are_in_order(fitted):
+    assert fitted.measures.progress_order >= 0.9
+    assert fitted.measures.preference >= 0.9
+    assert fitted.measures.completion >= 0.9
+    assert fitted.measures.wrong_colour <= 0.3
+
+
+@pytest.mark.slow
+def test_without_training_nothing_is_in_order(fitted):
+    orders = untrained_orders(fitted.model, fitted.held_out)
+    assert abs(np.mean(orders)) <= 0.1
+
+
+@pytest.mark.slow
+def test_values_rise_in_time_with_experts_and_with_nobody_else(fitted):
+    task = fitted.held_out.environment.removeprefix("robo/")
+    arm = Arm(task)
+    orders = values_in_time(arm, scored_by(fitted.model, arm.said))
+    assert orders["experts"] >= 0.9
+    assert abs(orders["mixed"]) <= 0.3 and abs(orders["walks"]) <= 0.3
+
+
+@pytest.mark.slow
+def test_the_score_alone_steers_the_arm_and_a_wrong_sentence_does_not(fitted):
+    task = fitted.held_out.environment.removeprefix("robo/")
+    arm = Arm(task)
+    assert greedy_successes(arm, scored_by(fitted.model, arm.said)) >= 0.7
+    assert greedy_successes(arm, scored_by(fitted.model, WRONG[task])) <= 0.1

@@ -43,6 +43,8 @@ def classifier(folder) -> ClassifierReward:
     measured = Measured(0.5, rate, rate, rate, 1, 1, [], 0.0, rate)
     save_classifier(folder / "classifier", network, config, SPEC, measured, {})
     return ClassifierReward(folder=str(folder / "classifier"))
+
+
 def embedded(kind):
     def saved(folder):
         words, told = ("go", "there"), ("go there",)

@@ -27,7 +27,8 @@ class Completion:
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
-    """Paid once an episode: a bonus in every step would pay for waiting where the model is wrong."""
+    """Paid in the step that completes the task, with which it ends for the learner: paid in every step it would pay for waiting
+    where the model is wrong, and paid without an end a state would be worth what was paid before."""
 
     def __post_init__(self) -> None:
         if self.model.mode != "level":
@@ -42,8 +43,8 @@ class _Episode:
     score: float = 0.0
     """Of the newest picture that was scored."""
     known: bool = False
-    paid: bool = False
-    """Whether the completion bonus was paid."""
+    completed: bool = False
+    """Whether the model has seen the task completed: what follows is not learnt from."""
     total: float = 0.0
     """Sum of what was paid, as far as it is known."""
 
@@ -130,8 +131,8 @@ class RunningRewards:
             queue.add(index, observation)
         self._events.append(_Event(index, terminated=terminated, ended=ended, asks=asks))
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call, in their order, and which are known, (K,) each."""
+    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Returns the rewards of the steps since the last call, in their order, which are known, and which end the task."""
         steps, events = [], self._events
         seen = iter(timed("score", self._seen.scores))
         done = iter(timed("score", self._done.scores) if self._done is not None else [])
@@ -144,33 +145,42 @@ class RunningRewards:
                 episode = self._episodes[event.index]
                 now = next(seen) if event.asks else (episode.score, episode.known)
                 steps.append(self._reward(event, now, next(done, None) if event.asks else None))
-        values, valid = np.array([value for value, _ in steps], np.float32), np.array([known for _, known in steps], np.bool_)
-        return values, valid
+        values, known, ends = ([step[part] for step in steps] for part in range(3))
+        return np.array(values, np.float32), np.array(known, np.bool_), np.array(ends, np.bool_)
 
-    def _reward(self, event: _Event, now: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool]:
-        """Returns the reward of a step, and whether it is known; `done` is the score of completion where that was asked for."""
+    def _reward(self, event: _Event, now: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool, bool]:
+        """Returns the reward of a step, whether it is known, and whether the task ends with it.
+
+        done: the score of completion, where that was asked for.
+        """
         episode = self._episodes[event.index]
-        needed = [now] if self._model.mode == "level" else [(episode.score, episode.known), now]
+        before, (episode.score, episode.known) = (episode.score, episode.known), now
+        if episode.completed:
+            self._finish(event, episode)
+            return 0.0, False, False
+        completion, is_told = self._completion, done is None or done[1]
+        completes = completion is not None and done is not None and done[1] and done[0] >= completion.threshold
+        needed = [now] if self._model.mode == "level" else [before, now]
         scores = Scores(*(np.array(part) for part in zip(*needed, strict=True)))
-        values, valid = self._model.rewards(scores, terminated=event.terminated)
-        value, known = self._weight * float(values[-1]), bool(valid[-1])
-        paid = 0.0 if self._model.mode == "potential" else value
-        episode.score, episode.known = now
-        if self._completion is not None and done is not None and not episode.paid:
-            known = known and done[1]
-            if known and done[0] >= self._completion.threshold:
-                episode.paid, value, paid = True, value + self._completion.bonus, paid + self._completion.bonus
-        self._count(event, episode, paid if known else None)
-        return (value, True) if known else (0.0, False)
+        values, valid = self._model.rewards(scores, terminated=event.terminated or completes)
+        value, known = self._weight * float(values[-1]), bool(valid[-1]) and is_told
+        bonus = completion.bonus if completion is not None and completes else 0.0
+        episode.completed = completes
+        self._count(known)
+        if known:
+            episode.total += bonus + (0.0 if self._model.mode == "potential" else value)
+        self._finish(event, episode)
+        return (value + bonus, True, completes) if known else (0.0, False, False)
 
-    def _count(self, event: _Event, episode: _Episode, paid: float | None) -> None:
-        self._steps += 1
-        self._missing += paid is None
-        self._missing_in_a_row = self._missing_in_a_row + 1 if paid is None else 0
-        episode.total += paid or 0.0
+    def _finish(self, event: _Event, episode: _Episode) -> None:
         if event.ended:
             self._returns.append(episode.total)
-            self._completed.append(episode.paid)
+            self._completed.append(episode.completed)
+
+    def _count(self, known: bool) -> None:
+        self._steps += 1
+        self._missing += not known
+        self._missing_in_a_row = 0 if known else self._missing_in_a_row + 1
         if self._missing_in_a_row >= MOST_MISSING:
             raise RewardUnavailable(
                 f"The reward {self._model.identity[0]} has given no usable answer for {self._missing_in_a_row} steps.",

@@ -265,7 +265,7 @@ class PPO:
             return {}
         with np.errstate(over="ignore", invalid="ignore"):  # the optimiser refuses what is not finite, in better words
             values = self._by_parts(self.networks.value, self.trajectories.inputs)
-            learnt = self._learnt()
+            learnt = self.trajectories.learnt
             rows, values = self._rows(values)[learnt], flat(values[:-1])[learnt]
             steps = [
                 self.descend(part)
@@ -297,11 +297,6 @@ class PPO:
         outputs = self._by_parts(self.networks.act, inputs)
         log_densities = self.head.log_density(outputs, self.networks.extra, actions)
         return Rows(inputs, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
-
-    def _learnt(self) -> npt.NDArray[np.int64] | slice:
-        """Returns the rows to learn from: all, or with others in the place of those without a reward."""
-        known = np.flatnonzero(flat(self.trajectories.known))
-        return slice(None) if len(known) == self.config.rollout_size else np.resize(known, self.config.rollout_size)
 
     def _by_parts(self, function: Callable[[Floats], Floats], inputs: Floats) -> Floats:
         """Returns function(inputs) over all leading axes, a minibatch at a time, which stays in the cache and in one thread."""

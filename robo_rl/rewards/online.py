@@ -84,8 +84,8 @@ class OnlineReward:
         live.begin(0, _at(episode, 0), episode.instruction)
         for step in range(1, len(episode) + 1):
             is_last = step == len(episode)
-            ends = {"terminated": is_last and episode.terminated, "truncated": is_last and not episode.terminated}
-            live.add(0, _at(episode, step), **ends)
+            terminated = is_last and episode.terminated
+            live.add(0, _at(episode, step), terminated=terminated, truncated=is_last and not terminated)
         values, known, ends = live.score()
         for start, stop in _stretches(known):
             terminated = bool(ends[stop - 1]) or (episode.terminated and stop == len(episode))

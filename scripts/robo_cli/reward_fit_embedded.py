@@ -29,7 +29,7 @@ class FitEmbedded:
     """That draws them; the model means nothing on pictures of another."""
     image_size: int = 64
     """[pixel] height and width of the pictures, as in the observations that it shall judge."""
-    pictures: int = 8000
+    pictures: int = 6400
     """How many, those included that are held out to measure on."""
     settings: EmbeddedConfig = field(default_factory=EmbeddedConfig)
 

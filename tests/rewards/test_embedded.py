@@ -45,6 +45,7 @@ def dots(count: int = 48, seed: int = 0) -> CaptionedPictures:
     distance = np.linalg.norm(positions[:, 0] - positions[:, 1], axis=-1)
     return CaptionedPictures(
         *("toy/dots", "front", pictures, np.arange(count) // 4 * 4, ("gripper", "red dot", "blue dot"), positions, places),
+        seen=np.isfinite(places).all(-1),
         captions=("the gripper is near the red dot", "the gripper is far from the red dot"),
         truth=np.stack([distance < 0.4, distance >= 0.4], 1),
         instructions=((TOLD, "reach the red dot"), ("go to the blue dot",)),
@@ -189,11 +190,18 @@ def test_modes_words_and_weights_are_part_of_the_identity(folder, tmp_path):
     assert EmbeddedProgress(folder=str(tmp_path / "moved")).identity == made[0].identity
 
 
-def test_one_first_picture_for_all_is_encoded_as_many_would_be(folder):
+def test_first_pictures_that_repeat_are_encoded_once(folder, monkeypatch):
+    describe = EmbeddedModel.describe
     reward, pictures = EmbeddedProgress(folder=folder), dots().pictures[:6]
+    encoded = []
+    monkeypatch.setattr(EmbeddedModel, "describe", lambda model, found: encoded.append(len(found)) or describe(model, found))
     once = reward.score(pictures, np.broadcast_to(pictures[:1], pictures.shape), TOLD)
-    each = reward.score(pictures, np.repeat(pictures[:1], 6, axis=0), TOLD)
-    np.testing.assert_allclose(once.values, each.values, atol=1e-6)
+    firsts = pictures[[0, 0, 0, 1, 1, 0]]
+    mixed = reward.score(pictures, firsts, TOLD)
+    assert encoded == [6, 1, 6, 3]
+    single = [reward.score(pictures[row : row + 1], firsts[row : row + 1], TOLD).values[0] for row in range(6)]
+    np.testing.assert_allclose(mixed.values, single, atol=1e-6)
+    np.testing.assert_allclose(once.values[[0, 1, 2, 5]], mixed.values[[0, 1, 2, 5]], atol=1e-6)
     empty = reward.score(pictures[:0], pictures[:0], TOLD)
     assert empty.values.shape == empty.valid.shape == (0,)
 

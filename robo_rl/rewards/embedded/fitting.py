@@ -33,13 +33,13 @@ Watch = Callable[[Sequence[int], str], Iterable[int]]
 class EmbeddedConfig:
     """How the embedded model is fitted; measured on the arm tasks."""
 
-    see_steps: int = 800
+    see_steps: int = 700
     """Updates of the picture encoder."""
     see_lr: float = 5e-3
     """Largest learning rate of Adam for it, one cycle."""
     see_batch: int = 64
     """Pictures of one of these updates."""
-    read_steps: int = 1000
+    read_steps: int = 800
     """Updates of the heads, which read sentences; picture encoder frozen."""
     lr: float = 2e-3
     """Largest learning rate of AdamW for both, one cycle."""
@@ -124,9 +124,7 @@ class Targets:
     """What the encoder shall find: cells of the maps, places in the picture, depth, and what is seen at all."""
 
     def __init__(self, data: CaptionedPictures, encoder: PictureEncoder) -> None:
-        places = torch.from_numpy(data.places)
-        self._seen = torch.isfinite(places).all(-1) & (places[..., :2].abs() < 1).all(-1)
-        places = torch.nan_to_num(places)
+        self._seen, places = torch.from_numpy(data.seen), torch.nan_to_num(torch.from_numpy(data.places))
         first, cell = encoder.cells[0, 0], encoder.cells[1, 0] - encoder.cells[0, 0]
         cells = ((places[..., :2] - first) / cell).clamp(0, encoder.side - 1.001)
         self._corner, self._rest, self._side = cells.floor().long(), cells - cells.floor(), encoder.side
@@ -134,7 +132,7 @@ class Targets:
         self._unit = torch.stack([cell, cell, torch.tensor(1.0)])
 
     def loss(self, located: Located, rows: Tensor) -> Tensor:
-        """Error of places (Huber, for what is hidden behind the arm cannot be known), and cross entropies."""
+        """Error of the places of what is seen (Huber), and cross entropies of what is seen, and in which cells."""
         seen = self._seen[rows].float()
         errors = (located.places - self._places[rows]) / self._unit
         place = (functional.huber_loss(errors, torch.zeros_like(errors), reduction="none").sum(-1) * seen).sum() / seen.sum()

@@ -60,16 +60,16 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
     there = data.progress > 0
     truth, said = data.progress[there], progress[there]
     one, other = np.random.default_rng(0).integers(len(truth), size=(2, PAIRS))
-    right = np.asarray((said[one] > said[other]) == (truth[one] > truth[other]))
+    right: npt.NDArray[np.bool_] = np.equal(said[one] > said[other], truth[one] > truth[other])
     gap = np.abs(truth[one] - truth[other])
-    succeeded = data.complete.any(1)
+    succeeded = data.complete.any(1, keepdims=True)
     return Measures(
         progress_order=_order(said, truth),
         similarity_order=_order(similarity[there], truth),
         preference=_mean(right[gap > 0]),
         close_preference=_mean(right[(gap > CLOSE[0]) & (gap < CLOSE[1])]),
         completion=area_under_roc(completion[there], data.complete[there]),
-        wrong_colour=_mean(progress[succeeded[:, None] & ~there]),
+        wrong_colour=_mean(progress[succeeded & ~there]),
     )
 
 

@@ -37,6 +37,8 @@ class CaptionedPictures:
     """(N, S, 3) float32 [m]; NaN where there is no such thing"""
     places: Array
     """(N, S, 3) float32: right and down in the picture, -1 to 1 from edge to edge, and [m] away; NaN where there is none"""
+    seen: npt.NDArray[np.bool_]
+    """(N, S) whether it is in the picture and nothing hides it"""
     captions: tuple[str, ...]
     truth: npt.NDArray[np.bool_]
     """(N, C)"""
@@ -63,7 +65,7 @@ class CaptionedPictures:
 
     def part(self, rows: slice) -> CaptionedPictures:
         """Returns some of the pictures, whole scenes of them."""
-        arrays = ("pictures", "positions", "places", "truth", "progress", "complete")
+        arrays = ("pictures", "positions", "places", "seen", "truth", "progress", "complete")
         chosen = {name: getattr(self, name)[rows] for name in arrays}
         start = rows.start or 0
         return replace(self, firsts=self.firsts[rows] - start, **chosen)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -67,9 +68,10 @@ class EmbeddedReward(PictureReward):
         return EmbeddedModel.load(Path(self.folder))
 
     def _described_firsts(self, firsts: Pictures) -> Tensor:
-        if len(firsts) and firsts.strides[0] == 0:  # one picture for all, as `label` gives it: encoded once
-            return self.model.describe(firsts[:1]).expand(len(firsts), -1)
-        return self.model.describe(firsts)
+        """Returns (N, F); pictures that repeat the one before, as those of one episode do, are encoded once."""
+        differs = np.ones(len(firsts), np.bool_)
+        differs[1:] = (firsts[1:] != firsts[:-1]).any((1, 2, 3))
+        return self.model.describe(firsts[differs])[torch.from_numpy(differs.cumsum() - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)

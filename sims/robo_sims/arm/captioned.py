@@ -23,6 +23,8 @@ BODIES = {"point": "goal", "cube": "object", "mark": "goal"}
 """Kind of thing -> its body in the model."""
 POSES = 8
 """Pictures of one scene, the first as an episode begins."""
+ALIKE = 0.2
+"""Difference of hues, with their largest part at 1, up to which a pixel belongs to a thing in light or shadow."""
 ITERATIONS = 8
 """Of inverse kinematics; what is left is no error, since labels follow from where the gripper really is."""
 
@@ -111,6 +113,7 @@ def captioned(
     grammar = GRAMMARS[environment.removeprefix("robo/")]
     sentences, told = grammar.sentences, grammar.instructions
     positions = np.stack([states.gripper, *states.things.values()], 1)
+    places = stage.seen_at(positions)
     return CaptionedPictures(
         environment=environment,
         camera=stage.camera,
@@ -118,7 +121,8 @@ def captioned(
         firsts=firsts,
         slots=(HAND, *(" ".join(key) for key in states.things)),
         positions=positions.astype(np.float32),
-        places=stage.seen_at(positions).astype(np.float32),
+        places=places.astype(np.float32),
+        seen=seen(pictures, places, [None, *(colour for colour, _ in states.things)]),
         captions=tuple(each.words for each in sentences),
         truth=np.stack([each.holds(states) for each in sentences], 1),
         instructions=tuple(each.wordings for each in told),
@@ -126,6 +130,24 @@ def captioned(
         progress=np.stack([each.progress(states) for each in told], 1).astype(np.float32),
         complete=np.stack([each.complete(states) for each in told], 1),
     )
+
+
+def seen(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
+    """Returns (N, S): whether a place is in the picture, and two pixels around it have the colour, if it has one."""
+    size = pictures.shape[1]
+    inside = np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1)  # (N, S)
+    pixel = np.where(inside[..., None], (np.nan_to_num(places[..., :2]) + 1) / 2 * size, 0).astype(int)
+    reach = np.arange(-(size // 24), size // 24 + 1)
+    for slot, colour in enumerate(colours):
+        if colour is None:
+            continue
+        rows = np.clip(pixel[:, slot, 1, None, None] + reach[:, None], 0, size - 1)
+        columns = np.clip(pixel[:, slot, 0, None, None] + reach[None, :], 0, size - 1)
+        around = pictures[np.arange(len(pictures))[:, None, None], rows, columns].astype(np.float32)  # (N, R, R, 3)
+        wanted = np.array(COLOURS[colour]) / max(COLOURS[colour])
+        alike = np.abs(around / around.max(-1, keepdims=True).clip(1) - wanted).max(-1) < ALIKE
+        inside[:, slot] &= alike.sum((1, 2)) >= 2
+    return inside
 
 
 def joined(states: Sequence[States]) -> States:

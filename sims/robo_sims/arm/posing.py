@@ -21,6 +21,8 @@ APART = {"point": 0.06, "cube": 0.09, "mark": 0.08}
 """[m] that two things of one kind are apart at least."""
 SEEN = np.array([[0.30, -0.24, 0.012], [0.64, 0.24, 0.36]])
 """[m] the part of the workspace in which the front camera sees the fingers."""
+EYE = np.array([1.15, 0.0, 0.62])
+"""[m] where the front camera is."""
 OWN_COLOUR = 0.4
 """Share of scenes whose first thing has the colour that the task itself gives it."""
 
@@ -65,8 +67,9 @@ def reach_scene(random: Random) -> tuple[Thing, ...]:
 
 def reach_pose(things: tuple[Thing, ...], random: Random) -> Pose:
     """Returns a hand anywhere, or near one of the points."""
-    aim = _one_of(things, random).position
-    position = _near(aim, 0.12, random) if random.random() < 0.5 else _anywhere(random)
+    aim, kind = _one_of(things, random).position, random.random()
+    far = _in_line(aim, random) if kind < 0.2 else _anywhere(random)
+    position = far if kind < 0.5 else _near(aim, 0.12, random)
     return Pose(position, _turn(random), random.uniform(0, MAX_OPENING), things)
 
 
@@ -78,9 +81,10 @@ def pick_scene(random: Random) -> tuple[Thing, ...]:
 def pick_pose(things: tuple[Thing, ...], random: Random) -> Pose:
     """Returns a hand anywhere, coming down on a cube or near it, or holding one at any height."""
     chosen, kind = _one_of(things, random), random.random()
-    if kind < 0.3:
-        return _clear(Pose(_anywhere(random), _turn(random), random.uniform(0, MAX_OPENING), things))
-    if kind < 0.6:
+    if kind < 0.35:
+        place = _anywhere(random) if kind < 0.15 else _in_line(chosen.position, random)
+        return _clear(Pose(place, _turn(random), random.uniform(0, MAX_OPENING), things))
+    if kind < 0.65:
         return _over(chosen, things, random)
     held = replace(chosen, position=_held_at(chosen, random))
     grip = held.position + np.array([*random.uniform(-0.005, 0.005, 2), random.uniform(-0.008, 0.008)])
@@ -109,8 +113,9 @@ def push_pose(things: tuple[Thing, ...], random: Random) -> Pose:
     else:
         moved = cube
     there = tuple(moved if each is cube else each for each in things)
-    if random.random() < 0.4:
-        return _clear(Pose(_anywhere(random), _turn(random), random.uniform(0, MAX_OPENING), there))
+    if (kind := random.random()) < 0.4:
+        place = _anywhere(random) if kind < 0.2 else _in_line(moved.position, random)
+        return _clear(Pose(place, _turn(random), random.uniform(0, MAX_OPENING), there))
     angle, gap = random.uniform(-np.pi, np.pi), random.uniform(0.04, 0.10)
     beside = moved.position + np.array([gap * np.cos(angle), gap * np.sin(angle), 0])
     low = np.array([*beside[:2], random.uniform(0.015, 0.06) if random.random() < 0.7 else random.uniform(0.06, 0.15)])
@@ -162,6 +167,13 @@ def _anywhere(random: Random) -> Array:
 def _near(place: Array, radius: float, random: Random) -> Array:
     way = random.normal(size=3)
     return np.clip(place + random.uniform(0, radius) * way / np.linalg.norm(way), *WORKSPACE)
+
+
+def _in_line(place: Array, random: Random) -> Array:
+    """Returns a place that looks nearly the same: before or behind it, seen from the camera, where only size tells."""
+    way = EYE - place
+    share = random.uniform(-0.1, 0.4)
+    return np.clip(place + share * way + random.normal(0, 0.015, 3), *WORKSPACE)
 
 
 def _turn(random: Random) -> float:

@@ -71,8 +71,8 @@ class OnPolicyLearner(Stateful, Protocol):
         """Takes in what the actions led to."""
         ...
 
-    def reward(self, rewards: npt.NDArray[np.float32], known: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rewards (T, N) of a full rollout that came without, and which are known: no other is learnt from."""
+    def reward(self, rewards: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
+        """Takes in the rewards (T, N) of a full rollout that came without; only known ones count, and some end the task."""
         ...
 
     def update(self) -> Metrics:
@@ -192,7 +192,7 @@ class UnrewardedRollout:
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction
-        self._scored: list[tuple[Array, Array]] = []
+        self._scored: list[tuple[Array, Array, Array]] = []
 
     @property
     def metrics(self) -> Metrics:
@@ -218,12 +218,12 @@ class UnrewardedRollout:
         if self._rewards.is_due:
             self._scored.append(self._rewards.score())
 
-    def rewards(self, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the rollout that is full, and which are known, (T, N), and begins the next one."""
+    def rewards(self, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Returns the rewards of the rollout that is full, which are known, and which end the task, (T, N); begins the next."""
         parts = [*self._scored, self._rewards.score()]
         self._scored = []
-        values, known = (np.concatenate(part).reshape(-1, count) for part in zip(*parts, strict=True))
-        return values, known
+        values, known, ends = (np.concatenate(part).reshape(-1, count) for part in zip(*parts, strict=True))
+        return values, known, ends
 
     def _begin(self, index: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
         told = infos["instruction"][index] if "instruction" in infos else None
@@ -231,14 +231,17 @@ class UnrewardedRollout:
 
     def state_dict(self) -> StateDict:
         """Returns the rewards so far, and what waits for one."""
-        scored = {str(number): {"values": values, "known": known} for number, (values, known) in enumerate(self._scored)}
+        scored = {str(number): dict(zip(_SCORED, part, strict=True)) for number, part in enumerate(self._scored)}
         return {"scored": scored, "waiting": self._rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; `restart` forgets the rollout where the environments begin anew."""
         scored = [state["scored"][str(number)] for number in range(len(state["scored"]))]
-        self._scored = [(part["values"], part["known"]) for part in scored]
+        self._scored = [(part["values"], part["known"], part["ends"]) for part in scored]
         self._rewards.load_state_dict(state["waiting"])
+
+
+_SCORED = ("values", "known", "ends")
 
 
 def _at(observations: Mapping[str, Array], index: int) -> dict[str, Array]:

@@ -127,8 +127,11 @@ class DelayedRewards(Stateful, Protocol):
         """Environment `index` took a step that led to `observation`, the last one of its episode if that ended."""
         ...
 
-    def score(self) -> tuple[Array, Array]:
-        """Returns the rewards of the steps added since the last call, in their order, and which are known, (K,) each.
+    def score(self) -> tuple[Array, Array, Array]:
+        """Returns the rewards of the steps added since the last call, which are known, and which ended the task, (K,) each.
+
+        In the order of the steps. One with which the task ended, as the model sees it, is to be learnt from as terminated; what
+        follows it, until the environment begins anew, is not known.
 
         Raises RewardUnavailable where the model has given no usable answer for long.
         """

@@ -13,8 +13,9 @@ from robo_rl.types import StateDict, Transition
 class WaitingSteps:
     """Steps of the running episode that wait until a model has seen enough of them, or the episode is over.
 
-    They enter the replay in their order, with the model's rewards in the place of the environment's. Where the model gave none
-    the replay is cut, so that neither a transition nor a sum of rewards holds one that is missing.
+    They enter the replay in their order, with the model's rewards in the place of the environment's; what the model sees as the
+    end of the task is one. Where the model gave no reward the replay is cut, so that neither a transition nor a sum of rewards
+    holds one that is missing.
     """
 
     def __init__(self, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
@@ -40,9 +41,10 @@ class WaitingSteps:
         self._replay.cut()
 
     def _enter(self) -> None:
-        values, known = self.rewards.score()
-        for transition, value, is_known in zip(self._steps, values, known, strict=True):
-            if is_known:
+        for transition, value, is_known, ends in zip(self._steps, *self.rewards.score(), strict=True):
+            if is_known and ends:
+                self._replay.add(replace(transition, reward=float(value), terminated=True, truncated=False))
+            elif is_known:
                 self._replay.add(replace(transition, reward=float(value)))
             else:
                 self._replay.cut()

@@ -21,7 +21,7 @@ from robo_policies.networks import ObservationEncoder
 from robo_policies.normalization import ObservationNormalizer, RewardNormalizer, RunningObservations, RunningReturns, Unchanged
 from robo_policies.tanh_towers import Floats, TanhTowers
 from robo_policies.trajectories import Rows, Trajectories, flat
-from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
 from robo_rl.protocols import OnlineRewards, Policy
 from robo_rl.spec import EnvironmentSpec, Observation, specification
@@ -185,17 +185,15 @@ class PPO:
         rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards(given, ended)
         self.trajectories.add(self.observations(observations), rewards, ended, final_values)
 
-    def reward(self, rewards: Floats, known: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rewards (T, N) of a full rollout that came without them, and which are known.
+    def reward(self, rewards: Floats, known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
+        """Takes in the rewards (T, N) of a full rollout that came without them, which are known, and which end the task.
 
-        Raises RewardUnavailable where none is, NonFiniteUpdate where one is not finite.
+        Raises NonFiniteUpdate where one is not finite.
         """
         require_finite_data({"rewards": rewards}, self.updates, "rollout")
-        if not known.any():
-            raise RewardUnavailable(
-                "No step of a rollout has a label.", got=f"0 of {known.size} steps", fix="look at what the reward model answers"
-            )
         data = self.trajectories
+        data.ended |= ends
+        data.final_values[ends] = 0.0  # an end as the model sees it, although the clock may have struck
         for step, (values, ended) in enumerate(zip(rewards, data.ended, strict=True)):
             data.rewards[step] = self.rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
         data.known[:] = known
@@ -257,11 +255,17 @@ class PPO:
     # learning: algorithm 1
 
     def update(self) -> Metrics:
-        """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags."""
+        """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags.
+
+        Learns nothing from a rollout of which no reward is known.
+        """
         config = self.config
+        if not self.trajectories.known.any():
+            self.trajectories.restart()
+            return {}
         with np.errstate(over="ignore", invalid="ignore"):  # the optimiser refuses what is not finite, in better words
             values = self._by_parts(self.networks.value, self.trajectories.inputs)
-            learnt = self._learnt()
+            learnt = self.trajectories.learnt
             rows, values = self._rows(values)[learnt], flat(values[:-1])[learnt]
             steps = [
                 self.descend(part)
@@ -293,11 +297,6 @@ class PPO:
         outputs = self._by_parts(self.networks.act, inputs)
         log_densities = self.head.log_density(outputs, self.networks.extra, actions)
         return Rows(inputs, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
-
-    def _learnt(self) -> npt.NDArray[np.int64] | slice:
-        """Returns the rows to learn from: all, or with others in the place of those without a reward."""
-        known = np.flatnonzero(flat(self.trajectories.known))
-        return slice(None) if len(known) == self.config.rollout_size else np.resize(known, self.config.rollout_size)
 
     def _by_parts(self, function: Callable[[Floats], Floats], inputs: Floats) -> Floats:
         """Returns function(inputs) over all leading axes, a minibatch at a time, which stays in the cache and in one thread."""

@@ -20,6 +20,7 @@ from robo_rl.errors import RewardUnavailable
 from robo_rl.protocols import DelayedRewards
 from robo_rl.types import Array
 
+LIMIT = "TimeLimit.truncated"
 SEEN = "seen_by_reward"
 """Key of an environment's own observation in `info`, for the reward alone."""
 
@@ -46,7 +47,7 @@ class RewardedEnvironments(VecEnvWrapper):
         """Returns zeros for rewards, to which SB3 adds what it bootstraps at time limits."""
         observations, rewards, ended, infos = self.venv.step_wait()
         for index, info in enumerate(infos):
-            truncated = bool(ended[index] and info["TimeLimit.truncated"])
+            truncated = bool(ended[index] and info[LIMIT])
             self._rewards.add(index, info.pop(SEEN), terminated=bool(ended[index]) and not truncated, truncated=truncated)
             if ended[index]:
                 self._begin(index)
@@ -82,16 +83,18 @@ class WaitingRows:
     def add(self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: list[dict[str, Any]]) -> None:
         """Takes a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
         del reward
-        limits = [{"TimeLimit.truncated": info.get("TimeLimit.truncated", False)} for info in infos]
+        limits = [{LIMIT: info.get(LIMIT, False)} for info in infos]
         self._rows.append((_copy(obs), _copy(next_obs), np.array(action), np.array(done), limits))
         if self._rewards.is_due or not self._replay.size():
             self._enter()
 
     def _enter(self) -> None:
-        values, known = (part.reshape(len(self._rows), self._replay.n_envs) for part in self._rewards.score())
-        for (obs, next_obs, action, done, limits), value, is_known in zip(self._rows, values, known, strict=True):
+        values, known, ends = (part.reshape(len(self._rows), self._replay.n_envs) for part in self._rewards.score())
+        for row, value, is_known, is_end in zip(self._rows, values, known, ends, strict=True):
+            obs, next_obs, action, done, limits = row
             if is_known.all():
-                self._store(obs, next_obs, action, value, done, limits)
+                told = [{LIMIT: limit[LIMIT] and not end} for limit, end in zip(limits, is_end, strict=True)]
+                self._store(obs, next_obs, action, value, done | is_end, told)
             elif self._replay.size():
                 last = self._replay.pos - 1
                 self._replay.timeouts[last] = np.maximum(self._replay.timeouts[last], 1 - self._replay.dones[last])
@@ -115,17 +118,15 @@ class WaitingRollout:
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
         """Adds the rewards to what SB3 bootstrapped at time limits, then computes advantages and returns."""
         rollout = self._rollout
-        values, known = (part.reshape(rollout.buffer_size, rollout.n_envs) for part in self._rewards.score())
-        rollout.rewards += values
+        values, known, ends = (part.reshape(rollout.buffer_size, rollout.n_envs) for part in self._rewards.score())
+        rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # what ended is not bootstrapped
+        rollout.episode_starts[1:] = np.maximum(rollout.episode_starts[1:], ends[:-1])
+        dones = np.logical_or(dones, ends[-1])
         self._compute(last_values, dones)
-        if known.all():
-            return
-        if not known.any():
-            raise RewardUnavailable(
-                "No step of a rollout has a label.", got=f"0 of {known.size} steps", fix="look at what the reward model answers"
-            )
-        self._end_before_gaps(known, last_values.clone().cpu().numpy().flatten(), dones)
-        self._fill_gaps(known)
+        if not known.all():
+            self._end_before_gaps(known, last_values.clone().cpu().numpy().flatten(), dones)
+        if known.any() and not known.all():
+            self._fill_gaps(known)
 
     def _end_before_gaps(self, known: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
         """Computes advantages as SB3 does, except that a sum ends with the value of a state whose step has no label."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from robo_policies.tanh_towers import Floats
 from robo_rl.spec import ActionSpec
@@ -41,6 +42,12 @@ class Trajectories:
         """The newest scaled observations (N, D+1)."""
         newest: Floats = self.inputs[self.length]
         return newest
+
+    @property
+    def learnt(self) -> npt.NDArray[np.int64] | slice:
+        """Returns the rows to learn from: all, or with others in the place of those whose reward is not known."""
+        known = np.flatnonzero(flat(self.known))
+        return slice(None) if len(known) == self.known.size else np.resize(known, self.known.size)
 
     def begin(self, observations: Floats) -> None:
         """Forgets what is stored and begins with scaled observations (N, D)."""

@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import RewardModel
+from robo_rl.rewards.audit.agreement import rank_correlations
 from robo_rl.rewards.audit.evidence import known_of
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
-from robo_rl.statistics import rank_correlation
 from robo_rl.types import Episode
 
 SCORES = (1, 2, 3, 4, 5)
@@ -153,12 +153,10 @@ def _by_scene(values: Floats, scenes: npt.NDArray[np.int64]) -> Figure:
 
 def _correlation(answers: Floats, truth: Floats, scenes: npt.NDArray[np.int64]) -> Figure:
     index = np.unique(scenes, return_inverse=True)[1]
-
-    def statistic(counts: Floats) -> Floats:
-        rows = [np.repeat(np.arange(len(index)), row[index].astype(np.int64)) for row in counts]
-        return np.array([rank_correlation(answers[each], truth[each]) for each in rows])
-
-    return by_episode(statistic, int(index.max(initial=-1)) + 1, n=len(answers), of="clips")
+    scenes_there = int(index.max(initial=-1)) + 1
+    return by_episode(
+        lambda counts: rank_correlations(answers, truth, counts[:, index]), scenes_there, n=len(answers), of="clips"
+    )
 
 
 def _from_text(clips: Sequence[Clip], truth: Floats, scenes: npt.NDArray[np.int64]) -> Floats:

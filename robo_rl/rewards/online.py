@@ -1,7 +1,7 @@
 """A reward of a model while a policy learns: pictures wait until there are some, are scored in one call, and become rewards.
 
-    reward of a step = weight * (level, delta or potential of the model's scores) + bonus, once an episode, where the model
-    first sees the task completed
+    reward of a step = weight * (level, delta or potential of the model's scores)
+                     + bonus, where the model sees the task completed, which then ends for the learner
 
 Nothing here knows the environment's own reward or success.
 """
@@ -77,17 +77,19 @@ class OnlineReward:
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
         """Yields a recorded episode as a policy of `spec` would have lived it, with these rewards, cut where one is missing.
 
-        A piece ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the gap.
+        A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
+        gap. Nothing is left of what follows the completion.
         """
         live = self.running(1)
         live.begin(0, _at(episode, 0), episode.instruction)
         for step in range(1, len(episode) + 1):
             is_last = step == len(episode)
-            ends = {"terminated": is_last and episode.terminated, "truncated": is_last and not episode.terminated}
-            live.add(0, _at(episode, step), **ends)
-        values, valid = live.score()
-        for start, stop in _stretches(valid):
-            yield _piece(episode, start, stop, values, spec)
+            terminated = is_last and episode.terminated
+            live.add(0, _at(episode, step), terminated=terminated, truncated=is_last and not terminated)
+        values, known, ends = live.score()
+        for start, stop in _stretches(known):
+            terminated = bool(ends[stop - 1]) or (episode.terminated and stop == len(episode))
+            yield _piece(replace(episode, rewards=values), slice(start, stop), spec, terminated=terminated)
 
 
 def _told(model: PictureReward, prefix: str) -> dict[str, str | float]:
@@ -105,18 +107,19 @@ def _stretches(valid: npt.NDArray[np.bool_]) -> Sequence[tuple[int, int]]:
     return [*pairwise(edges.tolist())][::2]
 
 
-def _piece(episode: Episode, start: int, stop: int, values: npt.NDArray[np.float32], spec: EnvironmentSpec) -> Episode:
-    steps, terminated = slice(start, stop), episode.terminated and stop == len(episode)
+def _piece(episode: Episode, steps: slice, spec: EnvironmentSpec, *, terminated: bool) -> Episode:
+    """Returns some steps of an episode, with what a policy of `spec` sees of them."""
+    pictures = slice(steps.start, steps.stop + 1)
     return replace(
         episode,
-        observations={name: episode.observations[name][start : stop + 1] for name in spec.observation},
+        observations={name: episode.observations[name][pictures] for name in spec.observation},
         actions=episode.actions[steps],
         policy_actions=episode.policy_actions[steps],
-        rewards=values[steps],
+        rewards=episode.rewards[steps],
         reward_terms={name: terms[steps] for name, terms in episode.reward_terms.items()},
         costs=None if episode.costs is None else episode.costs[steps],
         sources=episode.sources[steps],
-        timestamps=episode.timestamps[start : stop + 1],
+        timestamps=episode.timestamps[pictures],
         terminated=terminated,
         truncated=not terminated,
         spec_fingerprint=spec.fingerprint,

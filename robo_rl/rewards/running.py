@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
-from robo_rl.rewards.pictures import PictureReward, Pictures, Scores, pictures_of
+from robo_rl.rewards.picture_queue import PictureQueue
+from robo_rl.rewards.pictures import PictureReward, Scores
 from robo_rl.spec import Observation
 from robo_rl.stopwatch import timed
 from robo_rl.types import Metrics, StateDict
@@ -27,7 +28,8 @@ class Completion:
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
-    """Paid once an episode: a bonus in every step would pay for waiting where the model is wrong."""
+    """Paid in the step that completes the task, with which it ends for the learner: paid in every step it would pay for waiting
+    where the model is wrong, and paid without an end a state would be worth what was paid before."""
 
     def __post_init__(self) -> None:
         if self.model.mode != "level":
@@ -42,8 +44,8 @@ class _Episode:
     score: float = 0.0
     """Of the newest picture that was scored."""
     known: bool = False
-    paid: bool = False
-    """Whether the completion bonus was paid."""
+    completed: bool = False
+    """Whether the model has seen the task completed: what follows is not learnt from."""
     total: float = 0.0
     """Sum of what was paid, as far as it is known."""
 
@@ -79,8 +81,8 @@ class RunningRewards:
     ) -> None:
         self._model, self._weight, self._every, self._completion = model, weight, every, completion
         self._hold, self._asks_firsts = hold, hold > 1 or model.mode != "level"
-        self._seen = _Queue(model, every)
-        self._done = None if completion is None else _Queue(completion.model, every)
+        self._seen = PictureQueue(model, every)
+        self._done = None if completion is None else PictureQueue(completion.model, every)
         self._events: list[_Event] = []
         self._episodes = [_Episode() for _ in range(environments)]
         self._taken = [0] * environments  # steps of the episodes under way
@@ -130,8 +132,8 @@ class RunningRewards:
             queue.add(index, observation)
         self._events.append(_Event(index, terminated=terminated, ended=ended, asks=asks))
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call, in their order, and which are known, (K,) each."""
+    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Returns the rewards of the steps since the last call, in their order, which are known, and which end the task."""
         steps, events = [], self._events
         seen = iter(timed("score", self._seen.scores))
         done = iter(timed("score", self._done.scores) if self._done is not None else [])
@@ -144,33 +146,42 @@ class RunningRewards:
                 episode = self._episodes[event.index]
                 now = next(seen) if event.asks else (episode.score, episode.known)
                 steps.append(self._reward(event, now, next(done, None) if event.asks else None))
-        values, valid = np.array([value for value, _ in steps], np.float32), np.array([known for _, known in steps], np.bool_)
-        return values, valid
+        values, valid, ends = (np.array([step[part] for step in steps]) for part in range(3))
+        return values.astype(np.float32), valid.astype(np.bool_), ends.astype(np.bool_)
 
-    def _reward(self, event: _Event, now: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool]:
-        """Returns the reward of a step, and whether it is known; `done` is the score of completion where that was asked for."""
+    def _reward(self, event: _Event, now: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool, bool]:
+        """Returns the reward of a step, whether it is known, and whether the task ends with it.
+
+        done: the score of completion, where that was asked for.
+        """
         episode = self._episodes[event.index]
-        needed = [now] if self._model.mode == "level" else [(episode.score, episode.known), now]
+        before, (episode.score, episode.known) = (episode.score, episode.known), now
+        if episode.completed:
+            self._finish(event, episode)
+            return 0.0, False, False
+        completion, is_told = self._completion, done is None or done[1]
+        completes = completion is not None and done is not None and done[1] and done[0] >= completion.threshold
+        needed = [now] if self._model.mode == "level" else [before, now]
         scores = Scores(*(np.array(part) for part in zip(*needed, strict=True)))
-        values, valid = self._model.rewards(scores, terminated=event.terminated)
-        value, known = self._weight * float(values[-1]), bool(valid[-1])
-        paid = 0.0 if self._model.mode == "potential" else value
-        episode.score, episode.known = now
-        if self._completion is not None and done is not None and not episode.paid:
-            known = known and done[1]
-            if known and done[0] >= self._completion.threshold:
-                episode.paid, value, paid = True, value + self._completion.bonus, paid + self._completion.bonus
-        self._count(event, episode, paid if known else None)
-        return (value, True) if known else (0.0, False)
+        values, valid = self._model.rewards(scores, terminated=event.terminated or completes)
+        value, known = self._weight * float(values[-1]), bool(valid[-1]) and is_told
+        bonus = completion.bonus if completion is not None and completes else 0.0
+        episode.completed = completes
+        self._count(known)
+        if known:
+            episode.total += bonus + (0.0 if self._model.mode == "potential" else value)
+        self._finish(event, episode)
+        return (value + bonus, True, completes) if known else (0.0, False, False)
 
-    def _count(self, event: _Event, episode: _Episode, paid: float | None) -> None:
-        self._steps += 1
-        self._missing += paid is None
-        self._missing_in_a_row = self._missing_in_a_row + 1 if paid is None else 0
-        episode.total += paid or 0.0
+    def _finish(self, event: _Event, episode: _Episode) -> None:
         if event.ended:
             self._returns.append(episode.total)
-            self._completed.append(episode.paid)
+            self._completed.append(episode.completed)
+
+    def _count(self, known: bool) -> None:
+        self._steps += 1
+        self._missing += not known
+        self._missing_in_a_row = 0 if known else self._missing_in_a_row + 1
         if self._missing_in_a_row >= MOST_MISSING:
             raise RewardUnavailable(
                 f"The reward {self._model.identity[0]} has given no usable answer for {self._missing_in_a_row} steps.",
@@ -180,7 +191,7 @@ class RunningRewards:
             )
 
     @property
-    def _queues(self) -> list[_Queue]:
+    def _queues(self) -> list[PictureQueue]:
         return [self._seen] if self._done is None else [self._seen, self._done]
 
     def state_dict(self) -> StateDict:
@@ -205,77 +216,3 @@ class RunningRewards:
         self._returns.extend(state["returns"])
         self._completed.extend(state["completed"])
         self._steps, self._missing, self._missing_in_a_row = state["counts"]
-
-
-class _Queue:
-    """Pictures that wait to be scored by one model."""
-
-    def __init__(self, model: PictureReward, every: int) -> None:
-        self._model, self._every = model, every
-        self._firsts: dict[int, Pictures] = {}
-        self._instructions: dict[int, str | None] = {}
-        self._waiting: list[tuple[Pictures, Pictures, str | None]] = []
-
-    def begin(self, index: int, observation: Observation, instruction: str | None) -> None:
-        self._firsts[index] = self._picture(observation)
-        self._instructions[index] = self._model.instruction or instruction
-
-    def add(self, index: int, observation: Observation) -> None:
-        self._waiting.append((self._picture(observation), self._firsts[index], self._instructions[index]))
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def clear(self) -> None:
-        self._waiting.clear()
-
-    def scores(self) -> list[tuple[float, bool]]:
-        """Returns score and validity of each picture that waits, and forgets them."""
-        found, waiting, self._waiting = [], self._waiting, []
-        for start in range(0, len(waiting), self._every):
-            found += self._call(waiting[start : start + self._every])
-        return found
-
-    def _call(self, shown: list[tuple[Pictures, Pictures, str | None]]) -> list[tuple[float, bool]]:
-        """Scores some pictures; those of another instruction are another call."""
-        found: list[tuple[float, bool]] = [(0.0, False)] * len(shown)
-        for instruction in dict.fromkeys(said for _, _, said in shown):
-            rows = [row for row, (_, _, said) in enumerate(shown) if said == instruction]
-            pictures = np.stack([shown[row][0] for row in rows])
-            scores = self._model.score(pictures, _stacked([shown[row][1] for row in rows]), instruction)
-            valid = scores.valid & np.isfinite(scores.values)
-            for row, value, known in zip(rows, scores.values, valid, strict=True):
-                found[row] = (float(value), True) if known else (0.0, False)
-        return found
-
-    def _picture(self, observation: Observation) -> Pictures:
-        """Returns a copy, because environments may draw the next picture into the same memory."""
-        shown = {name: np.asarray(value)[None] for name, value in observation.items()}
-        return np.array(pictures_of(shown, self._model.camera)[0])
-
-    def state_dict(self) -> StateDict:
-        """Returns what waits and the firsts, each once, so that later calls show the model the very same arrays."""
-        firsts = {id(first): first for first in [*(first for _, first, _ in self._waiting), *self._firsts.values()]}
-        number = {identity: index for index, identity in enumerate(firsts)}
-        return {
-            "pictures": {str(index): picture for index, (picture, _, _) in enumerate(self._waiting)},
-            "firsts": {str(number[identity]): first for identity, first in firsts.items()},
-            "first_of": [number[id(first)] for _, first, _ in self._waiting],
-            "said": [said for _, _, said in self._waiting],
-            "running": {str(index): number[id(first)] for index, first in self._firsts.items()},
-            "running_said": {str(index): said for index, said in self._instructions.items()},
-        }
-
-    def load_state_dict(self, state: StateDict) -> None:
-        firsts = [np.array(state["firsts"][str(index)]) for index in range(len(state["firsts"]))]
-        pictures = [np.array(state["pictures"][str(index)]) for index in range(len(state["pictures"]))]
-        shown = [firsts[number] for number in state["first_of"]]
-        self._waiting = [*zip(pictures, shown, state["said"], strict=True)]
-        self._firsts = {int(index): firsts[number] for index, number in state["running"].items()}
-        self._instructions = {int(index): said for index, said in state["running_said"].items()}
-
-
-def _stacked(firsts: list[Pictures]) -> Pictures:
-    """Returns (N, H, W, 3); of one episode without copies, so that a model can see that it need look at one only."""
-    same = all(first is firsts[0] for first in firsts)
-    return np.broadcast_to(firsts[0], (len(firsts), *firsts[0].shape)) if same else np.stack(firsts)

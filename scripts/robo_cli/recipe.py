@@ -107,7 +107,7 @@ class CompletionSettings:
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
-    """Paid once an episode, in the step in which the model first sees the task completed."""
+    """Paid in the step in which the model first sees the task completed, with which it ends for the learner."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The audit from the command line: doubles and label sets come out as what they are."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +34,20 @@ def episode(seed: int, steps: int = 12) -> Episode:
     )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def dataset(tmp_path, monkeypatch) -> Dataset:
-    monkeypatch.chdir(tmp_path)
-    found = Dataset.create(Path("data"), SPEC)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    found = Dataset.create(tmp_path_factory.mktemp("recorded") / "data", SPEC)
     with found.writer() as writer:
         for seed in range(20):
             writer.add(episode(seed))
-    return found
+    return found.path
+
+
+@pytest.fixture(autouse=True)
+def dataset(recorded, tmp_path, monkeypatch) -> Dataset:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(recorded, "data")
+    return Dataset(Path("data"))
 
 
 def audited(*arguments: str) -> dict:

@@ -8,11 +8,11 @@ from scipy.stats import spearmanr
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.audit.agreement import (
-    _correlations,
     close_pair_accuracy,
     episode_correlation,
     pair_accuracy,
     pooled,
+    rank_correlations,
     step_correlation,
 )
 from robo_rl.rewards.audit.controls import BlankPictures, HiddenRewards, Loitering, Reversed, ShuffledTime, WrongText, held_from
@@ -144,10 +144,10 @@ def test_ranks_are_taken_anew_in_each_resample():
     random = np.random.default_rng(0)
     first, second = random.integers(0, 6, (2, 12)).astype(np.float64)
     counts = random.integers(0, 3, (20, 12))
-    found = _correlations(first, second, counts.astype(np.float64))
+    found = rank_correlations(first, second, counts.astype(np.float64))
     brute = [rank_correlation(np.repeat(first, row), np.repeat(second, row)) for row in counts]
     np.testing.assert_allclose(found, brute)
-    assert np.isnan(_correlations(first, np.ones(12), counts.astype(np.float64))).all()
+    assert np.isnan(rank_correlations(first, np.ones(12), counts.astype(np.float64))).all()
 
 
 def test_means_and_ratios():

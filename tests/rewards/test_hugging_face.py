@@ -92,7 +92,7 @@ def test_tensors_as_the_library_returned_them_before_version_5_are_understood(fo
     expected = model.embed_pictures(PICTURES)
     inner, _ = model._parts
     now = inner.get_image_features
-    monkeypatch.setattr(inner, "get_image_features", lambda **inputs: now(**inputs).pooler_output)
+    monkeypatch.setattr(inner, "get_image_features", lambda **inputs: getattr(found := now(**inputs), "pooler_output", found))
     np.testing.assert_array_equal(model.embed_pictures(PICTURES), expected)
 
 
@@ -101,9 +101,8 @@ def test_the_identity_is_that_of_the_files_wherever_they_lie(folders, clip):
     assert HuggingFace(str(clip)).identity[0] == "transformers clip"
     (clip / "README.md").write_text("about")
     assert HuggingFace(str(clip)).identity == HuggingFace(str(folders["clip"])).identity
-    preparation = json.loads((clip / "processor_config.json").read_text())
-    preparation["image_processor"]["image_mean"] = [0.0, 0.0, 0.0]
-    (clip / "processor_config.json").write_text(json.dumps(preparation))
+    (preparation,) = clip.glob("*processor_config.json")
+    preparation.write_text(preparation.read_text().replace('"image_mean": [', '"image_mean": [ '))
     assert HuggingFace(str(clip)).identity != HuggingFace(str(folders["clip"])).identity
 
 

@@ -230,17 +230,71 @@ def test_modes_pay_what_they_say(kind):
     steps = np.arange(1, len(episode) + 1) / 10
     level, delta = (rewards_in(episode, reward_of(Steps(mode=mode), weight=2.0)) for mode in ("level", "delta"))
     assert np.allclose(level, 2 * steps) and np.allclose(delta, 0.2)
-    completion = Completion(Steps(), threshold=0.4, bonus=3.0)
-    potential = rewards_in(episode, reward_of(Steps(mode="potential", discount=0.5), completion=completion))
+    never = Completion(Steps(), threshold=1.0)
+    potential = rewards_in(episode, reward_of(Steps(mode="potential", discount=0.5), completion=never))
     expected = 0.5 * steps - (steps - 0.1)
-    expected[3] += 3.0  # the first step, and only this one, in which the model sees 0.4 or more
     if kind == "terminated":
         expected[-1] = -(steps[-1] - 0.1)
     assert np.allclose(potential, expected)
-    shaping = np.where(np.arange(len(steps)) == 3, potential - 3.0, potential)
-    discounted = (0.5 ** np.arange(len(steps)) * shaping).sum()
+    discounted = (0.5 ** np.arange(len(steps)) * potential).sum()
     left = 0.5 ** len(steps) * steps[-1] if kind == "truncated" else 0.0  # what bootstrapping would carry on
     assert discounted == pytest.approx(left, abs=1e-6), "shaping adds to no return of a whole episode"
+
+
+@pytest.mark.parametrize("kind", EPISODES)
+def test_what_the_model_sees_completed_is_paid_once_and_ends_the_task(kind):
+    episode = lived(kind)
+    completion = Completion(Steps(), threshold=0.4, bonus=3.0)
+    reward = reward_of(Steps(mode="potential", discount=0.5), completion=completion)
+    (piece,) = reward.labelled(episode, VISIBLE)
+    assert len(piece) == 4 and piece.terminated and not piece.truncated
+    assert np.allclose(piece.rewards, [0.05, 0.0, -0.05, 3.0 - 0.3])
+    assert (0.5 ** np.arange(4) * piece.rewards).sum() == pytest.approx(0.5**3 * 3.0), "the bonus alone, discounted"
+
+
+def test_what_follows_a_completion_is_in_no_memory():
+    reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6))
+    ours = sac(reward, replay_capacity=1000)
+    ours.run(Observer())
+    batch = ours.replay.sample(2000)
+    steps = batch.next_observations["frame"][:, 0] % 10
+    assert set(steps) == {1.0, 2.0, 3.0, 4.0, 5.0, 6.0} and set(batch.masks[steps == 6]) == {0.0}, "7 would be cut by the clock"
+    assert (batch.rewards == (steps == 6)).all() and set(batch.masks[steps < 5]) == {1.0}
+    config = sb3.SACConfig(buffer_size=1000, learning_starts=10_000, **SB3_LEARNS)
+    theirs = config.training(Poisoned, steps=400, seed=0, reward=reward)
+    theirs.run(Observer())
+    replay = theirs.model.replay_buffer
+    frames = replay.next_observations[: replay.size(), 0, 0] % 10
+    ends = (replay.dones * (1 - replay.timeouts))[: replay.size(), 0]
+    assert set(frames) == {1.0, 2.0, 3.0, 4.0, 5.0, 6.0} and (ends[frames == 6] == 1).all() and (ends[frames < 5] == 0).all()
+
+
+@pytest.mark.parametrize("config", ["ppo", "sb3"])
+def test_in_rollouts_a_completion_ends_what_is_summed_and_what_follows_is_not_learnt_from(config, monkeypatch):
+    reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6, bonus=1.0))
+    if config == "ppo":
+        training = PPOConfig(**PPO | {"gae_lambda": 1.0}, **PLAIN).training(Poisoned, steps=96, seed=0, reward=reward)
+        seen, minibatches = [], Rows.minibatches
+        spy = lambda rows, *rest: seen.append((rows.inputs[:, 0], rows.returns)) or minibatches(rows, *rest)  # noqa: E731
+        monkeypatch.setattr(Rows, "minibatches", spy)
+        training.run(Observer())
+        frames, returns = seen[0]
+    else:
+        config = sb3.PPOConfig(n_envs=3, n_steps=32, gamma=0.8, gae_lambda=1.0, n_epochs=1, **SB3_LEARNS)
+        training = config.training(Poisoned, steps=96, seed=0, reward=reward)
+        rollout = training.model.rollout_buffer
+        compute, seen = rollout.compute_returns_and_advantage, []
+
+        def spied(last_values, dones):
+            compute(last_values, dones)
+            seen.append((rollout.observations[..., 0].ravel().copy(), rollout.returns.ravel().copy()))
+
+        monkeypatch.setattr(rollout, "compute_returns_and_advantage", spied)
+        training.run(Observer())
+        frames, returns = seen[0]
+    steps = frames % 10
+    assert set(steps) == {0.0, 1.0, 2.0, 3.0, 4.0, 5.0}, "step 6 was taken after the completion"
+    assert np.allclose(returns[steps == 5], 1.0, atol=1e-5), "the bonus, and nothing bootstrapped beyond it"
 
 
 def test_a_score_that_is_held_costs_nothing_and_does_not_outlive_its_episode():
@@ -250,16 +304,16 @@ def test_a_score_that_is_held_costs_nothing_and_does_not_outlive_its_episode():
         "level": ([0, 0, 0.3, 0.3, 0.3, 0.6, 0.7], [0, 0, 0.3, 0.3, 0.5]),
         "delta": ([0, 0, 0.3, 0, 0, 0.3, 0.1], [0, 0, 0.3, 0, 0.2]),
     }.items():
-        reward = reward_of(replace(model, mode=mode), hold=3, completion=Completion(Steps(), 0.3, 10.0))
+        reward = reward_of(replace(model, mode=mode), hold=3, completion=Completion(Steps(), 0.9))
         live = reward.running(1)
         for episode, values in zip(episodes, expected, strict=True):
             live.begin(0, {name: each[0] for name, each in episode.observations.items()}, None)
             for step in range(1, len(episode) + 1):
                 ends = {"terminated": step == 5 == len(episode), "truncated": step == 7}
                 live.add(0, {name: each[step] for name, each in episode.observations.items()}, **ends)
-            found, known = live.score()
-            bonus = 10.0 * (np.arange(len(values)) == 2)
-            assert known.all() and np.allclose(found, values + bonus), "the first, every third and the last picture"
+            found, known, ends = live.score()
+            assert known.all() and not ends.any()
+            assert np.allclose(found, values), "the first, every third and the last picture"
     assert sum(model.calls) == 2 * (4 + 3)
 
 
@@ -488,7 +542,10 @@ def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
     assert finished(mistaken) != expected, "the comparison can fail"
 
 
-def test_a_rollout_without_any_label_is_refused():
-    learner = PPOConfig(**PPO).build(VISIBLE, 0)
-    with pytest.raises(RewardUnavailable, match=r"No step of a rollout has a label(.|\n)*0 of 96 steps"):
-        learner.reward(np.zeros((32, 3), np.float32), np.zeros((32, 3), np.bool_))
+def test_a_rollout_without_any_label_teaches_nothing():
+    learner = PPOConfig(**PPO, **PLAIN).build(VISIBLE, 0)
+    before = learner.networks.parameters.copy()
+    nothing = np.zeros((32, 3), np.bool_)
+    learner.trajectories.length = 32
+    learner.reward(np.zeros((32, 3), np.float32), nothing, nothing)
+    assert learner.update() == {} and not learner.is_ready and np.array_equal(learner.networks.parameters, before)

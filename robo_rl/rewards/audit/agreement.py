@@ -52,7 +52,7 @@ def step_correlation(steps: Steps) -> Figure:
 
     def statistic(counts: Floats) -> Floats:
         pieces = np.array_split(counts, -(-len(counts) * len(steps.episode) // MOST_AT_ONCE))
-        return np.concatenate([_correlations(steps.scores, steps.truth, piece[:, steps.episode]) for piece in pieces])
+        return np.concatenate([rank_correlations(steps.scores, steps.truth, piece[:, steps.episode]) for piece in pieces])
 
     return by_episode(statistic, steps.episodes, n=len(steps.scores), of=f"steps of {steps.episodes} episodes")
 
@@ -61,10 +61,10 @@ def episode_correlation(scores: Floats, truth: Floats) -> Figure:
     """Returns Spearman's correlation of two numbers of each episode (n,), over those that have both."""
     known = np.isfinite(scores) & np.isfinite(truth)
     count = int(known.sum())
-    return by_episode(lambda counts: _correlations(scores[known], truth[known], counts), count, n=count, of="episodes")
+    return by_episode(lambda counts: rank_correlations(scores[known], truth[known], counts), count, n=count, of="episodes")
 
 
-def _correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
+def rank_correlations(first: Floats, second: Floats, counts: Floats) -> Floats:
     """Returns Spearman's correlations (R,) of two series (n,) whose members occur as often as `counts` (R, n) says."""
     middle = (counts.sum(1, keepdims=True) + 1) / 2
     ranks = [_ranks(side, counts) - middle for side in (first, second)]

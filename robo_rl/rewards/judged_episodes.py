@@ -91,7 +91,8 @@ class EpisodeJudge(Judged, PictureReward):
             scores = held(self.scores_at(pictures, places, instruction), places, len(pictures))
         if self.mode == "level":
             scores = Scores(scores.values[1:], scores.valid[1:])
-        return RewardLabels(*self.rewards(scores), *self.identity, hash_of(self.words.encode(), instruction.encode()))
+        rewards = self.rewards(scores, terminated=episode.terminated)
+        return RewardLabels(*rewards, *self.identity, hash_of(self.words.encode(), instruction.encode()))
 
 
 def held(scores: Scores, places: Places, count: int) -> Scores:

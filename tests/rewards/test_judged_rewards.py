@@ -108,6 +108,12 @@ def test_differences_need_both_scores():
     assert shaped.values.tolist() == pytest.approx([0, 0, 0, 0.15, -0.15, -0.15, -0.15, 0, -0.3, -0.1])
 
 
+def test_the_potential_is_nothing_where_the_task_ended():
+    for ended, last in ((False, 0.5 * 1.0 - 0.6), (True, -0.6)):
+        done = replace(RISING, terminated=ended, truncated=not ended)
+        assert made(JudgeProgress, every=4, mode="potential", discount=0.5).label(done).values[-1] == pytest.approx(last)
+
+
 def test_loitering_pays_at_level_and_never_as_a_potential():
     waits, goes, discount = episode([0] + [50] * 10), episode([0, 100]), 0.9
     for mode, loitering_pays in (("level", True), ("potential", False)):

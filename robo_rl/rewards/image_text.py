@@ -22,7 +22,10 @@ class ImageTextModel(Protocol):
         ...
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, D), each of length 1, for N pictures of any size; the same whatever else is in the batch."""
+        """Returns (N, D), each of length 1, for N pictures of any size; the same whatever else is in the batch.
+
+        Raises SpecMismatch for pictures of another size where the model is made for one camera.
+        """
         ...
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:

@@ -118,6 +118,7 @@ def test_things_are_seen_where_the_labels_say():
     assert data.firsts.tolist() == [0] * POSES + [POSES] * POSES
     assert (data.pictures.reshape(len(data), -1).std(1) > 5).all()
     assert len(np.unique(data.pictures, axis=0)) == len(data)
+    assert not data.seen[np.isnan(data.positions).any(-1)].any()
     checked = 0
     for index in range(0, len(data), POSES):  # as an episode begins, nothing hides the cubes
         for slot, name in enumerate(data.slots[1:], start=1):
@@ -125,7 +126,7 @@ def test_things_are_seen_where_the_labels_say():
                 column, row = ((data.places[index, slot, :2] + 1) * 32).astype(int)
                 colour = data.pictures[index, row, column] / 255
                 nearest = min(COLOURS, key=lambda each: np.abs(colour - np.array(COLOURS[each]) * colour.max()).sum())
-                assert nearest == name.split()[0]
+                assert nearest == name.split()[0] and data.seen[index, slot]
                 checked += 1
     assert checked >= 2
 

@@ -96,7 +96,7 @@ class ClassifierReward(PictureReward):
         moments, known = moments_of(self._spec, episode, camera)
         values, known = guarded(self._network.probabilities(moments), known, self._guard, episode.observations)
         after = slice(1 if self.mode == "level" else 0, None)
-        rewards, valid = self.rewards(Scores(self._answers(values)[after], known[after]))
+        rewards, valid = self.rewards(Scores(self._answers(values)[after], known[after]), terminated=episode.terminated)
         return RewardLabels(rewards, valid, *self.identity, self.prompt_hash)
 
     def _answers(self, probabilities: Any) -> Any:

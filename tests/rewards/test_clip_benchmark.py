@@ -29,7 +29,8 @@ def pictures_of_lights(scenes: int = 60, poses: int = 8) -> CaptionedPictures:
     return CaptionedPictures(
         environment="test/Lights", camera="front", pictures=pictures, firsts=firsts, slots=("gripper", *COLOURS),
         positions=np.concatenate([np.ones((count, 1, 3)), positions], axis=1).astype(np.float32),
-        places=np.zeros((count, 4, 3), np.float32), seen=np.ones((count, 4), np.bool_), captions=(), truth=np.zeros((count, 0), np.bool_),
+        places=np.zeros((count, 4, 3), np.float32), seen=np.ones((count, 4), np.bool_),
+        captions=(), truth=np.zeros((count, 0), np.bool_),
         instructions=tuple((f"light the {colour} lamp", f"turn {colour} on") for colour in COLOURS),
         named=tuple((colour,) for colour in COLOURS), progress=progress.astype(np.float32), complete=progress == 1,
     )  # fmt: skip

@@ -104,8 +104,8 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
     gained = [rise(clip) for clip in real]
     wrong, still = (evidence.controls[name].clips if name in evidence.controls else [] for name in (_WRONG, _STILL))
     held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
-    waiting = [mean(clip.rewards[held_from(len(clip.rewards)) :]) for clip in still]
-    going_on = [mean(clip.rewards[held_from(len(clip.rewards)) :]) for clip in real]
+    # without the last step: where a task ended a potential is taken back there
+    waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
     return {
         "gain under the wrong text": ratio_of([rise(clip) for clip in wrong], gained, "clips") if wrong else unknown("clips"),
         "gain while held still": ratio_of([ends(part) for part in held], gained, "clips") if held else unknown("clips"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -103,12 +102,6 @@ class LabelCache:
             query = "SELECT model, weights_hash FROM makers WHERE settings = ?"
             found: Maker | None = connection.execute(query, (_settings(model),)).fetchone()
         return found
-
-
-def label_cache_folder() -> Path:
-    """Returns where labels are kept unless somebody says otherwise: $ROBO_RL_CACHE, or robo_rl in the user's cache."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
-    return Path(os.environ.get("ROBO_RL_CACHE") or home)
 
 
 def _content(entry: Entry) -> str:

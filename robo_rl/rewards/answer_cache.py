@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from robo_rl.errors import JudgeError
 from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.user_cache import user_cache
 
 WAIT = 10.0
 """[s] for another process to finish its change."""
@@ -30,7 +30,7 @@ class AnswerCache:
 
     def __init__(self, folder: str = "") -> None:
         """Names a folder; empty for the usual one. Nothing is made before it is opened."""
-        self.path = (Path(folder) if folder else _usual()) / "answers.sqlite"
+        self.path = (Path(folder) if folder else user_cache() / "answers") / "answers.sqlite"
 
     @contextmanager
     def opened(self) -> Iterator[Answers]:
@@ -95,11 +95,6 @@ class Answers:
         """Returns tokens of questions and of answers by the model that answered in the place of this judge."""
         rows = self._connection.execute("SELECT model, prompt_tokens, completion_tokens FROM spent WHERE judge = ?", (judge,))
         return {model: (prompt, completion) for model, prompt, completion in rows}
-
-
-def _usual() -> Path:
-    root = os.environ.get("ROBO_RL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robo_rl"
-    return Path(root) / "answers"
 
 
 def _digest(*parts: object) -> str:

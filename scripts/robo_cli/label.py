@@ -13,9 +13,10 @@ from robo_cli.display import counted
 from robo_cli.reward_file import read_reward
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
-from robo_datasets.label_cache import LabelCache, label_cache_folder
+from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label, shuffle
 from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.user_cache import user_cache
 
 EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
@@ -74,7 +75,7 @@ def run(arguments: Label) -> int:
 
 def cache_of(folder: str) -> LabelCache | None:
     """Returns the cache that the command line names."""
-    return None if folder == "none" else LabelCache(Path(folder) if folder else label_cache_folder())
+    return None if folder == "none" else LabelCache(Path(folder) if folder else user_cache())
 
 
 def tell(cache: LabelCache) -> None:

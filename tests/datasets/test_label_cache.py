@@ -10,12 +10,13 @@ import pytest
 
 from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
-from robo_datasets.label_cache import LabelCache, label_cache_folder
+from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.rewards.doubles import NoisyOracle
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.user_cache import user_cache
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,10 @@ def test_a_file_that_is_no_cache_is_one_error(filled, model, cache):
 
 def test_where_it_lies(monkeypatch, tmp_path):
     monkeypatch.setenv("ROBO_RL_CACHE", str(tmp_path / "mine"))
-    assert label_cache_folder() == tmp_path / "mine"
+    assert user_cache() == tmp_path / "mine"
     monkeypatch.delenv("ROBO_RL_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert label_cache_folder() == tmp_path / "robo_rl"
+    assert user_cache() == tmp_path / "robo_rl"
     (tmp_path / "file").touch()
     with pytest.raises(DatasetError, match="There is no place for the cache of labels"):
         LabelCache(tmp_path / "file")

@@ -13,10 +13,8 @@ from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_reward
 from robo_cli.typed_settings import settings_of
-from robo_rl.discovery import known, load
-from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.clip_benchmark import clips_of, facts_of, scored
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.embedded.pictures import captioned_pictures
 from robo_rl.runs import write_text
 
 
@@ -50,7 +48,8 @@ class BenchReward:
 def bench_reward(arguments: BenchReward) -> int:
     """Draws, asks and prints."""
     model = read_reward(arguments.reward, settings_of(arguments.settings))
-    data = drawn(arguments)
+    drawn = {"camera": arguments.camera, "size": arguments.image_size, "count": arguments.pictures, "seed": arguments.seed}
+    data = captioned_pictures(arguments.environment, **drawn)
     clips = clips_of(data, arguments.each, arguments.seed)
     found = scored(model, data, clips, counted(f"score with {arguments.reward}", "clips", clips))
     facts = facts_of(clips)
@@ -69,17 +68,3 @@ def bench_reward(arguments: BenchReward) -> int:
         told = {"reward": name, "weights": weights, "environment": arguments.environment, "seed": arguments.seed}
         write_text(arguments.out, json.dumps(told | facts | found.to_json(), indent=1, allow_nan=False))
     return 0
-
-
-def drawn(arguments: BenchReward) -> CaptionedPictures:
-    """Returns captioned pictures; raises UnknownName, and InvalidSetting where the family has no captions."""
-    family, _, task = arguments.environment.partition("/")
-    if family not in known("environments"):
-        raise UnknownName("environment", arguments.environment, known("environments"))
-    draw = getattr(load("environments", family), "captioned_pictures", None)
-    if draw is None:
-        allowed = "families with captions, such as robo/ArmPick-v0"
-        raise InvalidSetting("Nothing is known to be true of these pictures.", got=arguments.environment, allowed=allowed)
-    size, count = arguments.image_size, arguments.pictures
-    data: CaptionedPictures = draw(task, camera=arguments.camera, size=size, count=count, seed=arguments.seed)
-    return data

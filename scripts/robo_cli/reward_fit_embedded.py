@@ -10,11 +10,10 @@ from typing import Any
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_rl.discovery import known, load
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.embedded.pictures import captioned_pictures
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,8 @@ def fit_embedded(arguments: FitEmbedded) -> int:
     if arguments.out.exists() and any(arguments.out.iterdir()):
         raise InvalidSetting(f"{arguments.out} is not empty.", fix="name a new folder")
     started = time.monotonic()
-    data = drawn(arguments)
+    size, seed = arguments.image_size, arguments.settings.seed
+    data = captioned_pictures(arguments.environment, camera=arguments.camera, size=size, count=arguments.pictures, seed=seed)
     model, measures = fit(data, arguments.settings, shown)
     orders = untrained_orders(model, halves(data, arguments.settings.held_out)[1])
     facts: dict[str, Any] = {"pictures": len(data), "settings": asdict(arguments.settings), "measures": asdict(measures)}
@@ -54,20 +54,6 @@ def fit_embedded(arguments: FitEmbedded) -> int:
     print(f"  {model.origin.instructions[0]!r} (and {len(model.origin.instructions) - 1} others)")
     print(f"label with it: robo-rl label DATASET --reward embedded-progress --settings folder={arguments.out} --name NAME")
     return 0
-
-
-def drawn(arguments: FitEmbedded) -> CaptionedPictures:
-    """Returns captioned pictures; raises UnknownName, and InvalidSetting where the family has no captions."""
-    family, _, task = arguments.environment.partition("/")
-    if family not in known("environments"):
-        raise UnknownName("environment", arguments.environment, known("environments"))
-    draw = getattr(load("environments", family), "captioned_pictures", None)
-    if draw is None:
-        allowed = "families with captions, such as robo/ArmPick-v0"
-        raise InvalidSetting("Nothing is known to be true of these pictures.", got=arguments.environment, allowed=allowed)
-    seed, size = arguments.settings.seed, arguments.image_size
-    data: CaptionedPictures = draw(task, camera=arguments.camera, size=size, count=arguments.pictures, seed=seed)
-    return data
 
 
 def shown(steps: Sequence[int], title: str) -> Iterable[int]:

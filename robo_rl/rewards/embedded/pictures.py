@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.discovery import known, load
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.pictures import Pictures
 from robo_rl.types import Array
 
@@ -69,3 +70,19 @@ class CaptionedPictures:
         chosen = {name: getattr(self, name)[rows] for name in arrays}
         start = rows.start or 0
         return replace(self, firsts=self.firsts[rows] - start, **chosen)
+
+
+def captioned_pictures(environment: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
+    """Returns `count` pictures of (size, size) that the environment's family draws, with captions.
+
+    Raises UnknownName, and InvalidSetting where the family has no captions.
+    """
+    family, _, task = environment.partition("/")
+    if family not in known("environments"):
+        raise UnknownName("environment", environment, known("environments"))
+    draw = getattr(load("environments", family), "captioned_pictures", None)
+    if draw is None:
+        allowed = "families with captions, such as robo/ArmPick-v0"
+        raise InvalidSetting("Nothing is known to be true of these pictures.", got=environment, allowed=allowed)
+    data: CaptionedPictures = draw(task, camera=camera, size=size, count=count, seed=seed)
+    return data

@@ -53,8 +53,19 @@ def questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> l
 
 
 def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: int, name: str, watch: Watch = iter) -> int:
-    """Asks a rater what the set `name` has no answer to yet, and returns how many questions that were."""
-    preferences, rater_name = PreferenceSet(dataset, name), ":".join(rater.identity)
+    """Asks a rater what the set `name` has no answer to yet, and returns how many questions were answered.
+
+    One that a rater could not be reached for stays open. Raises InvalidSetting where the set holds segments of another length.
+    """
+    preferences, rater_name, answered = PreferenceSet(dataset, name), ":".join(rater.identity), 0
+    lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
+    if lengths - {length}:
+        raise InvalidSetting(
+            f"The set {name!r} compares segments of another length.",
+            got=f"{length} steps",
+            allowed=f"{', '.join(map(str, sorted(lengths)))} steps",
+            fix="another --name: a reward is fitted to segments of one length",
+        )
     there = {(each.first, each.second) for each in preferences if each.rater == rater_name}
     pending = [question for question in dict.fromkeys(asked) if _ends(question, length) not in there]
 
@@ -66,9 +77,10 @@ def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: i
     while group := [*islice(watched, getattr(rater, "together", 1))]:
         pairs = [tuple(Segment(read(entry), start, start + length) for entry, start in question) for question in group]
         answers = rater.compare_all(pairs) if hasattr(rater, "compare_all") else [rater.compare(*pair) for pair in pairs]
-        found = zip(group, answers, strict=True)
+        found = [(question, answer) for question, answer in zip(group, answers, strict=True) if answer is not None]
         preferences.add([Preference(*_ends(question, length), answer, rater_name, rater.kind) for question, answer in found])
-    return len(pending)
+        answered += len(found)
+    return answered
 
 
 def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int, int]:

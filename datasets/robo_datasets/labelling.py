@@ -30,12 +30,12 @@ def label(
     *,
     replay: bool = False,
 ) -> int:
-    """Labels the episodes that have no labels in the set `name` yet, and returns how many it labelled.
+    """Labels the episodes that have no labels in the set `name` yet, or gaps, and returns how many it labelled.
 
     When the model is asked about the next episode, the labels of this one are in a file: nothing is asked twice, whenever the
-    process is killed. What the cache knows is not asked at all. An episode that has gaps in the cache is asked about again,
-    because an answer may have been missing for the moment; where the model is gone, or with `replay`, which asks nothing,
-    it has the gaps that it had.
+    process is killed. What the cache knows is not asked at all. An episode that has gaps, in the set or in the cache, is asked
+    about again, because an answer may have been missing for the moment; where the model is gone, or with `replay`, which asks
+    nothing, it has the gaps that it had.
     Raises InvalidSetting where the set holds labels of another model, or a model would have to be asked that is gone or must
     not be; DatasetBusy while another process labels the set.
     """
@@ -43,7 +43,7 @@ def label(
     with _alone(dataset, name), labels.held(), nullcontext() if cache is None else cache.held():
         maker, problem = _maker_of(model, cache, replay)
         _require_same(name, labels.makers, {maker})
-        there = labels.labelled
+        there = labels.labelled if problem is not None else labels.without_gaps
         pending = [entry for entry in dataset.entries() if entry.identity not in there]
         for found in () if cache is None else cache.find(maker, pending, with_gaps=problem is not None):
             labels.add_all(found)

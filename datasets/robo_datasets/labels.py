@@ -92,6 +92,14 @@ class LabelSet:
             return {row[0] for row in connection.execute("SELECT identity FROM labels")}
 
     @property
+    def without_gaps(self) -> set[str]:
+        """Identities of the episodes every step of which has a label."""
+        if not self._database.has("labels"):
+            return set()
+        with self._database.reading() as connection:
+            return {row[0] for row in connection.execute("SELECT identity, valid FROM labels") if 0 not in row[1]}
+
+    @property
     def makers(self) -> set[tuple[str, str]]:
         """Models and hashes of their weights that the labels are of."""
         if not self._database.has("labels"):

@@ -85,6 +85,11 @@ class ClassifierReward(PictureReward):
             )
         return Scores(self._answers(self._network.probabilities(pictures)), np.ones(len(pictures), np.bool_))
 
+    @property
+    def looks_at_pictures(self) -> bool:
+        """Where it learned from a camera."""
+        return bool(self._config.camera)
+
     def label(self, episode: Episode) -> RewardLabels:
         """Returns rewards; a step is valid where all that it needs was known. Raises SpecMismatch for another environment."""
         if episode.spec_fingerprint != self._spec.fingerprint:

@@ -58,6 +58,11 @@ class ContrastingLanguageGoals(SimilarityReward):
         return "clg"
 
     @property
+    def hears_instruction(self) -> bool:
+        """Its words are settings."""
+        return False
+
+    @property
     def words(self) -> Mapping[str, Sequence[str]]:
         """The two sentences."""
         return {"undesired": (self.undesired,), "desired": (self.desired,)}

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.cached_judge import SILENT
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judged_episodes import Judged, required
 from robo_rl.rewards.judging import Answer as Reply
@@ -81,15 +82,19 @@ class JudgeRater(Judged):
 
     def compare(self, first: Segment, second: Segment) -> Answer:
         """Returns which is better; "skip" where the judge sees no difference, or does not answer."""
-        return self.compare_all([(first, second)])[0]
+        found = self.compare_all([(first, second)])[0]
+        return "skip" if found is None else found
 
-    def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Answer]:
-        """Returns an answer for each pair; raises InvalidSetting where the two episodes have different instructions."""
+    def compare_all(self, pairs: Sequence[tuple[Segment, Segment]]) -> list[Answer | None]:
+        """Returns an answer for each pair, None where the judge could not be reached.
+
+        Raises InvalidSetting where the two episodes have different instructions.
+        """
         shown = [each for number, pair in enumerate(pairs) for each in self._shown(number, *pair)]
-        choices: list[list[str]] = [[] for _ in pairs]
+        choices: list[list[str | None]] = [[] for _ in pairs]
         for each, choice in zip(shown, self._choices(shown), strict=True):
             self._tally["first" if choice == "image 1" else "second" if choice == "image 2" else "undecided"] += 1
-            choices[each.pair].append(TURNED.get(choice, choice) if each.is_swapped else choice)
+            choices[each.pair].append(TURNED.get(choice, choice) if each.is_swapped and choice else choice)
         return [self._decided(found) for found in choices]
 
     def report(self) -> str:
@@ -120,8 +125,8 @@ class JudgeRater(Judged):
         orders = (False, True) if self.both_orders else (swapped,)
         return [Shown(number, turn, *((other, one) if turn else (one, other)), instruction) for turn in orders]
 
-    def _choices(self, shown: Sequence[Shown]) -> list[str]:
-        """Returns what was chosen of each, "" for no answer."""
+    def _choices(self, shown: Sequence[Shown]) -> list[str | None]:
+        """Returns what was chosen of each, "" for no answer, None where the judge could not be reached."""
         looks = [
             Question((LOOK.format(instruction=each.instruction), "Image 1:", each.one, "Image 2:", each.other), None, SYSTEM)
             for each in shown
@@ -133,17 +138,20 @@ class JudgeRater(Judged):
             for number in told
         ]
         replies: dict[int, Reply] = dict(zip(told, self.asking.ask(choosing), strict=True))
-        return [replies[number].content.get("better", "") if number in replies else "" for number in range(len(shown))]
+        last = [replies.get(number, reply) for number, reply in enumerate(seen)]
+        return [None if reply.status in SILENT else reply.content.get("better", "") for reply in last]
 
-    def _decided(self, choices: Sequence[str]) -> Answer:
+    def _decided(self, choices: Sequence[str | None]) -> Answer | None:
         """Returns what the answers in one or both orders come to."""
+        if None in choices:
+            return None
         if not choices or "" in choices:
             return "skip"
         if len(choices) > 1:
             self._tally["agree" if len({*choices}) == 1 else "differ"] += 1
         if len({*choices}) > 1:
             return 0.5
-        return {"image 1": 0.0, "image 2": 1.0}.get(choices[0], "skip")
+        return {"image 1": 0.0, "image 2": 1.0}.get(choices[0] or "", "skip")
 
     @cached_property
     def _tally(self) -> Counter[str]:

@@ -55,6 +55,16 @@ class PictureReward(ABC):
         require_allowed(self, {"discount": (0 < self.discount <= 1, "above 0, up to 1")})
 
     @property
+    def looks_at_pictures(self) -> bool:
+        """Whether it does; one that was learned may look at states instead."""
+        return True
+
+    @property
+    def hears_instruction(self) -> bool:
+        """Whether the instruction of an episode reaches it; its words may be settings of their own."""
+        return self.reads_words
+
+    @property
     @abstractmethod
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of weights and settings."""

@@ -46,6 +46,11 @@ class VLMRM(SimilarityReward):
         """Goal and baseline."""
         return {"goal": self.goal, "baseline": self.baseline}
 
+    @property
+    def hears_instruction(self) -> bool:
+        """Where there is no goal."""
+        return not self.goal
+
     def values(self, pictures: Direction, instruction: str | None) -> npt.NDArray[np.float64]:
         """Returns rewards, 1 at most; raises InvalidSetting where there is no goal, or the model does not see a difference."""
         goal = self.direction(self._goal(instruction))

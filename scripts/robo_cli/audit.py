@@ -116,6 +116,9 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
 def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
     shape, settings = SHAPES[arguments.shape], settings_of(arguments.settings)
     model = read_reward(arguments.reward, settings)
+    if arguments.wrong_text and not getattr(model, "hears_instruction", True):
+        fix = "--wrong-settings NAME=VALUE, with words that none of the episodes carries out"
+        raise InvalidSetting("This reward does not hear the instruction.", got=f"--wrong-text {arguments.wrong_text}", fix=fix)
     subject = asked(model, shape)
     sees = reads_pictures(model, dataset.read(entries[0]))
     controls = controls_of(subject, sees=sees)

@@ -15,6 +15,7 @@ from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label, shuffle
+from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.user_cache import user_cache
 
@@ -62,6 +63,8 @@ def run(arguments: Label) -> int:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
         model = read_reward(arguments.reward, settings_of(arguments.settings))
+        if getattr(model, "mode", "") == "potential":
+            print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
         done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay)
@@ -69,6 +72,10 @@ def run(arguments: Label) -> int:
             print(model.report())
         if cache is not None:
             tell(cache)
+    entries = dataset.entries()
+    steps, known = sum(entry.steps for entry in entries), LabelSet(dataset, arguments.name).known(entries)
+    if known < steps:
+        print(f"{known} of {steps} steps have a label; the same command asks about these episodes again")
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
     return 0
 

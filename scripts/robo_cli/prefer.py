@@ -35,7 +35,8 @@ class Prefer:
     name: str
     """Of the set of preferences; several raters may share one."""
     rater: str = "oracle"
-    """Who compares: "oracle" looks at the recorded rewards, "judge" is a vision-language model, "person" is you, on a page."""
+    """Who compares: "oracle" looks at the recorded rewards, "embedded" and "judge" are models that see pictures, "person" is
+    you, on a page."""
     settings: tuple[str, ...] = ()
     """Settings of the rater, such as mistakes=0.2."""
     pairs: int = 1000

@@ -20,7 +20,7 @@ import tyro
 
 from robo_cli.display import display
 from robo_cli.recipe import require_at_least
-from robo_cli.study_labels import is_labelled, is_made
+from robo_cli.study_labels import is_labelled, is_made, require_as_made
 from robo_cli.study_options import Words
 from robo_cli.study_plan import Study, read_study
 from robo_cli.study_runs import (
@@ -130,6 +130,8 @@ def _datasets(study: Study, out: Path) -> list[Job]:
 
 def _models(study: Study, out: Path) -> list[Job]:
     folders = {name: out / "models" / name for name in study.models}
+    for name, folder in folders.items():
+        require_as_made(folder.with_suffix(".json"), study.models[name])
     return [Job(name, [study.models[name].command(folder)]) for name, folder in folders.items() if not is_made(folder)]
 
 
@@ -140,6 +142,8 @@ def _label_stages(study: Study) -> list[Callable[[Study, Path], list[Job]]]:
 
 def _labels(name: str, study: Study, out: Path) -> list[Job]:
     paths = [out / "data" / dataset for dataset in study.datasets]
+    for path in paths:
+        require_as_made(out / "labels" / f"{path.name}--{name}.json", study.labels[name])
     missing = [path for path in paths if not is_labelled(Dataset(path), name)]
     return [Job(f"{name}--{path.name}", study.labels[name].commands(name, path, out)) for path in missing]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.checkpoints import MANIFEST
 from robo_rl.errors import RunError
+from robo_rl.runs import write_text
+from robo_rl.settings import plain
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 
@@ -87,6 +90,17 @@ class Shuffled:
 Labels = Asked | Compared | Shuffled
 
 
+def require_as_made(told: Path, settings: Any) -> None:
+    """Notes beside what is about to be made how; raises RunError where that was made with other settings."""
+    now = json.loads(json.dumps(plain(settings)))
+    if not told.exists():
+        told.parent.mkdir(parents=True, exist_ok=True)
+        write_text(told, json.dumps(now, indent=1))
+    elif (before := json.loads(told.read_text())) != now:
+        fix = f"another --out, or remove {told} and what rests on it"
+        raise RunError(f"{told.stem} was made with other settings.", got=f"{before}, now {now}", fix=fix)
+
+
 def is_made(folder: Path) -> bool:
     """Returns whether a model is complete."""
     return any(folder.glob(f"*/{MANIFEST}"))
@@ -113,5 +127,5 @@ def _folder(model: str, out: Path) -> Mapping[str, Any]:
 
 
 def _settings(settings: Mapping[str, Any]) -> list[str]:
-    words = [f"{key}={value}" for key, value in settings.items()]
+    words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
     return ["--settings", *words] if words else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def dataset_words(study: Study, name: str, out: Path) -> Words:
     settings |= {"run": str(source_run(study, data.source, out))} if data.source else {}
     settings |= {"episodes": data.episodes} if data.episodes else {}
     settings |= {"expert": data.expert} if data.expert else {}
-    settings |= {"arguments": [f"{key}={value}" for key, value in data.arguments.items()]} if data.arguments else {}
+    settings |= {"arguments": [f"{key}={json.dumps(value)}" for key, value in data.arguments.items()]} if data.arguments else {}
     environment = data.environment or read_recipe(study.sources[data.source].recipe).environment.name
     return [environment, *options(settings)]
 

@@ -123,6 +123,11 @@ def test_a_mistake_with_a_classifier_is_one_error(arguments, error, message):
         (["oracle", "--progress", "reward:reach"], UnknownName, "reward term 'reach'"),
         (["oracle", "--clips", "-1"], InvalidSetting, "'clips' is out of range"),
         (["oracle", "--dataset", "none"], DatasetError, "is no dataset"),
+        (
+            ["vlm-rm", "--settings", "model=colours", "goal=[red]", "alpha=0", "--wrong-text", "go"],
+            InvalidSetting,
+            "does not hear the instruction",
+        ),
     ],
 )
 def test_a_mistake_is_one_error(arguments, error, message):

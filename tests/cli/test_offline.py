@@ -257,6 +257,11 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     runs = {*Path("out/runs").iterdir()}
     assert dispatch(order) == 0
     assert {*Path("out/runs").iterdir()} == runs, "nothing is made twice"
+    changed = LABELLED.replace("  true:", '  "true":').replace("mistakes: 0.2", "mistakes: 0.3")
+    Path("labelled.yaml").write_text(changed)
+    with pytest.raises(RunError, match=r"(?s)reach-play--compared was made with other settings.*0.2.*now.*0.3"):
+        dispatch(order)
+    Path("labelled.yaml").write_text(LABELLED.replace("  true:", '  "true":'))
     shuffle(data, "compared", "control-2", seed=1)
     assert dispatch(["label", str(data.path), "--name", "control", "--shuffled", "compared"]) == 0
     Path("out/data/reach-play/labels/control.sqlite").unlink()  # labels of another deal

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, UnknownName
 from robo_rl.recorded import RecordedReplay
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.types import RewardLabels
 
 SCRIPT = Path(__file__).with_name("label_and_die.py")
 LENGTHS = (5, 1, 9, 3)
@@ -201,3 +202,27 @@ def test_the_recorded_rewards_stay_as_they_are(filled):
     label(filled, Constant(3.0), "mine")
     labelled(filled, "mine").replay(seed=0).sample(8)
     assert before == {path: path.read_bytes() for path in (filled.path / "episodes").iterdir()}
+
+
+@dataclass(frozen=True)
+class Server:
+    """Answers nothing while it is down."""
+
+    down: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    identity = ("server", "0")
+
+    def label(self, episode):
+        self.asked.append(len(episode))
+        valid = np.full(len(episode), len(episode) not in self.down)
+        return RewardLabels(np.where(valid, 1, 0).astype(np.float32), valid, *self.identity, "none")
+
+
+def test_gaps_are_filled_by_the_same_command(filled):
+    model = Server(down=[5, 9])
+    assert label(filled, model, "mine") == 4
+    assert LabelSet(filled, "mine").known(filled.entries()) == 4
+    model.down.clear()
+    assert label(filled, model, "mine") == 2 and sorted(model.asked[4:]) == [5, 9]
+    assert LabelSet(filled, "mine").known(filled.entries()) == sum(LENGTHS)
+    assert label(filled, model, "mine") == 0

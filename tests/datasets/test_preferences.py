@@ -182,3 +182,22 @@ def test_a_reward_without_its_folder_says_so(tmp_path):
         PreferenceReward()
     with pytest.raises(Exception, match="No checkpoint"):
         _ = PreferenceReward(str(Path(tmp_path) / "nothing")).identity
+
+
+class Unreachable:
+    """A model behind a server that is down every other time."""
+
+    kind, identity, together = "model", ("far", "0"), 2
+
+    def compare_all(self, pairs):
+        return [0.0, None][: len(pairs)]
+
+
+def test_what_was_not_answered_stays_open_and_lengths_are_not_mixed(filled):
+    asked = questions(filled.entries(), 6, 1, 0)
+    wanted = [*dict.fromkeys(asked)]
+    done = compare(filled, Unreachable(), asked, 1, "mine")
+    assert 0 < done == len([*PreferenceSet(filled, "mine")]) < len(wanted)
+    assert compare(filled, Unreachable(), asked, 1, "mine") > 0
+    with pytest.raises(InvalidSetting, match=r"(?s)'mine' compares segments of another length.*2 steps.*1 steps"):
+        compare(filled, OracleRater(), questions(filled.entries(), 2, 2, 0), 2, "mine")

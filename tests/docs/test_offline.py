@@ -1,23 +1,30 @@
-"""The table of the offline learners on the page is the one that the study wrote."""
+"""The tables of studies on the pages are the ones that the studies wrote."""
 
 import json
 from pathlib import Path
+
+import pytest
 
 from robo_cli.study_plan import read_study
 from robo_cli.study_table import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {"offline": "offline.md", "labels": "rewards.md"}
 
 
-def test_the_page_shows_the_table_of_the_study():
-    facts = json.loads((DOCS / "benchmarks" / "offline.json").read_text())
-    lines = markdown(facts, list(read_study("offline").methods)).strip()
-    assert lines in (DOCS / "offline.md").read_text()
+def facts_of(study: str):
+    return json.loads((DOCS / "benchmarks" / f"{study}.json").read_text())
 
 
-def test_every_score_is_the_mean_of_its_seeds():
-    facts = json.loads((DOCS / "benchmarks" / "offline.json").read_text())
-    cells = [cell for row in facts["datasets"].values() for cell in row["methods"].values()]
+@pytest.mark.parametrize("study", PAGES)
+def test_the_page_shows_the_table_of_the_study(study):
+    lines = markdown(facts_of(study), list(read_study(study).methods)).strip()
+    assert lines in (DOCS / PAGES[study]).read_text()
+
+
+@pytest.mark.parametrize("study", PAGES)
+def test_every_score_is_the_mean_of_its_seeds(study):
+    cells = [cell for row in facts_of(study)["datasets"].values() for cell in row["methods"].values()]
     assert cells
     for cell in cells:
         assert len(cell["seeds"]) == len(cell["scores"])

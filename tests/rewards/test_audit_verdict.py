@@ -257,6 +257,20 @@ def test_words_that_were_not_tried_and_instructions_of_its_own():
     assert audited(Light(instruction="make the red light bright")).verdict.color == "good"
 
 
+class Drifting(Light):
+    """Rises by a hair where it sees nothing, as a network may."""
+
+    def score(self, pictures, firsts, instruction):
+        seen = super().score(pictures, firsts, instruction).values
+        return self.sure(seen + 1e-6 * np.arange(len(pictures)) * (seen == 0))
+
+
+def test_a_rise_by_next_to_nothing_is_none():
+    audit = audited(Drifting())
+    assert "but rise by next to nothing" in " ".join(each.text for each in audit.verdict.findings)
+    assert audit.verdict.color == audited(Light()).verdict.color == "good"
+
+
 @pytest.mark.parametrize("mode", ["delta", "potential"])
 def test_the_level_behind_differences_is_what_is_compared_with_progress(mode):
     audit = audited(Light(mode=mode), progress="near:brightness")

@@ -30,6 +30,8 @@ class Scripted:
     says: str = ""
     mute: bool = False
     """No answer to the first stage where the first picture is the brighter one."""
+    down: bool = False
+    """Nothing answers at the second stage."""
     terms: Terms = field(default_factory=Terms)
 
     @property
@@ -45,6 +47,9 @@ class Scripted:
                 yield number, Answer("refused" if is_mute else "ok", raw=f"brightness {pictures[0]} and {pictures[1]}")
                 continue
             one, other = (int(word) for word in question.parts[0].split("brightness ")[1].split("\n")[0].split(" and "))
+            if self.down:
+                yield number, Answer("unreachable")
+                continue
             choice = self.says or ("image 1" if one > other else "image 2")
             yield number, Answer("ok", raw=json.dumps({"better": choice}))
 
@@ -153,3 +158,9 @@ def test_agreement_counts_what_the_recorded_rewards_tell_apart(dataset):
     answers = [(low, high, 1), (low, high, 0), (high, low, 0), (low, high, 0.5), (low, high, "skip"), (low, low, 1)]
     answers += [(low, ("gone", 0, 1), 1)]
     assert agreement(dataset, [Preference(*each, "me", "human") for each in answers]) == (2, 3)
+
+
+def test_a_judge_that_is_not_reached_leaves_the_question_open():
+    away = JudgeRater(judge_settings={"down": True, "terms": {"unanswered": 100}})
+    assert away.compare_all(pairs(3)) == [None] * 3
+    assert away.compare(*pairs(1)[0]) == "skip"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.rewards.audit.asking import reads_pictures
 from robo_rl.rewards.classifier import ClassifierReward, save
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
 from robo_rl.rewards.success_examples import examples_of, eye_of, measured, moments_of, shows_success, split, threshold_for
@@ -129,6 +130,7 @@ def test_success_is_seen_in_numbers_and_counts_only_where_the_guard_holds(tmp_pa
     free = ClassifierReward(folder=str(tmp_path / "guarded"), guarded=False)
     won = episode(100, NUMBERS)
     assert reward.label(won).values[-1] == 0 and free.label(won).values[-1] > 0.3 and reward.identity != free.identity
+    assert not reads_pictures(reward, episode(0))  # though there are some: an audit blackens nothing
     won.observations["height"][4, 1] = np.nan
     assert reward.label(won).valid.tolist() == [True, True, True, False, True, True, True, True]
     for each in (reward, free):
@@ -141,6 +143,7 @@ def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
     pictures = np.zeros((2, 8, 8, 3), np.uint8)
     with pytest.raises(InvalidSetting, match="guarded=false"):
         ClassifierReward(folder=str(tmp_path / "fit")).score(pictures, pictures, None)
+    assert reads_pictures(ClassifierReward(folder=str(tmp_path / "fit")), episode(0))
     assert len(ClassifierReward(folder=str(tmp_path / "fit"), guarded=False).score(pictures, pictures, None).values) == 2
     with pytest.raises(InvalidSetting, match="Which classifier"):
         ClassifierReward()

@@ -37,7 +37,7 @@ def asked(model: RewardModel, shape: Shape) -> AskedModel:
 def reads_pictures(model: RewardModel, episode: Episode) -> bool:
     """Returns whether a model looks at pictures: it says so, or its labels of an episode change when they are blackened."""
     if isinstance(model, PictureReward):
-        return True
+        return model.looks_at_pictures
     subject = AskedModel(model)
     black = BlankPictures().apply(episode, np.random.default_rng(0))
     return bool(pictures_in(episode)) and agreeing(subject.judge(episode), subject.judge(black)) < 1

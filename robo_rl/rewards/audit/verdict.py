@@ -24,6 +24,8 @@ SOME, MOST = 0.3, 0.7
 """Shares of what right clips gain: below the first a spoilt clip gains little, from the second on about as much."""
 CLOCK = 0.3
 """Value-order correlation of clips without order above which values follow the clock."""
+NOTHING = 0.05
+"""Share of what real clips gain below which a rise of spoilt ones is none: a rank correlation does not see size."""
 FEW_GAPS, MANY_GAPS = 0.05, 0.5
 """Shares of missing labels."""
 UNSTEADY = 0.1
@@ -84,7 +86,7 @@ def verdict(
         _answers(scale),
         _pays_in_sum(agreement),
         *([_sees(evidence)] if reads_pictures else []),
-        *[_ignores_clock(by_name[name]) for name in _WITHOUT_ORDER if name in by_name],
+        *[_ignores_clock(by_name[name], by_name["as recorded"]) for name in _WITHOUT_ORDER if name in by_name],
         *([_reads(beside["gain under the wrong text"])] if reads_words else []),
         *([_rests(beside["gain while held still"]), _waits(beside)] if beside["paid for waiting"].is_measured else []),
         *([_repeats(scale["unlike when asked again"])] if evidence.repeated.clips else []),
@@ -209,12 +211,14 @@ def _sees(evidence: Evidence) -> Finding:
     return Finding(rule, "good", f"{text} ({len(pairs)} clips).")
 
 
-def _ignores_clock(clips: ControlFigures) -> Finding:
+def _ignores_clock(clips: ControlFigures, recorded: ControlFigures) -> Finding:
     name = _WITHOUT_ORDER[clips.name]
     rule = f"{name.lower()} have no values that rise: a value-order correlation that may be 0, never above {CLOCK}"
     if not clips.order.is_measured:
         return Finding(rule, "good", f"{name} have values that do not change, or none.")
     found = f"{name} have a value-order correlation of {clips.order.interval:.2f}"
+    if abs(clips.gain.interval.estimate) < NOTHING * abs(recorded.gain.interval.estimate):
+        return Finding(rule, "good", f"{found}, but rise by next to nothing.")
     if clips.order.low > CLOCK:
         return Finding(rule, "bad", f"{found}: it rewards that time passes.")
     return Finding(rule, "good" if clips.order.low <= 0 else "middling", f"{found}.")

@@ -86,6 +86,11 @@ class ClassifierReward(PictureReward):
         return Scores(self._answers(self._network.probabilities(pictures)), np.ones(len(pictures), np.bool_))
 
     @property
+    def eye(self) -> str:
+        """That which it learned from, unless another is named; empty where it looks at states."""
+        return (self.camera or self._config.camera) if self._config.camera else ""
+
+    @property
     def looks_at_pictures(self) -> bool:
         """Where it learned from a camera."""
         return bool(self._config.camera)
@@ -97,8 +102,7 @@ class ClassifierReward(PictureReward):
                 f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"
             )
             raise SpecMismatch("Classifier and episode", [difference], fix="fit a classifier to this environment's data")
-        camera = (self.camera or self._config.camera) if self._config.camera else ""
-        moments, known = moments_of(self._spec, episode, camera)
+        moments, known = moments_of(self._spec, episode, self.eye)
         values, known = guarded(self._network.probabilities(moments), known, self._guard, episode.observations)
         after = slice(1 if self.mode == "level" else 0, None)
         rewards, valid = self.rewards(Scores(self._answers(values)[after], known[after]), terminated=episode.terminated)

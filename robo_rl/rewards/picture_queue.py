@@ -57,7 +57,7 @@ class PictureQueue:
     def _picture(self, observation: Observation) -> Pictures:
         """Returns a copy, because environments may draw the next picture into the same memory."""
         shown = {name: np.asarray(value)[None] for name, value in observation.items()}
-        return np.array(pictures_of(shown, self._model.camera)[0])
+        return np.array(pictures_of(shown, self._model.eye)[0])
 
     def state_dict(self) -> StateDict:
         """Returns what waits and the firsts, each once, so that later calls show the model the very same arrays."""

@@ -60,6 +60,11 @@ class PictureReward(ABC):
         return True
 
     @property
+    def eye(self) -> str:
+        """The camera whose pictures it looks at, also where `camera` leaves that to what was learned."""
+        return self.camera
+
+    @property
     def hears_instruction(self) -> bool:
         """Whether the instruction of an episode reaches it; its words may be settings of their own."""
         return self.reads_words

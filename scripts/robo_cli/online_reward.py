@@ -137,7 +137,7 @@ def _hidden(recipe: Recipe[Any], models: list[PictureReward]) -> tuple[str, ...]
     seen, drawn = specification(plain), drawn_spec(recipe)
     for model in models:
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in drawn.observation.items()}
-        none = pictures_of(blank, model.camera)[:0]
+        none = pictures_of(blank, model.eye)[:0]
         model.score(none, none, model.instruction or drawn.instruction)  # what it cannot judge, it refuses here
     hidden = tuple(name for name in drawn.observation if name not in seen.observation)
     reward = OnlineReward(replace(models[0], mode="level"), hidden=hidden)

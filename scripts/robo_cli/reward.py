@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import tyro
@@ -52,8 +52,11 @@ def list_rewards(_: List) -> int:
 
 def show(arguments: Show) -> int:
     """Prints the settings of one."""
+    kind = load("rewards", arguments.name)
     with suppress(SystemExit):  # tyro ends the program after its help
-        tyro.cli(load("rewards", arguments.name), args=["--help"], prog=f"--reward {arguments.name} --settings")
+        tyro.cli(kind, args=["--help"], prog=f"--reward {arguments.name} --settings")
+    mappings = [item.name for item in fields(kind) if "Mapping" in str(item.type)]  # which tyro leaves out
+    print("".join(f"also {name}, a mapping: {name}='{{NAME: VALUE, ...}}'\n" for name in mappings) + "typed as NAME=VALUE")
     return 0
 
 

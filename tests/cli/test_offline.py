@@ -14,8 +14,10 @@ from safetensors.numpy import load_file
 
 from robo_cli import study as study_command
 from robo_cli.main import dispatch
+from robo_cli.study_labels import Asked, Compared
 from robo_cli.study_plan import read_study
 from robo_cli.study_runs import runs_of
+from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import shuffle
 from robo_datasets.labels import label_sets
@@ -269,6 +271,13 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     assert dispatch([*order, "--table"]) == 0
     cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-play"]["methods"]
     assert "control" not in cells and "compared" in cells
+
+
+def test_settings_of_labels_arrive_as_they_were_written(tmp_path):
+    settings = {"nothing": None, "words": "pick: the cube", "number": "1", "several": [1, "a"], "inner": {"max_tokens": None}}
+    for labels in (Asked("vlm-rm", settings), Compared("judge", settings)):
+        command = labels.commands("mine", tmp_path / "data", tmp_path)[0]
+        assert settings_of(tuple(command[command.index("--settings") + 1 :])) == settings
 
 
 def test_a_training_counts_only_with_the_settings_of_the_study_as_it_is(study, in_this_process):

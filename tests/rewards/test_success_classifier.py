@@ -207,3 +207,12 @@ def test_what_is_looked_at():
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InvalidSetting, match=f"'{next(iter(wrong))}' is out of range"):
         ClassifierConfig(**wrong)
+
+
+def test_where_the_task_ended_the_potential_is_taken_back(tmp_path):
+    fitted(tmp_path / "fit")
+    level, potential = (ClassifierReward(folder=str(tmp_path / "fit"), mode=mode) for mode in ("level", "potential"))
+    ended = replace(episode(100), terminated=True, truncated=False)
+    assert potential.label(ended).values[-1] == -level.label(ended).values[-2]
+    cut = replace(episode(100), terminated=False, truncated=True)
+    assert potential.label(cut).values[-1] > potential.label(ended).values[-1]

@@ -69,7 +69,7 @@ def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWrit
     entries, present = list(entries), {entry.identity for entry in target.entries()}
     wanted = [entry for entry in entries if entry.identity not in present]
     for entry in wanted:
-        writer.add(source.read(entry), identity=entry.identity)
+        writer.copy(source, entry)
         for note in source.catalogue.notes(entry.identity):
             target.catalogue.note(entry.identity, note)
     for name in label_sets(source):

@@ -22,8 +22,9 @@ from typing import IO, Any, Self
 
 from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.draft import drafted
-from robo_datasets.episode_file import read_episode, write_episode
+from robo_datasets.episode_file import copy_episode, read_episode, write_episode
 from robo_datasets.journal import Journal
+from robo_datasets.packed_pictures import EXACT, packing
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError
 from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
@@ -43,6 +44,7 @@ class Dataset:
         self._description = _describe(path)
         self.spec = _spec_of(path, self._description)
         self.catalogue = Catalogue(path)
+        self.packing = packing(str(self._description["card"].get("pictures", EXACT)))
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
@@ -119,13 +121,18 @@ class DatasetWriter:
         """Stores an episode; when this returns it is on disk and in the catalogue, and no crash takes it away."""
         spec, folder = self.dataset.spec, self.dataset.path / "episodes"
         try:
-            file = write_episode(folder, identity or new_identity(), episode, spec)
+            file = write_episode(folder, identity or new_identity(), episode, spec, self.dataset.packing)
         except OSError as error:
-            raise DatasetError(
-                f"The episode could not be written to {folder}; nothing of it is visible.",
-                got=error,
-                fix="make room on the disk",
-            ) from error
+            raise _unwritten(folder, error) from error
+        return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
+
+    def copy(self, source: Dataset, entry: Entry) -> Entry:
+        """Stores an episode of another dataset of the same spec as it is there, byte for byte, pictures as they were packed."""
+        folder, episode = self.dataset.path / "episodes", source.read(entry)
+        try:
+            file = copy_episode(source.path / "episodes" / entry.file, folder)
+        except OSError as error:
+            raise _unwritten(folder, error) from error
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def adopt(self, entry: Entry) -> Entry:
@@ -141,6 +148,12 @@ class DatasetWriter:
         if self._lock is not None:
             self._lock.close()
         self._lock = None
+
+
+def _unwritten(folder: Path, error: OSError) -> DatasetError:
+    return DatasetError(
+        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix="make room on the disk"
+    )
 
 
 def new_identity() -> str:

@@ -5,6 +5,7 @@
     observations/<name>  (T+1, ...)      reward_terms/<name>  (T,)
     actions, policy_actions  (T, A)      rewards, sources, costs  (T,)      timestamps  (T+1,) [s]
     header               the rest as JSON in UTF-8: schema, ends, seed, instruction, spec, metadata
+    packed/<camera>  (bytes,)            packed_ends/<camera>     in the place of an observation that a dataset packs
 
 A file is written under a temporary name, made durable, then renamed: under its name it is complete or it does not exist.
 """
@@ -25,9 +26,10 @@ import h5py
 import numpy as np
 
 from robo_datasets.hdf5_arrays import Array, read_arrays, write_array
+from robo_datasets.packed_pictures import Packing, packed, unpacked
 from robo_rl.checkpoints import sync_folder
 from robo_rl.errors import EpisodeCorrupt, InvalidEpisode, RoboRLError
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
 
 SCHEMA = "robo_rl.episode/1"
@@ -65,16 +67,31 @@ class FileName:
         return cls(*match.groups())
 
 
-def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec) -> FileName:
-    """Writes an episode durably into a folder and returns the name of its file; raises OSError where the disk is full."""
+def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None) -> FileName:
+    """Writes an episode durably into a folder and returns the name of its file; raises OSError where the disk is full.
+
+    how: what makes pictures smaller, and changes them; None keeps them exactly.
+    """
     if episode.spec_fingerprint != spec.fingerprint:
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
         )
     _require_fit(episode, spec)
-    content = _encode(episode, spec)
+    content = _encode(episode, spec, how)
     name = FileName(identity, hashlib.sha256(content).hexdigest()[:16])
-    temporary = folder / f"{identity}{TEMPORARY}"
+    _place(folder, name, content)
+    return name
+
+
+def copy_episode(path: Path, folder: Path) -> FileName:
+    """Copies an episode's file, byte for byte, so that packed pictures lose nothing more; raises as reading and writing do."""
+    name, content = _content(path)
+    _place(folder, name, content)
+    return name
+
+
+def _place(folder: Path, name: FileName, content: bytes | memoryview) -> None:
+    temporary = folder / f"{name.identity}{TEMPORARY}"
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -85,18 +102,12 @@ def write_episode(folder: Path, identity: str, episode: Episode, spec: Environme
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(folder)
-    return name
 
 
 def read_episode(path: Path) -> EpisodeFile:
     """Returns an episode and the spec that it was recorded with; raises EpisodeCorrupt unless every byte is as written."""
-    name = FileName.parse(path.name)
     try:
-        if not path.is_file() and path.exists():
-            raise EpisodeCorrupt(f"{path.name} is no plain file.", allowed="a file that ends")
-        content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest()[:16] != name.digest:
-            raise EpisodeCorrupt(f"{path.name} was changed after it was written, or is torn.", got=f"{len(content)} bytes")
+        _, content = _content(path)
         with h5py.File(io.BytesIO(content), "r") as file:
             return _decode(read_arrays(file, len(content)))
     except EpisodeCorrupt as error:
@@ -110,15 +121,40 @@ def read_episode(path: Path) -> EpisodeFile:
         ) from error
 
 
-def _encode(episode: Episode, spec: EnvironmentSpec) -> memoryview:
+def _content(path: Path) -> tuple[FileName, bytes]:
+    """Returns name and content of a file; raises EpisodeCorrupt unless the content is what the name says."""
+    name = FileName.parse(path.name)
+    if not path.is_file() and path.exists():
+        raise EpisodeCorrupt(f"{path.name} is no plain file.", allowed="a file that ends")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest()[:16] != name.digest:
+        raise EpisodeCorrupt(f"{path.name} was changed after it was written, or is torn.", got=f"{len(content)} bytes")
+    return name, content
+
+
+def _encode(episode: Episode, spec: EnvironmentSpec, how: Packing | None) -> memoryview:
     """Returns the file's content; made in memory, because HDF5 does not survive a disk that is full."""
-    buffer = io.BytesIO()
+    buffer, cameras = io.BytesIO(), [] if how is None else _cameras(spec)
     with h5py.File(buffer, "w") as file:
         for path, array in episode_arrays(episode).items():
             group, _, name = path.rpartition("/")
-            write_array(file.require_group(group or "/"), name, array)
-        write_array(file, "header", _header(episode, spec))
+            if how is not None and group == "observations" and name in cameras:
+                content, ends = packed(array, how)
+                write_array(file.require_group("packed"), name, content)
+                write_array(file.require_group("packed_ends"), name, ends)
+            else:
+                write_array(file.require_group(group or "/"), name, array)
+        write_array(file, "header", _header(episode, spec, {} if how is None else dict.fromkeys(cameras, how.name)))
     return buffer.getbuffer()
+
+
+def _cameras(spec: EnvironmentSpec) -> list[str]:
+    """Returns the observations that are RGB pictures."""
+    return [name for name, array in spec.observation.items() if array.role == "image" and _is_rgb(array)]
+
+
+def _is_rgb(array: ArraySpec) -> bool:
+    return array.dtype == "uint8" and len(array.shape) == 3 and array.shape[-1] == 3
 
 
 def episode_arrays(episode: Episode) -> dict[str, Array]:
@@ -151,8 +187,8 @@ def episode_of(
     return episode
 
 
-def _header(episode: Episode, spec: EnvironmentSpec) -> Array:
-    facts = episode_facts(episode)
+def _header(episode: Episode, spec: EnvironmentSpec, packing: Mapping[str, str]) -> Array:
+    facts = episode_facts(episode) | ({"packing": packing} if packing else {})
     text = json.dumps({"schema": SCHEMA, **facts, "metadata": dict(episode.metadata), "spec": spec.to_json()})
     return np.frombuffer(text.encode(), np.uint8)
 
@@ -162,7 +198,16 @@ def _decode(arrays: Mapping[str, Any]) -> EpisodeFile:
     if header["schema"] != SCHEMA:
         raise EpisodeCorrupt("The file has another schema.", got=header["schema"], allowed=SCHEMA)
     spec = EnvironmentSpec.from_json(header["spec"])
-    episode = episode_of(arrays, header, header["metadata"], spec)
+    films = {
+        f"observations/{name}": unpacked(
+            how,
+            arrays[f"packed/{name}"],
+            arrays[f"packed_ends/{name}"],
+            (len(arrays["timestamps"]), *spec.observation[name].shape),
+        )
+        for name, how in header.get("packing", {}).items()
+    }
+    episode = episode_of({**arrays, **films}, header, header["metadata"], spec)
     _require_fit(episode, spec)
     return EpisodeFile(episode, spec)
 

@@ -1,9 +1,9 @@
 """Measures how long a batch from recorded episodes takes, for `robo-rl bench data`.
 
 Everybody reads the same episodes in turns: our cache; numpy arrays in RAM, gathered in the fastest way that numpy has (`take`)
-and in the usual one (an index); h5py from one file, uncompressed and contiguous, which is its best case; Minari's loader, which
-reads whole episodes. Files are in the system's memory; processor time counts. What a batch holds is what a learner takes:
-robo_rl.types.Batch.
+and in the usual one (an index); h5py from one file, uncompressed and contiguous, which is its best case; where they are there,
+Minari's loader, which reads whole episodes, and LeRobot's dataset under PyTorch's loader without worker processes. Files are in
+the system's memory; processor time counts. What a batch holds is what a learner takes: robo_rl.types.Batch.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import h5py
 import numpy as np
 
 from robo_datasets.cache import CachedEpisodes
+from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
 from robo_rl.benchmark import Cases, Effort, Measurement, measurement
+from robo_rl.discovery import load
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Array, Episode
 
@@ -32,6 +35,8 @@ BATCH, WINDOWS, LENGTH = 256, 64, 16
 STATE, ACTIONS, SIZE = 17, 6, 64
 """Numbers of HalfCheetah; [pixel] of a picture."""
 DISCOUNT = 0.99
+PERIOD = 0.05
+"""[s] between two steps."""
 Read = Callable[[], object]
 Fields = dict[str, Array]
 """observation, next, action, reward, terminated: one row for each step of all episodes"""
@@ -57,7 +62,7 @@ def _measure(effort: Effort, observed: ArraySpec, episodes: int, steps: int, cas
     spec = EnvironmentSpec(
         "reading",
         ObservationSpec((observed,)),
-        ActionSpec(tuple("abcdef")[:ACTIONS], (-1.0,) * ACTIONS, (1.0,) * ACTIONS, ("1",) * ACTIONS),
+        ActionSpec(tuple("abcdef")[:ACTIONS], (-1.0,) * ACTIONS, (1.0,) * ACTIONS, ("1",) * ACTIONS, control_period=PERIOD),
     )
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         recorded = [_episode(spec, number, steps) for number in range(episodes)]
@@ -72,6 +77,7 @@ def _measure(effort: Effort, observed: ArraySpec, episodes: int, steps: int, cas
             "numpy in RAM, index": _arrays(fields, starts, in_windows, lambda array, rows: array[rows]),
             "h5py": _h5py(stack.enter_context(_hdf5(Path(folder) / "all.h5", fields)), starts, in_windows),
             **stack.enter_context(_minari(Path(folder), spec, recorded, starts, in_windows)),
+            **_lerobot(dataset, Path(folder) / "lerobot", in_windows),
         }
         return measurement("data", case, "us", {name: partial(_microseconds, read) for name, read in readers.items()}, effort)
 
@@ -170,6 +176,30 @@ def _minari_reader(spec: EnvironmentSpec, episodes: list[Episode], starts: Array
         return found
 
     return read
+
+
+def _lerobot(dataset: Dataset, folder: Path, in_windows: bool) -> dict[str, Read]:
+    """Returns LeRobot's loader; nothing, and a line that says so, where it is not installed."""
+    if importlib.util.find_spec("lerobot") is None:
+        sys.stderr.write("left out: lerobot, which is not installed\n")
+        return {}
+    from torch.utils.data import DataLoader
+
+    dataset_of = importlib.import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset  # no dependency: at odds with ours
+    export(load("formats", "lerobot"), dataset, folder)
+    steps = range(LENGTH if in_windows else 2)  # a transition needs the observation after it, too
+    (name,) = dataset.spec.observation
+    observation = f"observation.images.{name}" if dataset.spec.observation[name].role == "image" else "observation.state"
+    wanted = {observation: steps} | ({"action": steps, "next.reward": steps} if in_windows else {})
+    deltas = {name: [PERIOD * step for step in indices] for name, indices in wanted.items()}
+    loader = DataLoader(
+        dataset_of("robo/reading", root=folder, delta_timestamps=deltas),
+        batch_size=WINDOWS if in_windows else BATCH,
+        shuffle=True,
+        drop_last=True,
+    )
+    batches = chain.from_iterable(repeat(loader))
+    return {"lerobot": lambda: next(batches)}
 
 
 def _fields(episodes: list[Episode], name: str) -> Fields:

@@ -1,0 +1,163 @@
+"""Pictures of an episode in far fewer bytes, for a dataset that was asked for it: JPEG frame by frame, or a film in AV1.
+
+Both lose what the eye does not miss, so that what is read is not what the policy saw. Without being asked, a dataset keeps
+pictures exactly.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Protocol
+
+import av
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import EpisodeCorrupt, InvalidSetting, require_allowed
+
+Pictures = npt.NDArray[np.uint8]
+"""(T, H, W, 3) RGB"""
+Bytes = npt.NDArray[np.uint8]
+"""(N,)"""
+MOST_BYTES = 1 << 36
+"""64 GiB of pictures in an episode; hdf5_arrays.Allowance."""
+MOST_UNPACKED = {"jpeg": 2_000, "av1": 100_000}
+"""Times the packed bytes: pictures of one colour, 1920 x 1080, reach 350 and 60,000."""
+
+
+class Packing(Protocol):
+    """Makes bytes of the pictures of a camera."""
+
+    name: str
+
+    def pack(self, pictures: Pictures) -> list[bytes]:
+        """Returns the parts of which a file holds one after the other: one for each frame, or one for all of them."""
+        ...
+
+
+@dataclass(frozen=True)
+class JPEG:
+    """One JPEG for each frame, colours in full resolution: any frame can be read alone."""
+
+    name = "jpeg"
+    quality: int = 95
+    """1 to 100; OpenCV's default."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"quality": (1 <= self.quality <= 100, "1 to 100")})
+
+    def pack(self, pictures: Pictures) -> list[bytes]:
+        """Returns one part a frame."""
+        options = [cv2.IMWRITE_JPEG_QUALITY, self.quality]
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+        return [cv2.imencode(".jpg", cv2.cvtColor(each, cv2.COLOR_RGB2BGR), options)[1].tobytes() for each in pictures]
+
+
+@dataclass(frozen=True)
+class AV1:
+    """One film an episode and camera: smallest, and to be decoded from its beginning."""
+
+    name = "av1"
+    quality: int = 30
+    """Constant rate factor, 1 to 63, less is better; LeRobot's default."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"quality": (1 <= self.quality <= 63, "1 to 63")})
+
+    def pack(self, pictures: Pictures) -> list[bytes]:
+        """Returns one part; raises InvalidSetting where PyAV came without an encoder."""
+        if "libsvtav1" not in av.codecs_available:
+            raise InvalidSetting("PyAV came without an encoder of AV1.", fix="pip install av from PyPI, or --pictures jpeg")
+        os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings to the terminal otherwise
+        film = io.BytesIO()
+        with av.open(film, "w", format="mp4") as container:
+            options = {"crf": str(self.quality), "preset": "8", "svtav1-params": "lp=1"}
+            stream: Any = container.add_stream("libsvtav1", rate=Fraction(30), options=options)
+            stream.height, stream.width, stream.pix_fmt = *pictures.shape[1:3], "yuv420p"
+            for picture in pictures:
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")))
+            container.mux(stream.encode())
+        return [film.getvalue()]
+
+
+PACKINGS: Mapping[str, type[JPEG] | type[AV1]] = {"jpeg": JPEG, "av1": AV1}
+EXACT = "exact"
+
+
+def packing(words: str) -> Packing | None:
+    """Returns what "jpeg", "jpeg:90", "av1" or "av1:35" mean, None for "exact"; raises InvalidSetting."""
+    name, has_quality, quality = words.partition(":")
+    if words == EXACT:
+        return None
+    if name not in PACKINGS or (has_quality and not quality.isdecimal()):
+        raise InvalidSetting(
+            "Unknown way to keep pictures.", got=words, allowed="exact, jpeg, av1, or with a quality: jpeg:90, av1:35"
+        )
+    return PACKINGS[name](int(quality)) if has_quality else PACKINGS[name]()
+
+
+def packed(pictures: Pictures, how: Packing) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    """Returns all parts in a row, and where each ends."""
+    parts = how.pack(pictures)
+    return np.frombuffer(b"".join(parts), np.uint8), np.cumsum([len(part) for part in parts])
+
+
+def unpacked(name: str, content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[int, ...]) -> Pictures:
+    """Returns pictures of a shape, (T, H, W, 3); raises EpisodeCorrupt before anything absurd is allocated."""
+    size = math.prod(shape)
+    if name not in PACKINGS or len(shape) != 4 or size > min(MOST_BYTES, MOST_UNPACKED[name] * content.size):
+        raise EpisodeCorrupt(
+            "Packed pictures cannot be what the file says.",
+            got=f"{name}: {list(shape)} in {content.size} bytes",
+            allowed=f"{', '.join(PACKINGS)}, and at most so many times the packed bytes: {MOST_UNPACKED}",
+        )
+    frames = _frames_of_jpegs(content, ends, shape) if name == "jpeg" else _frames_of_film(content)
+    pictures = np.empty(shape, np.uint8)
+    count = 0
+    for frame in frames:
+        if count == len(pictures) or frame.shape != shape[1:]:
+            raise EpisodeCorrupt("Packed pictures have another number or size.", got=list(frame.shape), allowed=list(shape))
+        pictures[count], count = frame, count + 1
+    if count != len(pictures):
+        raise EpisodeCorrupt("Packed pictures are missing.", got=count, allowed=len(pictures))
+    return pictures
+
+
+def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[int, ...]) -> Iterator[Pictures]:
+    starts = np.concatenate(([0], ends[:-1]))
+    if len(ends) != shape[0] or (ends <= starts).any() or ends[-1] != content.size or starts.min() < 0:
+        raise EpisodeCorrupt("The packed pictures are not one after the other.", got=f"{len(ends)} parts", allowed=shape[0])
+    for start, end in zip(starts, ends, strict=True):
+        part = content[start:end]
+        if _size_of_jpeg(part.tobytes()) != shape[1:3]:  # asked before it is decoded: it may declare 65,535 x 65,535
+            raise EpisodeCorrupt("A packed picture is no JPEG of this size.", got=f"{len(part)} bytes", allowed=shape[1:3])
+        frame = cv2.imdecode(part, cv2.IMREAD_COLOR)
+        if frame is None:
+            raise EpisodeCorrupt("A packed picture cannot be decoded.", got=f"{len(part)} bytes", allowed="JPEG")
+        yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+
+
+def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
+    """Returns height and width as the frame header of a JPEG declares them (ITU T.81, B.2.2), None where there is none."""
+    place = 2 if part[:2] == b"\xff\xd8" else len(part)
+    while place + 9 <= len(part) and part[place] == 0xFF:
+        marker, length = part[place + 1], int.from_bytes(part[place + 2 : place + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(part[place + 5 : place + 7], "big"), int.from_bytes(part[place + 7 : place + 9], "big")
+        place += 2 + max(length, 2)
+    return None
+
+
+def _frames_of_film(content: Bytes) -> Iterator[Pictures]:
+    try:
+        with av.open(io.BytesIO(content.tobytes()), format="mp4") as container:
+            for frame in container.decode(video=0):
+                yield frame.to_ndarray(format="rgb24")
+    except (av.FFmpegError, IndexError) as error:
+        raise EpisodeCorrupt("The film of a camera cannot be decoded.", got=error, allowed="AV1 in MP4") from error

@@ -11,7 +11,8 @@ from typing import Any
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves
+from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
 from robo_rl.rewards.embedded.pictures import captioned_pictures
 
@@ -26,7 +27,7 @@ class FitEmbedded:
     """A new folder."""
     camera: str = "front"
     """That draws them; the model means nothing on pictures of another."""
-    image_size: int = 64
+    image_size: int = 192
     """[pixel] height and width of the pictures, as in the observations that it shall judge."""
     pictures: int = 6400
     """How many, those included that are held out to measure on."""

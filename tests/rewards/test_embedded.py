@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,11 +13,14 @@ import torch
 
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves, mean_log_share
+from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
+from robo_rl.rewards.embedded.layers import CONTRAST, averaged
 from robo_rl.rewards.embedded.measuring import area_under_roc, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedImageText, EmbeddedProgress, EmbeddedRater
+from robo_rl.rewards.embedded.second_look import MASKS, WINDOW, SecondLook
 from robo_rl.rewards.embedded.words import Vocabulary
 from robo_rl.rewards.image_text import image_text_model
 from robo_rl.rewards.pictures import Scores
@@ -145,10 +149,54 @@ def test_the_same_seed_learns_the_same_and_another_something_else():
 
 def test_the_encoder_learns_where_a_dot_is():
     data = dots(64)
-    model, _ = fit(data, replace(CONFIG, see_steps=80, see_batch=16))
-    located = model.encoder(torch.from_numpy(data.pictures))
-    error = (model.encoder.positions(located) - torch.from_numpy(data.positions))[:, :2, :2].norm(dim=-1)
+    model, _ = fit(data, replace(CONFIG, see_steps=60, see_batch=16))
+    found = model.encoder.find(torch.from_numpy(data.pictures))
+    error = (model.encoder.positions(found.places) - torch.from_numpy(data.positions))[:, :2, :2].norm(dim=-1)
     assert error.median() < 0.06  # of a picture that is 1 wide; untrained it is 0.3
+
+
+def test_pixels_are_averaged_and_windows_go_on_at_the_edge():
+    picture = torch.arange(25.0).view(1, 5, 5, 1)
+    assert averaged(picture, 1) is picture
+    assert averaged(picture, 2)[0, ..., 0].tolist() == [[3, 5], [13, 15]]  # the last row and column are left over
+    look = SecondLook(2, 5)
+    places = torch.tensor([[[0.0, 0.0], [4.0, 2.0]]])  # right and down
+    pixels = picture.expand(1, 5, 5, 3).to(torch.uint8)
+    windows = look._around(pixels, torch.full((5, 5, 3), 4.0), places, 2)
+    assert windows.shape == (1, 2, 2, 2, 6)
+    assert (windows[0, 0, ..., 0] * CONTRAST + 128).tolist() == [[0, 0], [0, 0]]
+    assert (windows[0, 1, ..., 5] * CONTRAST + 4).tolist() == [[8, 9], [13, 14]]
+
+
+def test_moments_tell_how_much_is_where_and_how_spread_out():
+    masks = torch.zeros(1, 1, WINDOW, WINDOW, MASKS)
+    masks[0, 0, 10:13, 20:24, 1] = 1
+    moments = SecondLook(1, 64)._moments(masks.flatten(2, 3)).view(MASKS, 6)
+    assert moments[0].tolist() == [0.25, 0, 0, 0, 0, 0]  # nothing, and one pixel more, so that nothing is divided by zero
+    x, y = np.arange(20, 24) - (WINDOW - 1) / 2, np.arange(10, 13) - (WINDOW - 1) / 2
+    assert moments[1, 0].item() == pytest.approx(math.sqrt(13) / 4)
+    assert moments[1, 1:3].tolist() == pytest.approx([3 * x.sum() / 13 / 4, 4 * y.sum() / 13 / 4])
+    squares = [3 * (x**2).sum(), x.sum() * y.sum(), 4 * (y**2).sum()]
+    assert moments[1, 3:].tolist() == pytest.approx([each / 13 / 16 for each in squares], abs=1e-5)
+
+
+def test_positions_are_read_from_a_description(folder):
+    model, data = EmbeddedModel.load(Path(folder)), dots()
+    described = torch.tensor([[1.0, 2.0, 0.0, -1.0, *[0.5] * 4, *[0.0] * 4]])
+    middle = model.encoder.middle.numpy()
+    np.testing.assert_allclose(model.positions(described)[0, :2], [np.array([0.2, 0, -0.1]) + middle, 0.05 + middle], atol=1e-6)
+    found = model.encoder.find(torch.from_numpy(data.pictures[:3]))
+    wanted = model.encoder.positions(found.places).detach().numpy()
+    told = np.where(found.presence.detach().numpy()[..., None] > 0, wanted, middle)  # what is not seen is in the middle
+    np.testing.assert_allclose(model.positions(model.describe(data.pictures[:3])), told, atol=1e-3)
+
+
+def test_a_model_of_an_earlier_version_is_refused(tmp_path):
+    model = EmbeddedModel(ORIGIN)
+    model.encoder.second_look = torch.nn.Identity()
+    model.save(tmp_path)
+    with pytest.raises(InvalidSetting, match=r"earlier version[^$]+fit it again"):
+        EmbeddedModel.load(tmp_path)
 
 
 def test_settings_that_cannot_be_are_refused():

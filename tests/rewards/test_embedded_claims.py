@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import mujoco
@@ -10,17 +11,31 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from robo_rl.rewards.embedded.fitting import EmbeddedConfig, fit, halves
+from robo_cli.reward_fit_embedded import FitEmbedded
+from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import Measures, untrained_orders
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.arm.captioned import captioned_pictures
-from robo_sims.arm.captions import GRAMMARS, Instruction, States
+from robo_sims.arm.captions import COLOURS, GRAMMARS, Instruction, States
 from robo_sims.arm.environment import ArmEnv
 
-TASKS = ("ArmReach-v0", "ArmPick-v0")
-SIZE = 64
-WRONG = {"ArmReach-v0": "move the gripper to the blue point", "ArmPick-v0": "pick up the blue cube"}
+TASKS = ("ArmReach-v0", "ArmPick-v0", "ArmPush-v0")
+STEERED = ("ArmReach-v0", "ArmPick-v0")
+"""Tasks that the best next move solves, where the true progress says which is best: 12 of 12 to pick, 4 of 4 to reach."""
+SIZE = FitEmbedded.image_size
+WRONG = {
+    "ArmReach-v0": "move the gripper to the blue point",
+    "ArmPick-v0": "pick up the blue cube",
+    "ArmPush-v0": "push the blue cube onto the green mark",
+}
+OWN = {
+    "ArmReach-v0": {("green", "point"): "goal"},
+    "ArmPick-v0": {("red", "cube"): "object"},
+    "ArmPush-v0": {("red", "cube"): "object", ("green", "mark"): "goal"},
+}
+"""What the task itself shows, and its bodies."""
 REPEAT = 3
 """Control periods of a move."""
 
@@ -33,7 +48,7 @@ class Fitted(NamedTuple):
 
 @pytest.fixture(scope="module", params=TASKS)
 def fitted(request) -> Fitted:
-    data = captioned_pictures(request.param, size=SIZE, count=6400, seed=0)
+    data = captioned_pictures(request.param, size=SIZE, count=FitEmbedded.pictures, seed=0)
     model, measures = fit(data, EmbeddedConfig())
     return Fitted(model, measures, halves(data, EmbeddedConfig().held_out)[1])
 
@@ -48,11 +63,10 @@ class Arm:
         self._scratch.reset(seed=0)
 
     def progress(self) -> float:
-        data, colours = self.env.physics.data, {"ArmReach-v0": ("green", "point"), "ArmPick-v0": ("red", "cube")}
-        body = "goal" if self.task == "ArmReach-v0" else "object"
-        nowhere = {(c, k): np.full((1, 3), np.nan) for c in ("red", "green", "blue", "purple") for k in ("point", "cube")}
-        things = nowhere | {colours[self.task]: data.body(body).xpos[None]}
-        return float(own(self.task).progress(States(self.env.physics.gripper_position[None], things))[0])
+        physics = self.env.physics
+        things = {key: np.full((1, 3), np.nan) for key in product(COLOURS, ("point", "cube", "mark"))}
+        things |= {key: physics.data.body(body).xpos[None] for key, body in OWN[self.task].items()}
+        return float(own(self.task).progress(States(physics.gripper_position[None], things))[0])
 
     def imagine(self, actions: list[np.ndarray]) -> np.ndarray:
         """Returns the picture after some actions, without taking them."""
@@ -106,10 +120,6 @@ def scored_by(model: EmbeddedModel, sentence: str) -> Score:
     return score
 
 
-LEAST_GAIN = 0.003
-"""Of the score, below which the hand stays: about the noise of the model."""
-
-
 def greedy_successes(arm: Arm, score: Score, episodes: int = 12, steps: int = 25) -> float:
     """Returns the share of episodes with success where always the move is taken whose picture has the highest score."""
     successes = 0
@@ -121,8 +131,7 @@ def greedy_successes(arm: Arm, score: Score, episodes: int = 12, steps: int = 25
                 *_, info = arm.env.step(move(2, -0.5))
             choices = [*moves(arm.task)]
             scores = score(first, np.stack([arm.imagine(choice) for choice in choices]))
-            best = int(scores.argmax())
-            chosen = choices[best] if scores[best] > scores[0] + LEAST_GAIN else choices[0]
+            chosen = choices[int(scores.argmax())]
             for action in chosen:
                 *_, terminated, _, info = arm.env.step(action)
                 if terminated:
@@ -185,13 +194,16 @@ def values_in_time(arm: Arm, score: Score) -> dict[str, float]:
     }
 
 
-BLURRED = "measured short of it: 64 pixels and one camera leave 2 to 5 cm of doubt about depth (docs/embedded-reward.md)"
+SHORT = "measured just short of it: depth is seen by one camera to about a centimetre (docs/embedded-reward.md)"
 
 
-def expect_less(request, fitted: Fitted, *tasks: str) -> None:
-    """Marks a gate that is known not to be reached on some tasks; it fails once it is, so that the page is set right."""
+def expect_less(request, fitted: Fitted, *tasks: str, surely: bool = True) -> None:
+    """Marks a gate that is known not to be reached on some tasks, so that the page is set right once it is.
+
+    surely: false where it lies so near that one fit reached it and another did not.
+    """
     if fitted.held_out.environment.removeprefix("robo/") in tasks:
-        request.applymarker(pytest.mark.xfail(reason=BLURRED, strict=True))
+        request.applymarker(pytest.mark.xfail(reason=SHORT, strict=surely))
 
 
 @pytest.mark.slow
@@ -202,14 +214,19 @@ def test_a_wrong_colour_earns_nothing_and_success_is_told(fitted):
 
 @pytest.mark.slow
 def test_held_out_states_are_in_order(fitted, request):
-    expect_less(request, fitted, "ArmReach-v0")
+    expect_less(request, fitted, "ArmPush-v0")
     assert fitted.measures.progress_order >= 0.9
+
+
+@pytest.mark.slow
+def test_close_states_are_in_order(fitted, request):
+    expect_less(request, fitted, "ArmReach-v0", surely=False)  # 0.787, 0.789, 0.804
     assert fitted.measures.close_preference >= 0.8
 
 
 @pytest.mark.slow
 def test_pairs_of_held_out_states_are_in_order(fitted, request):
-    expect_less(request, fitted, *TASKS)
+    expect_less(request, fitted, "ArmReach-v0", "ArmPush-v0")
     assert fitted.measures.preference >= 0.95
 
 
@@ -226,7 +243,7 @@ def arm_and_orders(fitted) -> tuple[Arm, dict[str, float]]:
 
 @pytest.mark.slow
 def test_values_rise_in_time_with_experts(fitted, arm_and_orders, request):
-    expect_less(request, fitted, "ArmReach-v0")
+    expect_less(request, fitted, "ArmReach-v0", surely=False)  # 0.937, 0.896
     assert arm_and_orders[1]["experts"] >= 0.9
 
 
@@ -236,14 +253,21 @@ def test_values_do_not_rise_in_time_by_themselves(arm_and_orders):
     assert abs(orders["mixed"]) <= 0.3 and abs(orders["walks"]) <= 0.3
 
 
+def steered(arm: Arm) -> Arm:
+    """Skips tasks that need a detour, which the best next move never begins."""
+    if arm.task not in STEERED:
+        pytest.skip("to push, the hand must first go round the cube, away from it")
+    return arm
+
+
 @pytest.mark.slow
 def test_a_wrong_sentence_does_not_steer_the_arm_to_success(fitted, arm_and_orders):
-    arm = arm_and_orders[0]
+    arm = steered(arm_and_orders[0])
     assert greedy_successes(arm, scored_by(fitted.model, WRONG[arm.task])) <= 0.1
 
 
 @pytest.mark.slow
 def test_the_score_alone_steers_the_arm(fitted, arm_and_orders, request):
-    expect_less(request, fitted, *TASKS)
-    arm = arm_and_orders[0]
+    expect_less(request, fitted, "ArmPick-v0", surely=False)  # 8 and 9 of 12
+    arm = steered(arm_and_orders[0])
     assert greedy_successes(arm, scored_by(fitted.model, arm.said)) >= 0.7

@@ -7,56 +7,19 @@ B pictures, S slots, C captions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from robo_rl.errors import NonFiniteUpdate, require_allowed
+from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.descent import Descent, Watch, descend
 from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
-from robo_rl.rewards.embedded.networks import Located, PictureEncoder
 from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
+from robo_rl.rewards.embedded.seeing import fit_encoder
 from robo_rl.rewards.embedded.words import Vocabulary
-
-STILL = 12
-"""Of a byte, within which a pixel stays that never changes."""
-Watch = Callable[[Sequence[int], str], Iterable[int]]
-"""Passes steps on one by one, and may show how far that got."""
-
-
-@dataclass(frozen=True)
-class EmbeddedConfig:
-    """How the embedded model is fitted; measured on the arm tasks."""
-
-    see_steps: int = 700
-    """Updates of the picture encoder."""
-    see_lr: float = 5e-3
-    """Largest learning rate of Adam for it, one cycle."""
-    see_batch: int = 64
-    """Pictures of one of these updates."""
-    read_steps: int = 800
-    """Updates of the heads, which read sentences; picture encoder frozen."""
-    lr: float = 2e-3
-    """Largest learning rate of AdamW for both, one cycle."""
-    batch: int = 256
-    """Pictures of one of these updates."""
-    check_every: int = 200
-    """Updates of the heads after which they are measured; those are kept that ordered held-out pictures best."""
-    held_out: float = 0.15
-    """Share of the pictures that is measured on, whole scenes."""
-    seed: int = 0
-    """Of weights and batches."""
-
-    def __post_init__(self) -> None:
-        counts = ("see_steps", "see_batch", "read_steps", "batch", "check_every")
-        least = {name: (getattr(self, name) >= 1, "1 or more") for name in counts}
-        rates = {name: (getattr(self, name) > 0, "above 0") for name in ("see_lr", "lr")}
-        require_allowed(self, least | rates | {"held_out": (0 < self.held_out < 1, "between 0 and 1, both excluded")})
 
 
 def fit(
@@ -84,70 +47,6 @@ def origin_of(data: CaptionedPictures) -> Origin:
     words = Vocabulary.of([*data.captions, *(words for each in data.instructions for words in each)]).words
     told = tuple(each[0] for each in data.instructions)
     return Origin(data.environment, data.camera, data.pictures.shape[1], data.slots, words, told)
-
-
-def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: EmbeddedConfig, watch: Watch) -> None:
-    """Learns where everything is."""
-    look_at_the_scene(encoder, data)
-    targets, pictures = Targets(data, encoder), torch.from_numpy(data.pictures)
-    chance = torch.Generator().manual_seed(config.seed)
-
-    def loss(rows: Tensor) -> Tensor:
-        return targets.loss(encoder(pictures[rows]), rows)
-
-    descend(encoder, loss, Descent("see", config.see_steps, config.see_batch, config.see_lr, len(data), chance), watch)
-
-
-def look_at_the_scene(encoder: PictureEncoder, data: CaptionedPictures) -> None:
-    """Sets what the scene usually looks like, which pixels never change, and where the camera stands."""
-    few = data.pictures[:: max(1, len(data) // 1000)].astype(np.float32)
-    usual = np.median(few, axis=0)
-    lowest, highest = data.pictures.min(0), data.pictures.max(0)
-    apart = np.maximum(highest - usual, usual - lowest).max(-1)
-    known = np.isfinite(data.positions).all(-1)
-    positions, places = data.positions[known].astype(np.float64), data.places[known].astype(np.float64)
-    depth = places[:, 2:]
-    camera = np.linalg.lstsq(np.hstack([places[:, :2] * depth, depth, np.ones_like(depth)]), positions, rcond=None)[0]
-    found = {
-        "usual": usual,
-        "still": apart <= STILL,
-        "depth": [depth.mean(), depth.std() + 0.01],
-        "camera": camera,
-        "middle": positions.mean(0),
-    }
-    for name, value in found.items():
-        buffer = encoder.get_buffer(name)
-        buffer.copy_(torch.as_tensor(value, dtype=buffer.dtype))
-
-
-class Targets:
-    """What the encoder shall find: cells of the maps, places in the picture, depth, and what is seen at all."""
-
-    def __init__(self, data: CaptionedPictures, encoder: PictureEncoder) -> None:
-        self._seen, places = torch.from_numpy(data.seen), torch.nan_to_num(torch.from_numpy(data.places))
-        first, cell = encoder.cells[0, 0], encoder.cells[1, 0] - encoder.cells[0, 0]
-        cells = ((places[..., :2] - first) / cell).clamp(0, encoder.side - 1.001)
-        self._corner, self._rest, self._side = cells.floor().long(), cells - cells.floor(), encoder.side
-        self._places = torch.cat([places[..., :2], (places[..., 2:] - encoder.depth[0]) / encoder.depth[1]], -1)
-        self._unit = torch.stack([cell, cell, torch.tensor(1.0)])
-
-    def loss(self, located: Located, rows: Tensor) -> Tensor:
-        """Error of the places of what is seen (Huber), and cross entropies of what is seen, and in which cells."""
-        seen = self._seen[rows].float()
-        errors = (located.places - self._places[rows]) / self._unit
-        place = (functional.huber_loss(errors, torch.zeros_like(errors), reduction="none").sum(-1) * seen).sum() / seen.sum()
-        presence = functional.binary_cross_entropy_with_logits(located.presence, seen)
-        return place + presence + 0.3 * self._cell_loss(located.odds, rows)
-
-    def _cell_loss(self, odds: Tensor, rows: Tensor) -> Tensor:
-        """Cross entropy of the maps with the four cells around where each thing is seen."""
-        seen, corner, rest = self._seen[rows].float(), self._corner[rows], self._rest[rows]
-        log_shares, loss = odds.log_softmax(-1), torch.zeros(())
-        for right, down in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            weight = (rest[..., 0] if right else 1 - rest[..., 0]) * (rest[..., 1] if down else 1 - rest[..., 1])
-            cell = (corner[..., 1] + down) * self._side + corner[..., 0] + right
-            loss = loss - (weight * seen * log_shares.gather(-1, cell[..., None])[..., 0]).sum()
-        return loss / seen.sum()
 
 
 def fit_heads(
@@ -211,7 +110,7 @@ class Reading:
             odds = self._heads.relate(firsts, now, said[asked])
             meant = self._meant[asked]
             progress, complete = self._progress[rows, meant], self._complete[rows, meant]
-            rounds.append(20 * (odds[:, 0].sigmoid() - progress).square().mean())
+            rounds.append(20 * (odds[:, 0] - progress).square().mean())
             rounds.append(functional.binary_cross_entropy_with_logits(odds[:, 1], complete))
         return torch.stack(rounds).sum()
 
@@ -237,37 +136,3 @@ def mean_log_share(odds: Tensor, truth: Tensor) -> Tensor:
     count = truth.sum(1)
     shares = (truth * odds.log_softmax(1)).sum(1) / count.clamp_min(1)
     return shares.sum() / (count > 0).sum().clamp_min(1)
-
-
-class Descent(NamedTuple):
-    """A training by AdamW with one cycle of the learning rate."""
-
-    title: str
-    steps: int
-    batch: int
-    lr: float
-    """The largest."""
-    rows: int
-    """How many there are to draw from."""
-    chance: torch.Generator
-
-
-def descend(
-    network: nn.Module,
-    loss: Callable[[Tensor], Tensor],
-    how: Descent,
-    watch: Watch,
-    check: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Takes steps on the loss of rows that are drawn by chance, and says after each that it is done."""
-    optimizer = torch.optim.AdamW(network.parameters(), how.lr, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, how.lr, how.steps, pct_start=0.15)
-    for step in watch(range(how.steps), how.title):
-        optimizer.zero_grad()
-        found = loss(torch.randint(0, how.rows, (how.batch,), generator=how.chance))
-        if not torch.isfinite(found):
-            raise NonFiniteUpdate("The loss is not finite.", got=f"{float(found)} in update {step} of {how.title!r}")
-        found.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
-        check(step)

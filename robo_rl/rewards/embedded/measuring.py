@@ -29,6 +29,10 @@ UNTRAINED = 5
 class Measures:
     """What a model achieves; the orders are rank correlations (Spearman) with the true progress."""
 
+    hand_error: float
+    """[cm] median, where it is seen"""
+    thing_error: float
+    """[cm] the same of all other things"""
     progress_order: float
     similarity_order: float
     """Of the cosine between picture and sentence."""
@@ -43,6 +47,8 @@ class Measures:
 
     def lines(self) -> Iterator[str]:
         """Yields a line of text for each."""
+        yield f"error of the hand's position, median           {self.hand_error:6.2f} cm"
+        yield f"error of the things' positions, median         {self.thing_error:6.2f} cm"
         yield f"rank correlation of progress with the truth    {self.progress_order:6.3f}"
         yield f"rank correlation of similarity with the truth  {self.similarity_order:6.3f}"
         yield f"pairs of pictures in the right order           {self.preference:6.1%}"
@@ -56,7 +62,9 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
 
     described: (N, F) of the pictures, where they are known already.
     """
+    described = model.describe(data.pictures) if described is None else described
     progress, completion, similarity = _answers(model, data, described)
+    errors = 100 * np.linalg.norm(model.positions(described) - data.positions, axis=-1)
     there = data.progress > 0
     truth, said = data.progress[there], progress[there]
     one, other = np.random.default_rng(0).integers(len(truth), size=(2, PAIRS))
@@ -64,6 +72,8 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
     gap = np.abs(truth[one] - truth[other])
     succeeded = data.complete.any(1, keepdims=True)
     return Measures(
+        hand_error=_median(errors[:, :1][data.seen[:, :1]]),
+        thing_error=_median(errors[:, 1:][data.seen[:, 1:]]),
         progress_order=_order(said, truth),
         similarity_order=_order(similarity[there], truth),
         preference=_mean(right[gap > 0]),
@@ -90,9 +100,8 @@ def area_under_roc(scores: Array, positive: npt.NDArray[np.bool_]) -> float:
     return float((ranks[positive].sum() - count * (count + 1) / 2) / pairs) if pairs else float("nan")
 
 
-def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None) -> tuple[Array, Array, Array]:
+def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> tuple[Array, Array, Array]:
     """Returns progress, completion and similarity, each (N, I), for the first wording of each instruction."""
-    described = model.describe(data.pictures) if described is None else described
     firsts = described[torch.from_numpy(data.firsts)]
     told = [wordings[0] for wordings in data.instructions]
     progress = np.stack([model.progress(firsts, described, words) for words in told], 1)
@@ -103,6 +112,11 @@ def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | 
 def _order(said: Array, truth: Array) -> float:
     found = spearmanr(said, truth).statistic
     return float(found) if np.isfinite(found) else 0.0
+
+
+def _median(values: Array) -> float:
+    """Returns the median, NaN of nothing."""
+    return float(np.median(values)) if len(values) else float("nan")
 
 
 def _mean(values: Array) -> float:

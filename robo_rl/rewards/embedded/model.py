@@ -12,15 +12,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.rewards.embedded.networks import Heads, PictureEncoder
+from robo_rl.rewards.embedded.encoder import PictureEncoder
+from robo_rl.rewards.embedded.heads import Heads
 from robo_rl.rewards.embedded.words import Vocabulary
+from robo_rl.rewards.fitted_folder import fitted
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import Pictures
 
-BATCH = 256
-"""Pictures that are encoded at once."""
+BATCH = 64
+"""Pictures that are encoded at once; more are slower, because the pixels that are looked at again leave the cache."""
 TOLERANCE = 24
 """Of a byte, by which a pixel that always looked the same may differ; other renderers draw edges a little differently."""
 MOST_CHANGED = 0.25
@@ -70,13 +72,20 @@ class EmbeddedModel:
         ]
         return torch.cat(parts) if parts else torch.zeros(0, 4 * len(self.origin.slots))
 
+    def positions(self, described: Tensor) -> npt.NDArray[np.float32]:
+        """Returns (N, S, 3) [m], where described pictures (N, F) have their things; in the middle what is not seen."""
+        things = described.view(len(described), -1, 4)
+        return np.asarray(things[..., 1:] / 10 + self.encoder.middle, np.float32)
+
     def progress(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
         """Returns (N,) in [0, 1]: how far the sentence is done, for described pictures (N, F)."""
-        return self._relate(firsts, now, sentence)[:, 0]
+        found: npt.NDArray[np.float32] = self._relate(firsts, now, sentence)[:, 0].clamp(0, 1).numpy()
+        return found
 
     def completion(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
         """Returns (N,), the probability that the sentence is done."""
-        return self._relate(firsts, now, sentence)[:, 1]
+        found: npt.NDArray[np.float32] = self._relate(firsts, now, sentence)[:, 1].sigmoid().numpy()
+        return found
 
     @torch.no_grad()
     def embed_described(self, described: Tensor) -> npt.NDArray[np.float32]:
@@ -118,22 +127,21 @@ class EmbeddedModel:
 
     @classmethod
     def load(cls, folder: Path) -> EmbeddedModel:
-        """Returns the model of a folder; raises CheckpointCorrupt where there is none."""
-        saved = load_checkpoint(folder).parts
-        if "embedded" not in saved:
-            raise InvalidSetting(f"{folder} holds no embedded model.", got=", ".join(saved), fix="robo-rl reward fit embedded")
-        state = saved["embedded"]
+        """Returns the model of a folder; raises CheckpointCorrupt where none is sound, InvalidSetting for another version."""
+        state = fitted(folder, "embedded")
         tuples = {name: tuple(state["origin"][name]) for name in ("slots", "words", "instructions")}
         model = cls(Origin(**(state["origin"] | tuples)))
         arrays = {name: torch.as_tensor(np.array(array)) for name, array in state["arrays"].items()}
+        if arrays.keys() != model._arrays().keys():
+            raise InvalidSetting(f"{folder} holds an embedded model of an earlier version.", fix="fit it again")
         for prefix, network in model._networks().items():
             network.load_state_dict({name: arrays[f"{prefix}.{name}"] for name in network.state_dict()})
         return model
 
     @torch.no_grad()
-    def _relate(self, firsts: Tensor, now: Tensor, sentence: str) -> npt.NDArray[np.float32]:
+    def _relate(self, firsts: Tensor, now: Tensor, sentence: str) -> Tensor:
         said = self.heads.read(torch.from_numpy(self.vocabulary.numbers([sentence])))
-        found: npt.NDArray[np.float32] = self.heads.relate(firsts, now, said.expand(len(now), -1)).sigmoid().numpy()
+        found: Tensor = self.heads.relate(firsts, now, said.expand(len(now), -1))
         return found
 
     def _networks(self) -> dict[str, torch.nn.Module]:

@@ -31,11 +31,28 @@ START_YAW = 0.4
 """[rad] either way."""
 
 ARM_ARRAYS = (
-    ArraySpec("joint_position", (JOINTS,), unit="rad"),
-    ArraySpec("joint_velocity", (JOINTS,), unit="rad/s"),
-    ArraySpec("gripper_opening", (1,), unit="m"),
-    ArraySpec("end_effector_position", (3,), unit="m", frame="base"),
-    ArraySpec("end_effector_quaternion", (4,), unit="1", frame="base"),
+    ArraySpec("joint_position", (JOINTS,), unit="rad", meaning="angles of the arm's joints, from the base to the hand"),
+    ArraySpec("joint_velocity", (JOINTS,), unit="rad/s", meaning="their rates of change"),
+    ArraySpec(
+        "gripper_opening",
+        (1,),
+        unit="m",
+        meaning="distance between the two finger pads: 0 closed, 0.08 open; a held thing's width",
+    ),
+    ArraySpec(
+        "end_effector_position",
+        (3,),
+        unit="m",
+        frame="base",
+        meaning="x (forward), y (left), z (up) of the point between the finger pads; the table's top is at z = 0",
+    ),
+    ArraySpec(
+        "end_effector_quaternion",
+        (4,),
+        unit="1",
+        frame="base",
+        meaning="orientation of the hand, (w, x, y, z) with x not negative",
+    ),
 )
 
 

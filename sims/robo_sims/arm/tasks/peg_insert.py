@@ -81,15 +81,46 @@ class PegInsert:
     )
     max_steps: ClassVar[int] = 100
     observation: ClassVar[tuple[ArraySpec, ...]] = (
-        ArraySpec("peg_position", (3,), unit="m", frame="base", role="object"),
-        ArraySpec("peg_axis", (3,), low=-1.0, high=1.0, unit="1", frame="base", role="object"),
-        ArraySpec("hole_position", (3,), unit="m", frame="base", role="goal"),
-        ArraySpec("hole_from_peg", (3,), unit="m", frame="base", role="goal"),
-        ArraySpec("hole_turn", (2,), low=-1.0, high=1.0, unit="1", frame="peg", role="goal"),
-        ArraySpec("peg_velocity", (6,), unit="mixed", role="privileged"),
+        ArraySpec("peg_position", (3,), unit="m", frame="base", role="object", meaning="x, y, z of the tip of the held peg"),
+        ArraySpec(
+            "peg_axis",
+            (3,),
+            low=-1.0,
+            high=1.0,
+            unit="1",
+            frame="base",
+            role="object",
+            meaning="unit vector along the peg, away from its tip: (0, 0, 1) where the peg is upright",
+        ),
+        ArraySpec(
+            "hole_position", (3,), unit="m", frame="base", role="goal", meaning="x, y, z of the middle of the hole's rim"
+        ),
+        ArraySpec(
+            "hole_from_peg",
+            (3,),
+            unit="m",
+            frame="base",
+            role="goal",
+            meaning="from the tip to the rim: hole_position - peg_position; z is the depth where the tip is inside",
+        ),
+        ArraySpec(
+            "hole_turn",
+            (2,),
+            low=-1.0,
+            high=1.0,
+            unit="1",
+            frame="peg",
+            role="goal",
+            meaning="(cos 4a, sin 4a) of the heading a from peg to hole: all four faces of a square peg look alike",
+        ),
+        ArraySpec(
+            "peg_velocity",
+            (6,),
+            unit="mixed",
+            role="privileged",
+            meaning="of the peg: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the peg's own frame",
+        ),
     )
-    """`peg_position` is the tip; `hole_position` the middle of the rim; `hole_turn` is (cos 4a, sin 4a) of the heading a from
-    peg to hole: all four faces of a square peg look alike."""
     expert: ClassVar[ExpertFactory] = PegInsertExpert
 
     def __init__(self, physics: ArmPhysics) -> None:

@@ -32,12 +32,40 @@ CUBE = f"""
 </body>"""
 
 OBJECT_ARRAYS = (
-    ArraySpec("object_position", (3,), unit="m", frame="base", role="object"),
-    ArraySpec("object_from_gripper", (3,), unit="m", frame="base", role="object"),
-    ArraySpec("object_turn", (2,), low=-1.0, high=1.0, unit="1", frame="hand", role="object"),
-    ArraySpec("object_velocity", (6,), unit="mixed", role="privileged"),
+    ArraySpec(
+        "object_position",
+        (3,),
+        unit="m",
+        frame="base",
+        role="object",
+        meaning=f"x (forward), y (left), z (up) of the cube's middle; z is {HALF_SIZE} where it rests on the table",
+    ),
+    ArraySpec(
+        "object_from_gripper",
+        (3,),
+        unit="m",
+        frame="base",
+        role="object",
+        meaning="from the point between the finger pads to the cube's middle: object_position - end_effector_position",
+    ),
+    ArraySpec(
+        "object_turn",
+        (2,),
+        low=-1.0,
+        high=1.0,
+        unit="1",
+        frame="hand",
+        role="object",
+        meaning="(cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike",
+    ),
+    ArraySpec(
+        "object_velocity",
+        (6,),
+        unit="mixed",
+        role="privileged",
+        meaning="of the cube: linear x, y, z [m/s] in the frame base, then angular [rad/s] in the cube's own frame",
+    ),
 )
-"""`object_turn` is (cos 4a, sin 4a) of the heading a from hand to cube: all four faces of a cube look alike."""
 
 
 class Cube:

@@ -87,8 +87,22 @@ class Push:
     max_steps: ClassVar[int] = 150
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         *OBJECT_ARRAYS,
-        ArraySpec("goal_position", (2,), unit="m", frame="base", role="goal"),
-        ArraySpec("goal_from_object", (2,), unit="m", frame="base", role="goal"),
+        ArraySpec(
+            "goal_position",
+            (2,),
+            unit="m",
+            frame="base",
+            role="goal",
+            meaning="x (forward), y (left) of the middle of the mark on the table",
+        ),
+        ArraySpec(
+            "goal_from_object",
+            (2,),
+            unit="m",
+            frame="base",
+            role="goal",
+            meaning="from the cube's middle to the mark along the table: goal_position - object_position[:2]",
+        ),
     )
     expert: ClassVar[ExpertFactory] = PushExpert
 

@@ -44,8 +44,22 @@ class Reach:
     success_rule: ClassVar[str] = "the point between the finger pads is within 2 cm of the goal for 3 control steps in a row"
     max_steps: ClassVar[int] = 60
     observation: ClassVar[tuple[ArraySpec, ...]] = (
-        ArraySpec("goal_position", (3,), unit="m", frame="base", role="goal"),
-        ArraySpec("goal_from_gripper", (3,), unit="m", frame="base", role="goal"),
+        ArraySpec(
+            "goal_position",
+            (3,),
+            unit="m",
+            frame="base",
+            role="goal",
+            meaning="x (forward), y (left), z (up) of the point to reach",
+        ),
+        ArraySpec(
+            "goal_from_gripper",
+            (3,),
+            unit="m",
+            frame="base",
+            role="goal",
+            meaning="from the point between the finger pads to the goal: goal_position - end_effector_position",
+        ),
     )
     expert: ClassVar[ExpertFactory] = ReachExpert
 

@@ -1,0 +1,74 @@
+"""What a sentence says, and what the description of a picture means for it.
+
+B pictures, S slots, F = 4 S numbers that describe a picture, L words of a sentence, E size of the common space.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_rl.rewards.embedded.layers import perceptron
+from robo_rl.rewards.embedded.words import LENGTH
+
+COMMON = 64
+"""E"""
+
+
+class Heads(nn.Module):
+    """What described pictures (B, F) and sentences (B, L) mean for each other."""
+
+    def __init__(self, slots: int, words: int) -> None:
+        super().__init__()
+        self.slots = slots
+        self.words = nn.Embedding(words + 1, 32)
+        self.sentence = perceptron(LENGTH * 32, 128, 128)
+        self.text = nn.Linear(128, COMMON)
+        self.picture = perceptron(4 * slots + slots**2, 256, COMMON)
+        self.asked = nn.Linear(128, 2 * slots)
+        self.meant = nn.Linear(128, 32)
+        self.relation = perceptron(6 * 4 + 15 + 32, 128, 2)
+        self.straight = nn.Linear(15, 2)  # progress mostly falls in proportion to distances
+        nn.init.zeros_(self.straight.weight)  # progress begins at one half, not cut off
+        nn.init.constant_(self.straight.bias, 0.5)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+
+    def embed_pictures(self, described: Tensor) -> Tensor:
+        """Returns (B, E) of length 1."""
+        things = described.view(-1, self.slots, 4)
+        apart = _lengths(things[:, :, None, 1:] - things[:, None, :, 1:])
+        return functional.normalize(self.picture(torch.cat([described, apart.flatten(1)], -1)), dim=-1)
+
+    def embed_texts(self, numbers: Tensor) -> Tensor:
+        """Returns (B, E) of length 1."""
+        return functional.normalize(self.text(self.read(numbers)), dim=-1)
+
+    def read(self, numbers: Tensor) -> Tensor:
+        """Returns (B, 128), what sentences (B, L) say."""
+        said: Tensor = self.sentence(self.words(numbers).flatten(1))
+        return said
+
+    def chosen(self, said: Tensor) -> Tensor:
+        """Returns (B, 2, S), log odds of the two slots that a sentence names."""
+        odds: Tensor = self.asked(said)
+        return odds.view(-1, 2, self.slots)
+
+    def relate(self, firsts: Tensor, now: Tensor, said: Tensor) -> Tensor:
+        """Returns (B, 2), progress, which is to be cut off at 0 and 1, and log odds of completion, for what was read.
+
+        The sentence chooses two slots; a perceptron sees them and the first slot, the hand, as they are and as they were in
+        the first picture, where nothing hid them yet; and all distances between these six.
+        """
+        shares = self.chosen(said).softmax(-1)
+        pictures = [part.reshape(-1, self.slots, 4) for part in (now, firsts)]
+        things = torch.cat([part for slots in pictures for part in (slots[:, :1], shares @ slots)], 1)  # (B, 6, 4)
+        one, other = torch.triu_indices(6, 6, 1)
+        apart = _lengths(things[:, one, 1:] - things[:, other, 1:])  # (B, 15)
+        related: Tensor = self.relation(torch.cat([things.flatten(1), apart, self.meant(said)], -1)) + self.straight(apart)
+        return related
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """Returns the lengths of the vectors (..., 3), with a gradient at zero too."""
+    return (vectors.square().sum(-1) + 1e-4).sqrt()

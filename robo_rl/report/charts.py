@@ -26,6 +26,8 @@ class Series:
     """(x, low, high) of a confidence interval"""
     faint: bool = False
     """A thin line without markers, for what is only background."""
+    marked: bool = True
+    """Whether each point has a marker; of many points they would hide the line."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def line_chart(
     parts = [_grid(axes, number, across.title)]
     parts += [_band(axes, one) for one in series]
     parts += [_line(axes, one) for one in sorted(series, key=lambda one: not one.faint)]
-    parts += [_markers(axes, one, number, across.place) for one in series if not one.faint]
+    parts += [_markers(axes, one, number, across.place) for one in series if one.marked and not one.faint]
     return _drawing(title, parts)
 
 

@@ -1,0 +1,174 @@
+"""The process that runs a reward program, seen from the process that asks: start, batches in, bytes out, end.
+
+Columns are copied into memory that the process can only read. What it leaves in the memory for results is copied out before
+anybody looks at it; nothing of it is ever a name, a size or code. Neither memory has a name, and both are gone when the last
+process lets go of them, however it ended. A byte through a pipe wakes either side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import robo_rl
+from robo_rl.errors import SandboxUnavailable
+from robo_rl.rewards.programs.exchange import Layout
+from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.system_calls import TELL
+from robo_rl.rewards.programs.worker import READY, RUN
+from robo_rl.types import Array
+
+MAIN = "import sys; sys.path += {paths!r}; from robo_rl.rewards.programs.worker import main; main()"
+ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"), "1")
+"""All of it. More threads would need system calls that are refused."""
+F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h; Python names it from 3.13 on
+TIMEOUT, ENDED = b"timeout", b""
+"""Answers that nobody sent; a real one is one byte."""
+REPLACED, KILLED = 8, 10
+"""A process is replaced after so many times the time that one batch may take, and killed after so many of a core."""
+
+
+class Process:
+    """One generation: what it uses of a core adds up, so it is replaced before that reaches its limit."""
+
+    def __init__(self, settings: dict[str, Any], layout: Layout, limits: Limits) -> None:
+        self.layout, self.limits = layout, limits
+        self.seconds_left = REPLACED * limits.seconds
+        source, self.memory_in = _memory(layout.bytes_in, F_SEAL_FUTURE_WRITE)
+        sink, self.memory_out = _memory(layout.bytes_out)
+        (asked, ask), (answers, answered) = os.pipe(), os.pipe()
+        self.ask, self.answers = ask, answers
+        told: dict[str, Any] = {"asked": asked, "answered": answered, "source": source, "sink": sink}
+        told |= {"memory": limits.memory, "seconds": KILLED * limits.seconds, "without_seccomp": limits.without_seccomp}
+        starting = _launcher(os.getpid()).submit(_started, settings | told, (asked, answered, source, sink))
+        self.process = starting.result()
+        self.stop = weakref.finalize(self, _end, self.process, (ask, answers), os.getpid())
+        for handle in (asked, answered, source, sink):
+            os.close(handle)
+        self.poll = select.poll()
+        self.poll.register(answers, select.POLLIN)
+        self.rows = -1
+        self.inputs: Mapping[str, Array] = {}
+        self.kinds: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]] = ()
+        self.guards = self._greeted()
+
+    def _greeted(self) -> tuple[str, ...]:
+        answer = self._answer(self.limits.start_seconds)
+        if answer == READY:
+            return tuple(self.message().split(", "))
+        got = "no answer in time" if answer == TIMEOUT else self.message() or self.ending()
+        self.stop()
+        raise SandboxUnavailable("The process that runs reward programs did not start.", got=got, fix=f"mend that, {TELL}")
+
+    def is_like(self, columns: Mapping[str, Array]) -> bool:
+        """Whether these columns are arrays of the very types and shapes of the last ones."""
+        for name, dtype, shape in self.kinds:
+            column = columns.get(name)
+            if type(column) is not np.ndarray or column.dtype is not dtype or column.shape != shape:
+                return False
+        return self.rows > 0 and bool(self.kinds)  # without a column, nothing tells how many rows there are
+
+    def computed(self, columns: Mapping[str, Array], rows: int) -> tuple[bytes, npt.NDArray[np.float64]]:
+        """Returns the answer and a copy of what lies in the memory for results, (1 + terms, rows).
+
+        Hot: two wake-ups and as few calls as possible, so everything that follows from the number of rows is kept.
+        """
+        if rows != self.rows:
+            self.rows, self.inputs = rows, self.layout.inputs(self.memory_in, rows)
+            self.kinds = [(name, view.dtype, view.shape) for name, view in self.inputs.items()]
+            self.results = self.layout.outputs(self.memory_out, rows)
+            self.memory_in[:8] = rows.to_bytes(8, "little")
+        for name, view in self.inputs.items():
+            view[...] = columns[name]
+        self.results[0] = np.nan  # a total that it does not write is missing, not what it wrote before
+        started = time.perf_counter()
+        os.write(self.ask, RUN)
+        answer = self._answer(self.limits.seconds)
+        self.seconds_left -= time.perf_counter() - started
+        return answer, self.results.copy()
+
+    def _answer(self, seconds: float) -> bytes:
+        return os.read(self.answers, 16) if self.poll.poll(seconds * 1000) else TIMEOUT
+
+    def message(self) -> str:
+        """Returns what it left in words."""
+        return self.layout.read_message(self.memory_out)
+
+    def ending(self) -> str:
+        """Returns how it ended."""
+        try:
+            code = self.process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            return "it answers no more"
+        return f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
+
+
+def _memory(size: int, seals: int = 0) -> tuple[int, mmap.mmap]:
+    """Returns a handle of memory without a name, and the memory. Nobody can change its size: a map beyond it is a crash."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("robo-rl-rewards", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    else:
+        with tempfile.TemporaryFile() as file:
+            handle = os.dup(file.fileno())
+    os.ftruncate(handle, size)
+    memory = mmap.mmap(handle, size)
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        with contextlib.suppress(OSError):  # before Linux 5.1
+            fcntl.fcntl(handle, fcntl.F_ADD_SEALS, seals)
+        fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    return handle, memory
+
+
+@functools.cache
+def _launcher(owner: int) -> ThreadPoolExecutor:
+    """Returns the one thread of this process that starts others: it lives as long as the process does.
+
+    Linux ends a process with the *thread* that started it (PR_SET_PDEATHSIG). A forked copy has a thread of its own.
+    """
+    return ThreadPoolExecutor(1, f"robo-rl-sandbox-{owner}")
+
+
+def _started(settings: dict[str, Any], handles: tuple[int, ...]) -> subprocess.Popen[bytes]:
+    """Start a fresh interpreter that sees the standard library, this package and numpy, and tell it its settings."""
+    roots = dict.fromkeys(str(Path(package.__file__ or "").parents[1]) for package in (robo_rl, np))
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-B", "-c", MAIN.format(paths=list(roots))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+        cwd="/",
+        pass_fds=handles,
+        start_new_session=True,  # Ctrl-C is for the parent
+    )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(json.dumps(settings).encode())
+    return process
+
+
+def _end(process: subprocess.Popen[bytes], handles: tuple[int, ...], owner: int) -> None:
+    """Kill the process, unless this one is only a copy of the one that started it."""
+    for handle in handles:
+        os.close(handle)
+    if os.getpid() == owner:
+        process.kill()
+        process.wait()

@@ -1,0 +1,175 @@
+"""Run a reward program in a process of its own that can do nothing but compute.
+
+    with Sandbox(RewardProgram.parse(text)) as sandbox:
+        rewards = sandbox.run({"cube_position": ..., "goal": ..., "action": ...})
+
+The process is a fresh interpreter with an empty environment and no files, no network, no children (confinement.py); what comes
+back is bytes that anybody may have written (process.py), which must pass for rewards (gates.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
+from robo_rl.rewards.programs.exchange import Column, Layout
+from robo_rl.rewards.programs.gates import Gates, Limits, ProgramRewards
+from robo_rl.rewards.programs.process import ENDED, TIMEOUT, Process
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.system_calls import filter_program
+from robo_rl.rewards.programs.worker import DONE, MEMORY, RAISED, SHAPE
+from robo_rl.types import Array
+
+MOST_BYTES = 256 * 2**20
+"""[byte] of columns that go in at once; more rows go in several times."""
+KINDS = "biuf"
+"""Of numpy's types, those that a column may have: truth, integers, numbers with a point."""
+
+
+class Sandbox:
+    """Runs one program; a context manager. The process starts at the first batch and ends with `close`."""
+
+    def __init__(self, program: RewardProgram, limits: Limits | None = None) -> None:
+        self.program, self.limits = program, limits or Limits()
+        self.gates = Gates(program.terms, self.limits)
+        self._lock = threading.Lock()
+        self._process: Process | None = None
+        self._kinds: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process, if there is one; another `run` starts a new one."""
+        with self._lock:
+            self._stop()
+
+    @property
+    def guards(self) -> tuple[str, ...]:
+        """What guards the running process: "limits", "nobody", "no new rights", "seccomp"; empty while there is none."""
+        return self._process.guards if self._process else ()
+
+    def run(self, columns: Mapping[str, Array]) -> ProgramRewards:
+        """Returns rewards of N rows; `columns` are name -> (N, ...) and have at least those that the program reads.
+
+        ProgramFailed where the program raises, takes too long or too much memory, or returns what no reward is; the process
+        is ended then. InvalidProgram where it reads a column that is not there; InvalidSetting where columns do not fit.
+        """
+        with self._lock:
+            try:
+                return self.gates.judged(self._computed(columns))
+            except BaseException:  # also Ctrl-C: the process may answer later, when nobody asked
+                self._stop()
+                raise
+
+    def _computed(self, columns: Mapping[str, Array]) -> npt.NDArray[np.float64]:
+        """Returns (1 + terms, N) numbers. Hot: a batch like the one before goes to the process without another look."""
+        process = self._process
+        if process is None or process.seconds_left <= 0 or not process.is_like(columns):
+            return self._in_pieces(*self._checked(columns))
+        return self._piece(columns, process.rows)
+
+    def _checked(self, columns: Mapping[str, Array]) -> tuple[dict[str, Array], int]:
+        used = {name: self._column(name, columns) for name in self.program.columns}
+        rows = len(next(iter(columns.values()), ()))
+        if any(len(column) != rows for column in used.values()):
+            got = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
+            raise InvalidSetting("The columns differ in length.", got=got, allowed="N rows each")
+        return used, rows
+
+    def _column(self, name: str, columns: Mapping[str, Array]) -> Array:
+        if name not in columns:
+            what, allowed = f"The program reads a column {name!r} that is not there.", ", ".join(columns)
+            raise InvalidProgram("unknown column", what, got=name, allowed=allowed)
+        column = np.asarray(columns[name])
+        if column.dtype.kind not in KINDS or column.ndim == 0:
+            got, allowed = f"{column.dtype}, shape {column.shape}", "numbers or truth values, N rows"
+            raise InvalidSetting(f"The column {name!r} is no column of numbers.", got=got, allowed=allowed)
+        return column
+
+    def _in_pieces(self, used: Mapping[str, Array], rows: int) -> npt.NDArray[np.float64]:
+        pieces = [np.empty((len(self.program.terms) + 1, 0))]
+        done = 0
+        while done < rows:
+            most = min(self._ready(used).layout.rows, rows - done)
+            pieces.append(self._piece({name: column[done : done + most] for name, column in used.items()}, most))
+            done += most
+        return np.concatenate(pieces, axis=1)
+
+    def _ready(self, used: Mapping[str, Array]) -> Process:
+        """Returns a process that has room for these columns and time left."""
+        kinds = [(column.dtype, column.shape[1:]) for column in used.values()]
+        if self._process is None or kinds != self._kinds or self._process.seconds_left <= 0:
+            self._stop()
+            self._process, self._kinds = self._started(used), kinds
+        return self._process
+
+    def _started(self, used: Mapping[str, Array]) -> Process:
+        columns = {name: Column(array.dtype.str, array.shape[1:]) for name, array in used.items()}
+        size = sum(column.size for column in columns.values())
+        layout = Layout(columns, len(self.program.terms), max(1, min(self.limits.rows, MOST_BYTES // max(size, 1))))
+        return Process(self._settings(layout), layout, self.limits)
+
+    def _settings(self, layout: Layout) -> dict[str, Any]:
+        """What the process is told; see robo_rl.rewards.programs.worker."""
+        try:
+            system_calls = filter_program().hex()
+        except SandboxUnavailable:
+            if not self.limits.without_seccomp:
+                raise
+            system_calls = ""
+        columns = {name: (column.dtype, column.shape) for name, column in layout.columns.items()}
+        told = {"code": self.program.code, "terms": self.program.terms, "columns": columns, "rows": layout.rows}
+        return told | {"system_calls": system_calls, "is_free": False}
+
+    def _piece(self, columns: Mapping[str, Array], rows: int) -> npt.NDArray[np.float64]:
+        """Returns (1 + terms, rows) of a piece of the batch."""
+        process = self._process or self._ready(columns)
+        try:
+            answer, values = process.computed(columns, rows)
+        except BrokenPipeError:  # it ended while nothing was asked of it, so it is not the program's fault
+            self._stop()
+            process = self._ready(columns)
+            answer, values = process.computed(columns, rows)
+        if answer != DONE:
+            raise self._failure(answer, process, rows)
+        return values
+
+    def _failure(self, answer: bytes, process: Process, rows: int) -> ProgramFailed:
+        if answer == RAISED:
+            return self._raised(process.message())
+        if answer == SHAPE:
+            fix = "return one number for each row; np.full_like(total, 0.1) for a constant"
+            what = "The program returned another shape."
+            return ProgramFailed("shape", what, got=process.message(), allowed=f"({rows},)", fix=fix)
+        memory = f"{self.limits.memory / 2**20:.0f} MiB"
+        if answer == MEMORY:
+            fix = "make no arrays that are larger than the columns"
+            return ProgramFailed("memory", "The program ran out of memory.", allowed=memory, fix=fix)
+        if answer == TIMEOUT:
+            allowed = f"{self.limits.seconds:g} s for {rows} rows"
+            return ProgramFailed("timeout", "The program took too long and was stopped.", allowed=allowed, fix="compute less")
+        if answer == ENDED:
+            what, fix = "The process that ran the program ended.", "compute less, with smaller arrays"
+            return ProgramFailed("killed", what, got=process.ending(), allowed=memory, fix=fix)
+        return ProgramFailed("protocol", "The process that ran the program broke the protocol.", got=repr(answer))
+
+    def _raised(self, message: str) -> ProgramFailed:
+        number, _, words = message.partition(" ")
+        where = self.program.where(int(number)) if number.isdecimal() and len(number) < 6 else ""
+        fix = "use np.where, & and |: a program gets N rows at once" if "truth value" in words else None
+        return ProgramFailed("raised", f"The program raised an error{' in ' if where else ''}{where}.", got=words, fix=fix)
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None

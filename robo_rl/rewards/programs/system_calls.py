@@ -1,0 +1,40 @@
+"""The filter of system calls for the process that runs reward programs, made once by the library libseccomp2."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+
+from robo_rl.errors import SandboxUnavailable
+
+ALLOWED: tuple[str, ...] = ("read", "write", "exit", "exit_group")
+ALLOWED += ("brk", "munmap", "mremap", "madvise", "futex", "restart_syscall", "rt_sigreturn", "rt_sigprocmask")
+"""All that remains beside `mmap` of memory that cannot be executed: compute, wait for the parent, answer it, end."""
+PROT_EXEC = 4  # asm-generic/mman-common.h
+EPERM = 1
+TELL = "or run programs without it, where nobody hostile wrote them: Limits(without_seccomp=True)"
+
+
+@functools.cache
+def filter_program() -> bytes:
+    """Returns the filter as the kernel takes it (struct sock_filter, 8 bytes each); whatever is not allowed fails with EPERM.
+
+    SandboxUnavailable where there is no such library or no Linux.
+    """
+    if sys.platform != "linux":
+        fix = f"use Linux, {TELL}"
+        raise SandboxUnavailable("System calls can be filtered on Linux only.", got=sys.platform, fix=fix)
+    try:
+        import pyseccomp
+    except (ImportError, RuntimeError, OSError) as error:
+        fix = f"pip install pyseccomp, apt-get install libseccomp2, {TELL}"
+        raise SandboxUnavailable("System calls cannot be filtered here.", got=error, fix=fix) from None
+    rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(EPERM))
+    for name in ALLOWED:
+        rules.add_rule(pyseccomp.ALLOW, name)
+    rules.add_rule(pyseccomp.ALLOW, "mmap", pyseccomp.Arg(2, pyseccomp.MASKED_EQ, PROT_EXEC, 0))
+    with tempfile.TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()

@@ -1,0 +1,129 @@
+"""robo-rl reward check: whether a reward program can be learnt from, before anything is; robo-rl reward show prints one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from robo_cli.recipe import require_at_least
+from robo_cli.reward_file import SHIPPED, program_file
+from robo_cli.typed_settings import settings_of
+from robo_datasets.dataset import Dataset
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidProgram, InvalidSetting
+from robo_rl.protocols import Policy
+from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.programs.probation import Clips, probation
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.types import Episode
+
+
+@dataclass(frozen=True)
+class Check:
+    """Check a reward program: its grammar; with rows to try it on, what it says of them. Exit status 1 where it fails."""
+
+    program: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROGRAM")]
+    """A .py file, or a program that comes with the package, such as arm_push."""
+    environment: str = ""
+    """Try it on fresh episodes: of a scripted policy, where there is one, and of a random one, by turns."""
+    arguments: tuple[str, ...] = ()
+    """Keyword arguments of the environment, such as action_repeat=3."""
+    dataset: Path | None = None
+    """Try it on recorded episodes instead."""
+    rows: int = 2000
+    """Steps that it is tried on, whole episodes."""
+    seed: int = 0
+    """Of fresh episodes, and of what is drawn to try it on."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"rows": 2, "seed": 0})
+        if self.environment and self.dataset is not None:
+            raise InvalidSetting("Rows come from an environment or from a dataset.", got="both", allowed="one of the two")
+        if self.arguments and not self.environment:
+            raise InvalidSetting("--arguments are those of an --environment.", got="no --environment", fix="name one")
+
+
+def check_program(arguments: Check) -> int:
+    """Prints what the checks found; returns 1 where one failed."""
+    path = program_file(arguments.program)
+    try:
+        program = RewardProgram.read(path)
+        print(f"ok      grammar: terms {', '.join(program.terms) or 'none'}; reads {', '.join(program.columns)}")
+        if arguments.environment or arguments.dataset is not None:
+            return _tried(path, program, arguments)
+    except InvalidProgram as error:
+        print(f"failure {error.status}: {error}")
+        return 1
+    print("it was not run: name an --environment or a --dataset to try it on")
+    return 0
+
+
+def show_program(name: str) -> int:
+    """Prints a program, what it reads and returns, and where it comes from."""
+    path = program_file(name)
+    program = RewardProgram.read(path)
+    unknown = "written by hand, comes with robo-rl" if path.parent == SHIPPED else "nothing is said about it"
+    print(f"{program.source}\n")
+    print(f"hash     {program.hash[:16]}\nterms    {', '.join(program.terms) or 'none'}\nreads    {', '.join(program.columns)}")
+    print(f"from     {json.dumps(dict(program.provenance)) if program.provenance else unknown}")
+    return 0
+
+
+def _tried(path: Path, program: RewardProgram, arguments: Check) -> int:
+    if arguments.dataset is None:
+        environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+        spec, episodes = specification(environment), _fresh(environment, arguments.seed)
+    else:
+        dataset = Dataset(arguments.dataset)
+        order = np.random.default_rng(arguments.seed).permutation(len(dataset))
+        spec, episodes = dataset.spec, (dataset.read(dataset.entries()[place]) for place in order)
+    view = EnvAbstraction.of(spec, images=True)
+    RewardProgram.read(path, view.columns)  # names that are not there are told before anything is simulated
+    chosen = _enough(episodes, arguments.rows)
+    if not chosen:
+        raise InvalidSetting("There is no episode to try the program on.", got=f"{arguments.dataset}", fix="record some")
+    verdict = probation(program, _stacked(view.only(program.columns), chosen), clips=_clips(chosen), seed=arguments.seed)
+    print(verdict)
+    steps = sum(len(episode) for episode in chosen)
+    print(f"{'passed' if verdict.passed else 'FAILED'} on {steps} steps of {len(chosen)} episodes of {spec.name}")
+    return 0 if verdict.passed else 1
+
+
+def _fresh(environment: Any, seed: int) -> Iterator[Episode]:
+    """Yields episodes without end: of the scripted policy, where there is one, and of a random one, by turns."""
+    spec: EnvironmentSpec = specification(environment)
+    policies: list[Policy] = [RandomPolicy(spec, seed)]
+    if environment.has_wrapper_attr("scripted_policy"):
+        policies.insert(0, environment.get_wrapper_attr("scripted_policy")(seed=seed))
+    for number in count():
+        yield rollout(environment, policies[number % len(policies)], seed=seed + number)
+
+
+def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
+    """Returns whole episodes until they have so many steps."""
+    chosen: list[Episode] = []
+    while sum(map(len, chosen)) < rows and (episode := next(episodes, None)) is not None:
+        chosen += [episode] if len(episode) else []
+    return chosen
+
+
+def _stacked(view: EnvAbstraction, episodes: list[Episode]) -> Columns:
+    found = [view.batch(episode) for episode in episodes]
+    return {name: np.concatenate([columns[name] for columns in found]) for name in view.columns}
+
+
+def _clips(episodes: list[Episode]) -> Clips | None:
+    """Returns which steps belong to which episode, and their success; None where the environment knows of none."""
+    if any(episode.success is None for episode in episodes):
+        return None
+    clip = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
+    return Clips(clip, np.array([episode.success for episode in episodes], np.bool_))

@@ -1,0 +1,261 @@
+"""Rewards of programs: the same numbers for recordings and for running steps, each stored reward that of its own step."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+from robo_policies import sb3
+from robo_policies.ppo import PPOConfig
+from robo_policies.sac import SACConfig
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
+from robo_rl.protocols import OnlineRewardModel
+from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.reward import ProgramReward
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training import OnlineTraining
+from robo_rl.vector import SequentialEnvironments
+
+SPEC = EnvironmentSpec(
+    "test/Frames",
+    ObservationSpec((ArraySpec("frame", (1,)), ArraySpec("secret", (1,), role="privileged"))),
+    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
+)
+NUMBER = """def reward(batch):
+    now = batch["frame"][:, 0]
+    step = now - batch["previous_frame"][:, 0]
+    push = 0.5 * batch["action"][:, 0]
+    return now + step + push, {"now": now, "push": push}
+"""
+GAPS = """def reward(batch):
+    now = batch["frame"][:, 0]
+    return np.where(now % 7 == 3, np.inf, now), {"now": now}
+"""
+LENIENT = Limits(invalid_share=1.0, largest=1e9)
+
+
+class Frames(gymnasium.Env):
+    """Numbers its frames by seed and step; ends by itself after 5 steps or by the clock after 7, as the seed has it."""
+
+    environment_spec = SPEC
+    observation_space = SPEC.observation.space
+    action_space = SPEC.action.space
+    poison = 1e30
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.first, self.steps = int(self.np_random.integers(100)) * 10, 0
+        self.is_short = bool(self.np_random.random() < 0.5)
+        return self._observation(), {}
+
+    def step(self, action):
+        self.steps += 1
+        terminated, truncated = self.is_short and self.steps == 5, self.steps == 7
+        return self._observation(), self.poison, terminated, truncated, {"success": terminated}
+
+    def _observation(self):
+        return {"frame": np.full(1, self.first + self.steps, np.float32), "secret": np.full(1, self.steps, np.float32)}
+
+
+class Poisoned(Frames):
+    poison = np.nan
+
+
+class Observer:
+    def __init__(self, save=None):
+        self.save, self.metrics = save, {}
+
+    def on_episode(self, step, **outcome):
+        pass
+
+    def on_metrics(self, step, metrics):
+        self.metrics |= metrics
+
+    def on_step(self, step, training):
+        if self.save is not None and step == self.save[0]:
+            save_checkpoint(self.save[1], Checkpoint(step, training.state_dict()))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _workers_end():
+    yield
+    end_workers()
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text, name="program.py", **settings):
+        (tmp_path / name).write_text(text)
+        return ProgramReward(str(tmp_path / name), limits=LENIENT, **settings)
+
+    return write
+
+
+def expected(frames, actions):
+    return frames + 1 + 0.5 * np.clip(actions[:, 0], -1, 1)
+
+
+def episode_of(seed=0):
+    return rollout(Frames(), RandomPolicy(SPEC, seed), seed=seed)
+
+
+def test_labels_are_what_the_program_says_of_each_step(written):
+    model, episode = written(NUMBER), episode_of()
+    labels = model.label(episode)
+    assert labels.valid.all() and labels.values.dtype == np.float32
+    np.testing.assert_allclose(labels.values, expected(episode.observations["frame"][1:, 0], episode.actions), rtol=1e-6)
+    found = model.judged(episode)
+    np.testing.assert_allclose(found.terms["push"], 0.5 * episode.actions[:, 0], rtol=1e-6)
+    assert isinstance(model, OnlineRewardModel)
+
+
+def test_identity_is_that_of_the_program_and_of_what_counts_as_a_reward(written):
+    model = written(NUMBER)
+    assert model.identity == written(NUMBER.replace("    now", "    # why\n    now", 1), "elsewhere.py", every=3).identity
+    assert model.identity != written(NUMBER.replace("0.5", "0.25"), "other.py").identity
+    assert model.identity != replace(model, limits=Limits()).identity
+
+
+def test_a_row_without_a_finite_number_has_no_label(written):
+    episode = episode_of(3)
+    labels = written(GAPS).label(episode)
+    gaps = episode.observations["frame"][1:, 0] % 7 == 3
+    assert gaps.any() and (labels.valid == ~gaps).all() and (labels.values[gaps] == 0).all()
+
+
+def test_pieces_of_demonstrations_end_at_gaps(written):
+    episode = next(found for found in map(episode_of, range(40)) if (found.observations["frame"][2:-1] % 7 == 3).any())
+    online = written(GAPS).online(SPEC, weight=2.0, discount=None)
+    pieces = list(online.labelled(episode, online.visible(SPEC)))
+    frames = episode.observations["frame"][1:, 0]
+    assert sum(map(len, pieces)) == (frames % 7 != 3).sum() and len(pieces) > 1
+    assert all((piece.rewards == 2 * piece.observations["frame"][1:, 0]).all() for piece in pieces)
+    assert [piece.terminated for piece in pieces][:-1] == [False] * (len(pieces) - 1)
+
+
+def test_a_program_that_fails_says_so(written):
+    with pytest.raises(ProgramFailed, match="The program raised an error in line 2"):
+        written('def reward(batch):\n    return np.linalg.norm(batch["frame"], axis=3), {}\n').label(episode_of())
+    with pytest.raises(InvalidProgram, match="reads what test/Frames does not have") as caught:
+        written('def reward(batch):\n    return batch["cube"][:, 0], {}\n').online(SPEC, weight=1.0, discount=None)
+    assert "got:     cube" in str(caught.value) and "previous_frame" in str(caught.value)
+    with pytest.raises(InvalidProgram, match="reads what the recorded episode does not have"):
+        written('def reward(batch):\n    return batch["cube"][:, 0], {}\n').label(episode_of())
+    with pytest.raises(InvalidSetting, match="every"):
+        written(NUMBER, every=0)
+    with pytest.raises(InvalidSetting, match="weight"):
+        written(NUMBER).online(SPEC, weight=float("nan"), discount=None)
+
+
+def test_without_any_number_the_training_stops(written):
+    live = written('def reward(batch):\n    return np.log(-1 - batch["frame"][:, 0] ** 2), {}\n').online(
+        SPEC, weight=1.0, discount=None
+    )
+    training = sac(live, steps=2000)
+    with pytest.raises(RewardUnavailable, match=r"no usable number for 1\d\d\d steps(.|\n)*less than 1000 in a row"):
+        training.run(Observer())
+    assert len(training.replay) == 0
+
+
+def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **settings):
+    config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
+    learner = config.build(SPEC, 3)
+    return OnlineTraining(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=online.running(1))
+
+
+@pytest.mark.parametrize("every", [1, 3, 64])
+def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(every, written):
+    training, observer = sac(written(NUMBER, every=every).online(SPEC, weight=1.0, discount=None)), Observer()
+    training.run(observer)
+    rows, starts = training.replay._rows, np.flatnonzero(training.replay._rows["starts"])
+    frames = rows["vectors"][(starts + 1) % training.replay.capacity, 0]
+    np.testing.assert_allclose(rows["reward"][starts], expected(frames, rows["action"][starts]), rtol=1e-6)
+    assert len(starts) > 40 and observer.metrics["reward/missing"] == 0
+    assert observer.metrics["reward/now"] > 5 > abs(observer.metrics["reward/push"])
+    assert observer.metrics["reward/model_return"] > observer.metrics["reward/now"]
+
+
+def test_a_step_without_a_reward_is_not_stored(written):
+    training = sac(written(GAPS, every=4).online(SPEC, weight=1.0, discount=None), replay_capacity=1000)
+    training.run(Observer())
+    rows, starts = training.replay._rows, np.flatnonzero(training.replay._rows["starts"])
+    frames = rows["vectors"][starts + 1, 0]
+    assert (rows["reward"][starts] == frames).all() and not (frames % 7 == 3).any() and 150 < len(starts) < 190
+
+
+def test_in_rollouts_of_several_environments_a_reward_is_that_of_the_last_frame_of_an_episode(written):
+    """Not of the first one of the next, which an automatic reset shows."""
+    live = written(NUMBER).online(SPEC, weight=1.0, discount=None).running(3)
+    environments = SequentialEnvironments(Poisoned, 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    observations, _ = environments.reset(seed=[1, 2, 3])
+    for index in range(3):
+        live.begin(index, {name: each[index] for name, each in observations.items()}, None)
+    wanted = []
+    for _ in range(20):
+        actions = np.random.default_rng(0).uniform(-2, 2, (3, 1)).astype(np.float32)
+        before = observations["frame"][:, 0].copy()
+        observations, _, terminated, truncated, infos = environments.step(actions)
+        for index in range(3):
+            ended = terminated[index] or truncated[index]
+            seen = infos["final_obs"][index] if ended else {name: each[index] for name, each in observations.items()}
+            ends = {"terminated": bool(terminated[index]), "truncated": bool(truncated[index])}
+            live.add(index, seen, action=actions[index], reward=np.nan, **ends)
+            wanted.append(before[index] + 2 + 0.5 * np.clip(actions[index, 0], -1, 1))
+            if ended:
+                live.begin(index, {name: each[index] for name, each in observations.items()}, None)
+    values, known, ends = live.score()
+    np.testing.assert_allclose(values, wanted, rtol=1e-6)
+    assert known.all() and not ends.any() and len(live.score()[0]) == 0
+
+
+SMALL = {"learning_rate": 1e-3, "batch_size": 16, "policy_kwargs": {"net_arch": [8]}}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PPOConfig(num_envs=2, steps_per_env=16, epochs=1, batch_size=16, hidden=(8,)),
+        sb3.PPOConfig(n_envs=2, n_steps=16, n_epochs=1, **SMALL),
+        sb3.SACConfig(n_envs=2, buffer_size=200, learning_starts=20, **SMALL),
+    ],
+    ids=["ppo", "sb3-ppo", "sb3-sac"],
+)
+def test_learners_of_all_kinds_learn_from_it_and_never_see_the_environments(config, written):
+    observer = Observer()
+    reward = written(NUMBER, every=8).online(SPEC, weight=1e-3, discount=None)
+    training = config.training(Poisoned, steps=64, seed=0, reward=reward)
+    training.run(observer)
+    assert np.isfinite([value for name, value in observer.metrics.items() if name.startswith(("train", "reward"))]).all()
+    assert observer.metrics["reward/now"] > 5
+
+
+def test_resumed_anywhere_equals_uninterrupted(written, tmp_path):
+    online = written(GAPS, every=4).online(SPEC, weight=1e-3, discount=None)
+
+    def make():
+        return sac(online, learning_starts=5, steps=30, replay_capacity=1000)
+
+    def finished(training):
+        observer = Observer()
+        training.run(observer)
+        state = training.state_dict()["learner"]["actor"]
+        return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)), observer.metrics["reward/now"]
+
+    whole = finished(make())
+    for step in (6, 7, 16):
+        make().run(Observer(save=(step, tmp_path / str(step))))
+        resumed = make()
+        resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
+        assert resumed.resumed == "exact" and finished(resumed) == whole, f"resumed at step {step}"
+    waits = [load_checkpoint(tmp_path / str(step)).parts for step in (6, 7, 16)]
+    frames = [parts["training"]["waiting"]["rewards"]["queue"]["waiting"]["after"]["frame"] for parts in waits]
+    number = next(number for number, values in enumerate(frames) if len(values))
+    frames[number][:] += 1
+    mistaken = make()
+    mistaken.load_state_dict(waits[number])
+    assert finished(mistaken) != whole, "the comparison can fail"

@@ -1,0 +1,87 @@
+"""The budget of a run: a call that could pass it is not made."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from robo_rl.errors import BudgetReached, InvalidSetting
+from robo_rl.rewards.judging import Answer, Judge, Question
+from robo_rl.rewards.language.account import spent
+from robo_rl.rewards.language.call_log import Record
+
+MARGIN = 1.25
+"""How many times the largest number of tokens a byte so far the next question may have."""
+FRAME = 32
+"""Tokens that a server may put around a message."""
+
+
+class Budget:
+    """Counts what the calls of a run have cost, and reserves what the next one may cost at most.
+
+    Until the server has counted once, a question has one token a byte: no tokenizer takes more.
+    """
+
+    def __init__(self, judge: Judge, records: list[Record]) -> None:
+        """Takes the limits from the judge's terms, and what was paid before from the run's log."""
+        self._judge, self._terms = judge, judge.terms
+        before = spent(records)
+        self._tokens, self._cost = int(before["llm/tokens"]), before["llm/cost"]
+        self._share: float | None = None
+        self._reserved: dict[str, tuple[int, int]] = {}
+
+    def reserve(self, question: Question) -> bool:
+        """Returns whether an answer can be paid whatever its length, and reserves it if so."""
+        if not self._terms.is_limited:
+            return True
+        most = self._longest_question(question), _longest_answer(self._judge, question)
+        prompts, answers = (sum(each) for each in zip(most, *self._reserved.values(), strict=True))
+        tokens, cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
+        if 0 < self._terms.most_tokens < tokens or 0 < self._terms.most_cost < cost:
+            return False
+        self._reserved[question.hash] = most
+        return True
+
+    def pay(self, question: Question, answer: Answer) -> None:
+        """Counts an answer instead of what was reserved for it; raises InvalidSetting where the server does not count."""
+        self._reserved.pop(question.hash, None)
+        prompts, answers = answer.prompt_tokens, answer.completion_tokens
+        self._tokens, self._cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
+        self._share = max(self._share or 0.0, prompts / _bytes(question)) if prompts else self._share
+        if self._terms.is_limited and answer.status == "ok" and not prompts + answers:
+            raise InvalidSetting(
+                "The server does not say how many tokens it took, so that no budget can be kept.", fix="no budget"
+            )
+
+    def let_go(self) -> None:
+        """Forgets what was reserved for questions that are under way no longer."""
+        self._reserved.clear()
+
+    def reached(self, missing: int) -> BudgetReached:
+        """Returns the error that says so."""
+        limits = {"tokens": self._terms.most_tokens, "cost": self._terms.most_cost}
+        return BudgetReached(
+            f"The next call could pass the budget of this run; {missing} of the replies at hand are not asked for.",
+            got=f"{self._tokens} tokens, cost {self._cost:.4g}",
+            allowed=", ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit),
+            fix="the same command with a larger terms.most_cost or terms.most_tokens goes on where this one stopped",
+        )
+
+    def _longest_question(self, question: Question) -> int:
+        share = 1.0 if self._share is None else min(1.0, MARGIN * self._share)
+        return math.ceil(_bytes(question) * share) + FRAME * (2 + len(question.turns))
+
+
+def _longest_answer(judge: Any, question: Question) -> int:
+    """Returns how many tokens an answer may have."""
+    limits = judge.request(question) if hasattr(judge, "request") else {"max_tokens": getattr(judge, "max_tokens", None)}
+    most = limits.get("max_completion_tokens") or limits.get("max_tokens")
+    if not isinstance(most, int):
+        raise InvalidSetting("A budget needs a longest answer.", got=most, fix="set max_tokens, or no budget")
+    return most
+
+
+def _bytes(question: Question) -> int:
+    said = [question.system, json.dumps(question.schema), *(words for _, words in question.turns), *question.parts]
+    return sum(len(str(part).encode(errors="replace")) for part in said)

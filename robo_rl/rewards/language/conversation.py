@@ -1,0 +1,106 @@
+"""What is said to a language model and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.judging import Form, Question, Status
+
+Role = Literal["system", "user", "assistant"]
+Origin = Literal["server", "cache", "log", "pack"]
+"""Where a reply came from; only what comes from a server is paid for."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    """Who says it."""
+    text: str
+    """What is said."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A conversation that waits for the assistant: one system message or none, then user and assistant in turn."""
+
+    messages: Sequence[Message]
+    """In their order; the last one is the user's."""
+    purpose: str
+    """What it is asked for, such as "write" or "difference": the log counts by it, and a pack answers by it."""
+    form: type[Form] | None = None
+    """Of an answer that is one JSON object; None for free words, such as a program in prose."""
+    temperature: float = 1.0
+    """Of sampling; 0 for the likeliest answer, of which there is only one."""
+
+    def __post_init__(self) -> None:
+        roles = [message.role for message in self.messages]
+        spoken = roles[1:] if roles[:1] == ["system"] else roles
+        in_turn = all(one != other for one, other in pairwise(spoken)) and "system" not in spoken
+        if not spoken or not in_turn or spoken[0] != "user" or spoken[-1] != "user":
+            raise InvalidSetting(
+                f"The messages of the prompt {self.purpose!r} are no conversation that waits for an answer.",
+                got=", ".join(roles) or "no messages",
+                allowed="system (once, or not at all), then user, assistant, user, ..., the last one user",
+            )
+        if not self.purpose or not 0 <= self.temperature <= 2:
+            raise InvalidSetting(
+                "A prompt needs a purpose and a temperature.",
+                got=f"{self.purpose!r}, {self.temperature}",
+                allowed="some words, and 0 to 2",
+            )
+
+    def then(self, answer: str, words: str, **changes: Any) -> Prompt:
+        """Returns the conversation that goes on with the assistant's answer and the user's next words."""
+        said = [*self.messages, Message("assistant", answer), Message("user", words)]
+        return replace(self, messages=said, **changes)
+
+    def question(self, sample: int | None) -> Question:
+        """Returns the question that a judge is asked for one of several answers; None for all of them."""
+        system = self.messages[0].text if self.messages[0].role == "system" else ""
+        spoken = self.messages[1:] if self.messages[0].role == "system" else self.messages
+        turns = [(message.role, message.text) for message in spoken[:-1] if message.role != "system"]
+        return Question((spoken[-1].text,), self.form, system, turns, self.temperature, sample)
+
+    @cached_property
+    def hash(self) -> str:
+        """What tells its words, form and temperature apart from every other prompt's; the purpose does not count."""
+        return self.question(None).hash
+
+
+def prompt(user: str, *, purpose: str, system: str = "", form: type[Form] | None = None, temperature: float = 1.0) -> Prompt:
+    """Returns the prompt of one user message after an optional system message."""
+    messages = [Message("system", system)] if system else []
+    return Prompt([*messages, Message("user", user)], purpose, form, temperature)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One answer to a prompt. Whatever is no answer has a status and no content: missing is not zero."""
+
+    sample: int
+    """Its number among the answers to this prompt."""
+    status: Status
+    """Anything but "ok" is a missing answer."""
+    text: str = ""
+    """The model's own words, as far as there were any; else what was wrong."""
+    content: Mapping[str, Any] = field(default_factory=dict)
+    """Fields by the prompt's form; for free words {"text": text}. Empty unless the status is "ok"."""
+    model: str = ""
+    """What answered, as it calls itself; "made by hand" or "made by rule" for a pack."""
+    request: str = ""
+    """Hash of the prompt: with `sample`, where the log has it."""
+    prompt_tokens: int = 0
+    """As the server counts them; 0 where it does not say."""
+    completion_tokens: int = 0
+    """As the server counts them; 0 where it does not say."""
+    cost: float = 0.0
+    """Of this reply when it was first given, in the currency of the prices."""
+    origin: Origin = field(default="server", compare=False)
+    """Where it came from this time."""

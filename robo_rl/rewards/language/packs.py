@@ -1,0 +1,151 @@
+"""Packs: replies made by hand or by rule, so that every method can be tried with no model at all. No model ever said them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+import yaml
+
+from robo_rl.errors import InvalidSetting, OutOfReplies, UnknownName
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.judging import Answer, Status
+from robo_rl.rewards.language.source import REPAIR, Heard, Request
+
+Words = Annotated[str, pydantic.StringConstraints(min_length=1)]
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PackReply(_Strict):
+    """A reply with what a plain text cannot say."""
+
+    text: str = ""
+    """The words."""
+    status: Status = "ok"
+    """How it ends: "cut", "refused", "unreachable", ... for faults."""
+
+
+class Match(_Strict):
+    """Replies to whatever prompt has certain words in its last message."""
+
+    when: str
+    """Words of the last message; "" for every prompt that no earlier rule takes."""
+    samples: list[Words | PackReply]
+    """The replies, one for each sample."""
+
+
+class Pack(_Strict):
+    """Replies by purpose: one list for each prompt of that purpose in the order of asking, or rules that look at the prompt."""
+
+    pack: Literal[1]
+    """Version of this form."""
+    made: Literal["by hand", "by rule"]
+    """How the replies came about; never by a model."""
+    author: Words
+    """Who or what made them, and from which knowledge."""
+    about: Words
+    """What the replies show."""
+    method: Words
+    """Whose prompts they answer, such as text2reward."""
+    task: Words
+    """For which environment, such as robo/ArmPush-v0."""
+    replies: dict[str, list[list[Words | PackReply]] | list[Match]]
+    """By purpose."""
+
+
+@dataclass(frozen=True)
+class PackSource:
+    """Answers out of a pack."""
+
+    name: str
+    """As it was asked for."""
+    pack: Pack
+    """The replies."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Its name, which says that no model answered, and a hash of the whole pack."""
+        whole = json.dumps(self.pack.model_dump(), sort_keys=True).encode()
+        return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
+
+    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
+        """Tells the replies; raises OutOfReplies where a prompt has none, UnknownName for an unknown purpose."""
+        for request in requests:
+            samples = self._samples(request)
+            reply = samples[request.sample] if request.sample < len(samples) else None
+            reply = PackReply(text=reply) if isinstance(reply, str) else reply
+            model = f"made {self.pack.made}"
+            missing = f"the pack {self.name} has {len(samples)} replies to this prompt"
+            answer = Answer(reply.status, {}, reply.text, model) if reply else Answer("out of replies", {}, missing, model)
+            heard(request, answer, "pack", 0.0)
+
+    def report(self) -> str:
+        """Returns what a reader of results must know of it."""
+        return f"{self.identity[0]}: replies made {self.pack.made}, not by a model ({self.pack.author})"
+
+    def _samples(self, request: Request) -> Sequence[str | PackReply]:
+        purpose = request.prompt.purpose
+        if purpose not in self.pack.replies:
+            if purpose.endswith(REPAIR):
+                return ()
+            raise UnknownName(f"purpose of the pack {self.name}:", purpose, self.pack.replies)
+        entries: Sequence[Sequence[str | PackReply] | Match] = self.pack.replies[purpose]
+        last = request.prompt.messages[-1].text
+        for number, entry in enumerate(entries):
+            if isinstance(entry, Match):
+                if entry.when in last:
+                    return entry.samples
+            elif number == request.round:
+                return entry
+        asked = f"prompt {request.round} (from 0): {last[:80]!r}"
+        raise OutOfReplies(
+            f"The pack {self.name} is at its end.",
+            got=f"{asked} for {purpose!r}",
+            allowed=f"{len(entries)} prompts or rules of this purpose",
+            fix="fewer rounds, a longer pack, or a model: --llm endpoint",
+        )
+
+
+def pack_files() -> dict[str, Path]:
+    """Returns name -> file of the packs that come with the package."""
+    folder = Path(str(files("robo_rl.rewards.language") / "packs"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_pack(name: str) -> PackSource:
+    """Returns a pack by its name, or from a YAML or JSON file; raises UnknownName, and InvalidSetting naming what is wrong."""
+    is_path = name.endswith((".yaml", ".yml", ".json"))
+    if not is_path and name not in pack_files():
+        raise UnknownName("pack", name, pack_files(), fix="or name a file: pack:FILE.yaml")
+    path = Path(name) if is_path else pack_files()[name]
+    found = _contents(path)
+    try:
+        return PackSource(path.stem, Pack.model_validate(found))
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise InvalidSetting(
+            f"{path} is no pack of replies.",
+            got=f"{where}: {first['msg']}",
+            allowed=", ".join(Pack.model_fields),
+            fix="see docs/language-models.md",
+        ) from None
+
+
+def _contents(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text()
+        found = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML or JSON file of replies") from None
+    if not isinstance(found, dict):
+        raise InvalidSetting(f"{path} is no pack of replies.", got=type(found).__name__, allowed="a mapping")
+    return found

@@ -1,0 +1,77 @@
+"""robo-rl reward calls, robo-rl reward packs: what a run has asked a language model, and the replies that come along."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from robo_rl.rewards.language.account import account
+from robo_rl.rewards.language.call_log import Record, read_log
+from robo_rl.rewards.language.packs import Pack, pack_files, read_pack
+
+SHOWN = 1000
+"""Characters of a message that are shown."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Show what a run has asked a language model, and what it paid."""
+
+    log: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="LOG")]
+    """calls.jsonl of a run, or its folder."""
+    show: int = 0
+    """So many of the last calls with their words."""
+
+
+@dataclass(frozen=True)
+class Packs:
+    """List packs of replies made by hand or by rule, or show one."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PACK")] = ""
+    """Which one to show; also a file."""
+
+
+def show_calls(arguments: Calls) -> int:
+    """Prints the account of a log, and its last calls."""
+    records, torn = read_log(arguments.log)
+    print(account(records))
+    if torn:
+        print(f"the last line is torn ({torn} bytes) and left out")
+    for record in records[len(records) - arguments.show :] if arguments.show > 0 else []:
+        print(_call(record))
+    return 0
+
+
+def list_packs(arguments: Packs) -> int:
+    """Prints the packs, or what one of them says."""
+    if arguments.name:
+        print(_whole(read_pack(arguments.name).pack))
+        return 0
+    for name in pack_files():
+        pack = read_pack(name).pack
+        print(f"{name:28} made {pack.made}; {pack.method} on {pack.task}: {pack.about}")
+    return 0
+
+
+def _call(record: Record) -> str:
+    """Returns a call with its words."""
+    head = f"\n=== {record['purpose']}, prompt {record['round']}, sample {record['sample']}: {record['status']}"
+    facts = f"{record['origin']}, {record['attempts']} attempts, {record['seconds']:g} s, cost {record['cost']:.4g}"
+    said = [f"--- {message['role']}\n{_shown(message['text'])}" for message in record["messages"]]
+    return "\n".join([f"{head} ({facts})", *said, f"--- {record['model'] or 'nobody'}\n{record['raw']}"])
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}\n... ({len(text) - SHOWN} characters more)"
+
+
+def _whole(pack: Pack) -> str:
+    """Returns what a pack says of itself, and how many replies it has."""
+    lines = [f"made {pack.made}, not by a model; {pack.author}", f"{pack.method} on {pack.task}: {pack.about}"]
+    for purpose, entries in pack.replies.items():
+        counts = [len(entry) if isinstance(entry, list) else len(entry.samples) for entry in entries]
+        lines.append(f"{purpose:20} {len(counts)} prompts or rules with {', '.join(map(str, counts))} replies")
+    return "\n".join(lines)

@@ -47,7 +47,7 @@ def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
 
 
 _GRIPPER = _part("gripper_position", 3, "m", frame="world")
-_GRIPPER_VELOCITY = _part("gripper_velocity", 3, "m", frame="world")  # metres per control period
+_GRIPPER_VELOCITY = _part("gripper_velocity", 3, "m", frame="world", meaning="metres per control period")
 _FINGERS = _part("finger_position", 2, "m")
 _FINGER_VELOCITY = _part("finger_velocity", 2, "m")
 _FETCH_REACH = VectorLayout([_GRIPPER, _FINGERS, _GRIPPER_VELOCITY, _FINGER_VELOCITY])
@@ -57,7 +57,7 @@ _FETCH_OBJECT = VectorLayout(
         _part("object_position", 3, "m", frame="world", role="object"),
         _part("gripper_to_object", 3, "m", frame="world", role="object"),
         _FINGERS,
-        _part("object_rotation", 3, "rad", frame="world", role="object"),  # Euler angles x, y, z
+        _part("object_rotation", 3, "rad", frame="world", role="object", meaning="Euler angles about x, y, z"),
         _part("object_relative_velocity", 3, "m", frame="world", role="object"),
         _part("object_angular_velocity", 3, "rad", frame="world", role="object"),
         _GRIPPER_VELOCITY,
@@ -70,8 +70,8 @@ _KITCHEN_LAYOUT = VectorLayout(
         _part("finger_position", 2, "m"),
         _part("joint_velocity", 7, "rad/s"),
         _part("finger_velocity", 2, "m/s"),
-        _part("burner_position", 8, "mixed", role="object"),  # knob [rad] and burner [m], four times
-        _part("light_position", 2, "mixed", role="object"),  # switch [m], light [rad]
+        _part("burner_position", 8, "mixed", role="object", meaning="knob [rad] and burner [m], four times"),
+        _part("light_position", 2, "mixed", role="object", meaning="switch [m], light [rad]"),
         _part("slide_cabinet_position", 1, "m", role="object"),
         _part("hinge_cabinet_position", 2, "rad", role="object"),
         _part("microwave_position", 1, "rad", role="object"),

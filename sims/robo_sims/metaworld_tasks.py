@@ -36,7 +36,7 @@ def _moment(prefix: str) -> list[ArraySpec]:
     """Eighteen numbers of one moment; a task without a second object fills its place with zeros."""
     return [
         ArraySpec(f"{prefix}hand_position", (3,), unit="m", frame="world"),
-        ArraySpec(f"{prefix}gripper_opening", (1,), low=0.0, high=1.0),  # distance of the fingers over 0.1 m
+        ArraySpec(f"{prefix}gripper_opening", (1,), low=0.0, high=1.0, meaning="distance of the fingers over 0.1 m"),
         ArraySpec(f"{prefix}first_object_position", (3,), unit="m", frame="world", role="object"),
         # (w, x, y, z) in some tasks, (x, y, z, w) in others: whatever the source's task computes
         ArraySpec(f"{prefix}first_object_orientation", (4,), frame="world", role="object"),

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import minigrid
 import numpy as np
 import numpy.typing as npt
+from gymnasium.vector import AutoresetMode
 from minigrid.core.actions import Actions
 from minigrid.core.constants import OBJECT_TO_IDX
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
+from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep
+from robo_sims.grids.cells import CHANNELS, Encoding, look_of
+from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep
 from robo_sims.task_family import TaskFamily
 
 
@@ -24,10 +28,11 @@ class MiniGridSimulation:
 
     mujoco = None
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, encoding: Encoding = "codes") -> None:
         gymnasium.register_envs(minigrid)
         made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
         self._environment: Any = made.unwrapped
+        self._channels = None if _require(encoding) == "codes" else CHANNELS[encoding]
         self.instruction: str | None = None
         size = self._environment.agent_view_size
         is_level = isinstance(self._environment, RoomGridLevel)  # BabyAI levels draw a new time limit for every mission
@@ -35,10 +40,15 @@ class MiniGridSimulation:
             f"minigrid/{task}",
             ObservationSpec(
                 (
-                    # Object, colour and state number of each cell in view; not a picture.
-                    ArraySpec("grid", (size, size, 3), "uint8", 0, max(OBJECT_TO_IDX.values()), frame="ego"),
-                    # One-hot: right (+x), down (+y), left (-x), up (-y).
-                    ArraySpec("direction", (4,), low=0.0, high=1.0, frame="world"),
+                    _grid_entry(size, encoding),
+                    ArraySpec(
+                        "direction",
+                        (4,),
+                        low=0.0,
+                        high=1.0,
+                        frame="world",
+                        meaning="where the agent looks, one-hot: right (+x), down (+y), left (-x), up (-y)",
+                    ),
                 )
             ),
             ActionSpec(tuple(action.name for action in Actions), mode="discrete"),
@@ -65,6 +75,11 @@ class MiniGridSimulation:
         picture: npt.NDArray[np.uint8] = self._environment.render()
         return picture
 
+    @property
+    def source(self) -> Any:
+        """MiniGrid's own environment; for experiments and privileged views, never for a policy."""
+        return self._environment
+
     def close(self) -> None:
         """Frees the window that is never opened here."""
         self._environment.close()
@@ -72,7 +87,25 @@ class MiniGridSimulation:
     def _flat(self, observation: dict[str, Any]) -> Arrays:
         direction = np.zeros(4, np.float32)
         direction[observation["direction"]] = 1.0
-        return {"grid": observation["image"].astype(np.uint8), "direction": direction}
+        image = observation["image"]
+        if self._channels is None:
+            return {"grid": image.astype(np.uint8), "direction": direction}
+        codes = image.astype(np.int32)
+        return {"grid": self._channels[look_of(codes[..., 0], codes[..., 1], codes[..., 2])], "direction": direction}
+
+
+def _grid_entry(size: int, encoding: Encoding) -> ArraySpec:
+    if encoding == "codes":
+        meaning = "object, colour and state number of each cell in view (MiniGrid's); not a picture"
+        return ArraySpec("grid", (size, size, 3), "uint8", 0, max(OBJECT_TO_IDX.values()), frame="ego", meaning=meaning)
+    meaning = "one-hot object, colour and state of each cell in view (MiniGrid's), one after the other; not a picture"
+    return ArraySpec("grid", (size, size, CHANNELS[encoding].shape[1]), low=0.0, high=1.0, frame="ego", meaning=meaning)
+
+
+def _require(encoding: str) -> str:
+    if encoding not in CHANNELS:
+        raise InvalidSetting("Unknown encoding of a grid.", got=repr(encoding), allowed=sorted(CHANNELS))
+    return encoding
 
 
 def _tasks() -> list[str]:
@@ -85,8 +118,46 @@ def _tasks() -> list[str]:
     return list(newest.values())
 
 
-def _build(task: str, render_mode: str | None = None) -> SimulationEnvironment:
-    return SimulationEnvironment(MiniGridSimulation(task), render_mode=render_mode)
+def _build(
+    task: str,
+    encoding: Encoding = "codes",
+    subgoals: str = "",
+    teaching: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+) -> SimulationEnvironment:
+    simulation: Simulation = MiniGridSimulation(task, encoding)
+    if subgoals or teaching is not None:
+        from robo_sims.grids.guided import GuidedSimulation, guidance
+
+        simulation = GuidedSimulation(simulation, guidance(subgoals, teaching))
+    return SimulationEnvironment(simulation, render_mode=render_mode)
 
 
-FAMILY = TaskFamily("minigrid", _tasks, _build)
+def _build_batched(
+    task: str,
+    num_envs: int,
+    *,
+    threads: int | None = None,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    encoding: Encoding = "codes",
+    subgoals: str = "",
+    teaching: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+) -> Any:
+    """Returns None for a task with rules of its own; threads would not help."""
+    from robo_sims.batched.environment import Batch, BatchedEnvironment
+    from robo_sims.grids.batch import MiniGridBatch, is_batchable
+    from robo_sims.grids.guided import GuidedBatch, guidance
+
+    del threads
+    batch = MiniGridBatch(task, num_envs, encoding)
+    if not is_batchable(batch.source):
+        batch.close()
+        return None
+    guided: Batch = batch
+    if subgoals or teaching is not None:
+        guided = GuidedBatch(batch, guidance(subgoals, teaching))
+    return BatchedEnvironment(guided, autoreset_mode=autoreset_mode, render_mode=render_mode)
+
+
+FAMILY = TaskFamily("minigrid", _tasks, _build, _build_batched)

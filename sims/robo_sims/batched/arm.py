@@ -29,6 +29,7 @@ class ArmBatch:
     """Implements `robo_sims.batched.environment.Batch` for an arm task."""
 
     reset_info: ClassVar[Mapping[str, bool]] = {"success": False}
+    instructions = None
     judges_divergence = True
 
     def __init__(self, task: str, num_envs: int, threads: int, **settings: Any) -> None:

@@ -33,6 +33,7 @@ class DMControlBatch:
     """Implements `robo_sims.batched.environment.Batch` for a task of the suite."""
 
     reset_info: ClassVar[Mapping[str, bool]] = {}
+    instructions = None
     judges_divergence = False
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:

@@ -21,7 +21,7 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
 from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
-from robo_sims.batched.pictures import LatestPictures
+from robo_sims.batched.pictures import LatestPictures, NoPictures
 from robo_sims.cameras import CameraObservations
 
 Array = npt.NDArray[Any]
@@ -53,12 +53,14 @@ class Batch(Protocol):
     num_envs: int
     reset_info: Mapping[str, bool]
     """What the info of a reset says."""
+    instructions: Array | None
+    """(N,) the task in words, of the present episodes; None where the words are always the same."""
     judges_divergence: bool
     """Whether the info of a diverged step tells success and reward terms, as some single environments do."""
 
     @property
     def datas(self) -> Sequence[mujoco.MjData]:
-        """The MuJoCo state of each environment."""
+        """The MuJoCo state of each environment; empty where MuJoCo is not involved."""
         ...
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
@@ -110,10 +112,12 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         self.render_mode = render_mode
-        observed = CameraObservations(batch.datas[0].model, cameras, image_size)
-        self._pictures = LatestPictures(observed, batch.datas)
-        self.num_envs = batch.num_envs
-        self.environment_spec = spec = observed.added_to(batch.spec)
+        self._pictures: LatestPictures | NoPictures = NoPictures()
+        self.num_envs, spec = batch.num_envs, batch.spec
+        if batch.datas:
+            observed = CameraObservations(batch.datas[0].model, cameras, image_size)
+            self._pictures, spec = LatestPictures(observed, batch.datas), observed.added_to(spec)
+        self.environment_spec = spec
         self.single_observation_space, self.single_action_space = spec.observation.space, spec.action.space
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -122,7 +126,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         vectors = batch.spec.observation.arrays
         ends = np.cumsum([array.size for array in vectors]).tolist()
         self._parts = [
-            (array.name, slice(end - array.size, end), None if len(array.shape) == 1 else (self.num_envs, *array.shape))
+            (array.name, slice(end - array.size, end), (self.num_envs, *array.shape), array.dtype)
             for array, end in zip(vectors, ends, strict=True)
         ]
         self._limit = spec.max_steps or np.iinfo(np.int64).max
@@ -156,7 +160,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self._steps[mask], self._over[mask] = 0, False
         self._is_begun, self._any_over = True, bool(self._over.any())
         infos: dict[str, Any] = {}
-        tell(infos, self._batch.reset_info, mask)
+        self._tell_beginning(infos, mask)
         return self._split(self._last), infos
 
     def step(self, actions: Array) -> tuple[Arrays, Array, Mask, Mask, dict[str, Any]]:
@@ -171,7 +175,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         truncated &= ~step.terminated
         infos = self._infos(step, told)
         if beginning:
-            tell(infos, self._batch.reset_info, self._mask(beginning))
+            self._tell_beginning(infos, self._mask(beginning))
         self._pictures.draw(self._everyone if diverged is None else ~diverged)
         self._last, self._over = step.vectors, step.terminated | truncated
         self._any_over = np.count_nonzero(self._over) > 0
@@ -254,6 +258,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         """Returns success and reward terms, of all environments or of those that tell."""
         everyone = self._everyone.copy()
         infos: dict[str, Any] = {}
+        self._tell_instructions(infos, everyone)
         if step.success is not None:
             infos |= {"success": step.success, "_success": everyone}
         if step.reward_terms:
@@ -262,6 +267,17 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
                 terms[name], terms[f"_{name}"] = values, everyone
             infos |= {"reward_terms": terms, "_reward_terms": everyone}
         return infos if told is None else only(infos, told)
+
+    def _tell_beginning(self, infos: dict[str, Any], mask: Mask) -> None:
+        """Adds what environments say of the episodes that begin."""
+        tell(infos, self._batch.reset_info, mask)
+        self._tell_instructions(infos, mask)
+
+    def _tell_instructions(self, infos: dict[str, Any], mask: Mask) -> None:
+        if self._batch.instructions is not None:
+            before = infos.get("instruction", np.full(self.num_envs, None, object))
+            infos["instruction"] = np.where(mask, self._batch.instructions, before)
+            infos["_instruction"] = mask | infos.get("_instruction", np.zeros_like(mask))
 
     def _end(self, infos: dict[str, Any], step: BatchStep, truncated: Mask, diverged: Mask | None) -> dict[str, Any]:
         """Says why episodes ended; begins them anew at once in the mode SAME_STEP."""
@@ -283,13 +299,13 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         self._last[over] = self._batch.begin(dict.fromkeys(indices))
         self._pictures.draw(over)
         self._steps[over], self._over[over], self._any_over = 0, False, False
-        tell(now, self._batch.reset_info, over)
+        self._tell_beginning(now, over)
         return now
 
     def _split(self, vectors: Array) -> Arrays:
         """Returns name -> (N, *shape), pictures included: fresh, because the next step may need the present arrays."""
         copy = vectors.copy()
-        arrays = {name: copy[:, part] if shape is None else copy[:, part].reshape(shape) for name, part, shape in self._parts}
+        arrays = {name: copy[:, part].reshape(shape).astype(dtype, copy=False) for name, part, shape, dtype in self._parts}
         return arrays | self._pictures.copy()
 
     def _mask(self, indices: Collection[int]) -> Mask:

@@ -29,6 +29,7 @@ class GymnasiumBatch:
     """Implements `robo_sims.batched.environment.Batch` for one of Gymnasium's tasks."""
 
     reset_info: ClassVar[Mapping[str, bool]] = {}
+    instructions = None
     judges_divergence = False
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:

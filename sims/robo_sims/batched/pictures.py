@@ -48,5 +48,22 @@ class LatestPictures:
         self._cameras.close()
 
 
+class NoPictures:
+    """Stands for the pictures of simulations that no camera of MuJoCo can look at."""
+
+    def draw(self, where: npt.NDArray[np.bool_]) -> None:
+        """Does nothing."""
+
+    def copy(self) -> dict[str, Array]:
+        """Returns nothing."""
+        return {}
+
+    def restore(self, pictures: Mapping[str, Array]) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
 def _shapes(pictures: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in pictures.items()}

@@ -1,0 +1,170 @@
+"""A thread of its own asks a language model what captions are worth; whoever learns never waits for it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from robo_rl.rewards.annotation.desk import Desk, Query
+from robo_rl.rewards.annotation.questions import Questions
+from robo_rl.rewards.cached_judge import SILENT
+from robo_rl.types import Metrics, StateDict
+
+
+class Label(NamedTuple):
+    """An answer that counts."""
+
+    query: Query
+    value: float
+    """Of a caption 0 or 1; of two: 0 the first is better, 1 the second is, 0.5 neither."""
+
+
+class Annotator(Protocol):
+    """Takes queries and gives labels some time later; neither call waits."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """How much is asked, answered, lost."""
+        ...
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Whether labels come at the same steps in every run."""
+        ...
+
+    def submit(self, queries: Sequence[Query]) -> None:
+        """Wants labels for these, the last one first."""
+        ...
+
+    def arrived(self, step: int) -> list[Label]:
+        """Returns the labels that came since the last call, which was at an earlier step."""
+        ...
+
+    def state_dict(self) -> StateDict:
+        """Returns what is still to be answered, and the counts."""
+        ...
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; what was being asked is asked again."""
+        ...
+
+
+class AnnotatorStopped(UserWarning):
+    """Nothing is annotated any more; rewards go on with the labels that are known."""
+
+
+class _Outcome(NamedTuple):
+    query: Query
+    value: float | None
+    status: str
+
+
+class BackgroundAnnotator:
+    """Asks a model in a thread, `batch` queries at once and the newest first.
+
+    An answer that cannot be read, and one that never came, is missing: it is no label. The former is final, because the model's
+    log would repeat it; the latter is tried `tries` times. Where the model can answer nothing any more, the thread ends and a
+    warning says so, once.
+    """
+
+    def __init__(self, questions: Questions, *, capacity: int, batch: int, tries: int) -> None:
+        self._questions, self._capacity, self._batch, self._tries = questions, capacity, batch, tries
+        self._desk = Desk(capacity)
+        self._outcomes: queue.SimpleQueue[_Outcome | Exception] = queue.SimpleQueue()
+        self._statuses: Counter[str] = Counter()
+        self._failures: Counter[Query] = Counter()
+        self._dropped = self._labelled = 0
+        self._thread: threading.Thread | None = None
+        self._has_stopped = False
+
+    repeats_itself = False  # answers take as long as they take
+
+    @property
+    def metrics(self) -> Metrics:
+        """Labels so far, how many wait, and the share of answers that were none."""
+        waiting, in_flight = self._desk.sizes
+        answers = self._statuses.total()
+        found: dict[str, float] = {
+            "labels": self._labelled,
+            "waiting": waiting,
+            "in_flight": in_flight,
+            "dropped": self._dropped,
+        }
+        found["failed"] = (answers - self._statuses["ok"]) / max(answers, 1)
+        faults = {f"status_{status.replace(' ', '_')}": count for status, count in self._statuses.items() if status != "ok"}
+        return {f"annotation/{name}": float(value) for name, value in (found | faults).items()}
+
+    def submit(self, queries: Sequence[Query]) -> None:
+        """Wants labels for these, the last one first; starts the thread with the first of them."""
+        wanted = [query for query in queries if self._failures[query] < self._tries]
+        if self._has_stopped or not wanted:
+            return
+        self._dropped += self._desk.put(wanted)
+        if self._thread is None:
+            arguments = (self._desk, self._questions, self._batch, self._outcomes)
+            self._thread = threading.Thread(target=_ask_all, args=arguments, name="annotator", daemon=True)
+            weakref.finalize(self, self._desk.close)  # the thread knows the desk and not this object
+            self._thread.start()
+
+    def arrived(self, step: int) -> list[Label]:
+        """Returns the labels that came since the last call; warns where no more will come."""
+        del step
+        labels = []
+        while not self._outcomes.empty():
+            outcome = self._outcomes.get()
+            if isinstance(outcome, Exception):
+                self._stop(outcome)
+            elif (label := self._read(outcome)) is not None:
+                labels.append(label)
+        return labels
+
+    def _read(self, outcome: _Outcome) -> Label | None:
+        self._statuses[outcome.status] += 1
+        self._desk.done(outcome.query)
+        if outcome.value is None:
+            self._failures[outcome.query] += 1 if outcome.status in SILENT else self._tries
+            return None
+        self._labelled += 1
+        return Label(outcome.query, outcome.value)
+
+    def _stop(self, reason: Exception) -> None:
+        self._has_stopped = True
+        told = " ".join(str(reason).split()) or type(reason).__name__
+        warnings.warn(
+            f"The annotator has stopped: {told} Rewards go on with the {self._labelled} labels that are known; "
+            "interrupt and resume the run to start it again.",
+            AnnotatorStopped,
+            stacklevel=2,
+        )
+
+    def close(self) -> None:
+        """Ends the thread after what it is asking."""
+        self._desk.close()
+
+    def state_dict(self) -> StateDict:
+        """Returns what is still to be answered, and the counts."""
+        failures = [[list(query), count] for query, count in self._failures.items() if count]
+        counts = {"dropped": self._dropped, "labelled": self._labelled, "statuses": dict(self._statuses)}
+        return {"pending": [list(query) for query in self._desk.pending], "failures": failures, **counts}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; what was being asked is asked again."""
+        self._dropped, self._labelled = state["dropped"], state["labelled"]
+        self._statuses = Counter(state["statuses"])
+        self._failures = Counter({tuple(query): count for query, count in state["failures"]})
+        self.submit([tuple(query) for query in state["pending"]])
+
+
+def _ask_all(desk: Desk, questions: Questions, batch: int, outcomes: queue.SimpleQueue[_Outcome | Exception]) -> None:
+    """Asks until the desk is closed; an exception is the thread's last word."""
+    try:
+        while (queries := desk.take(batch)) is not None:
+            for query, (value, status) in zip(queries, questions.answers(queries), strict=True):
+                outcomes.put(_Outcome(query, value, status))
+    except Exception as error:  # whatever it is, training goes on without the thread and is told why
+        outcomes.put(error)

@@ -1,0 +1,114 @@
+"""What a teacher knows of a level: all of it, as it is when the episode begins. Never shown to a policy."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+Place = tuple[int, int]
+"""(x, y) of a cell; x counts to the right, y downwards, from 0."""
+
+KINDS = ("door", "key", "ball", "box", "goal", "lava")
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+DOOR_STATES = ("open", "closed", "locked")
+DIRECTIONS = ("right", "down", "left", "up")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something in a cell that is neither wall nor floor."""
+
+    place: Place
+    kind: str
+    """One of KINDS."""
+    colour: str
+    state: str = ""
+    """One of DOOR_STATES for a door, else empty."""
+    content: Thing | None = None
+    """What lies in a box."""
+    is_target: bool = False
+    """Whether picking it up ends the episode."""
+
+    @property
+    def words(self) -> str:
+        """Returns for example "locked red door"."""
+        return " ".join(part for part in (self.state, self.colour, self.kind) if part)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of a grid world at the beginning of an episode."""
+
+    width: int
+    height: int
+    walls: frozenset[Place]
+    things: tuple[Thing, ...]
+    agent: Place
+    direction: str
+    """One of DIRECTIONS: where the agent looks."""
+    mission: str
+
+    @cached_property
+    def by_place(self) -> dict[Place, Thing]:
+        """Returns place -> thing."""
+        return {thing.place: thing for thing in self.things}
+
+    @cached_property
+    def text(self) -> str:
+        """The level in words, which is what a language model is shown."""
+        return "\n".join(self._lines())
+
+    @cached_property
+    def number(self) -> int:
+        """32 bits that tell levels apart well enough to draw from, at a fraction of what the text costs."""
+        return zlib.crc32(repr((self.agent, self.direction, self.things)).encode())
+
+    @property
+    def goals(self) -> list[Thing]:
+        """Things that end the episode with success."""
+        return [thing for thing in self.things if thing.is_target or thing.kind == "goal"]
+
+    def _lines(self) -> Iterator[str]:
+        yield f"mission: {self.mission}"
+        size = f"{self.width} columns (x from 0), {self.height} rows (y from 0, downwards)"
+        yield f"grid: {size}; # wall, . free, A agent, ? a thing"
+        for y in range(self.height):
+            yield "".join(self._mark((x, y)) for x in range(self.width))
+        yield f"agent: x={self.agent[0]} y={self.agent[1]} looking {self.direction}"
+        for thing in self.things:
+            content = f", with a {thing.content.words} in it" if thing.content else ""
+            yield f"{thing.words}: x={thing.place[0]} y={thing.place[1]}{content}"
+
+    def _mark(self, place: Place) -> str:
+        if place == self.agent:
+            return "A"
+        return "#" if place in self.walls else "?" if place in self.by_place else "."
+
+
+@dataclass(frozen=True)
+class Subgoal:
+    """A cell to stand on, or whose content is to change: a key taken, a door opened."""
+
+    place: Place
+    kind: str = ""
+    """Of what is there, one of KINDS; empty for a free cell."""
+    colour: str = ""
+    state: str = ""
+    holds: bool = False
+    """Whether it is a box with something in it, to be opened rather than carried away."""
+
+    @classmethod
+    def of(cls, thing: Thing) -> Subgoal:
+        """Returns the subgoal of a thing."""
+        return cls(thing.place, thing.kind, thing.colour, thing.state, thing.content is not None)
+
+    @property
+    def words(self) -> str:
+        """Returns it as an instruction, such as "pick up the red key"."""
+        if not self.kind:
+            return "go to the free cell"
+        carried = {"key": "pick up", "ball": "pick up", "box": "open" if self.holds else "pick up"}
+        verb = {"door": "open", **carried}.get(self.kind, "go to")
+        return f"{verb} the {' '.join(part for part in (self.state, self.colour, self.kind) if part)}"

@@ -1,0 +1,97 @@
+"""robo-rl race: train methods on tasks with several seeds, say how many steps each took to succeed; goes on where it stopped.
+
+OUT/recipes/  what is trained          OUT/runs/  runs          OUT/logs/  what they printed          OUT/table.md, table.json
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import tyro
+
+from robo_cli.jobs import Job, run_jobs
+from robo_cli.race_plan import Race, read_race
+from robo_cli.race_table import markdown, table
+from robo_cli.recipe import require_at_least
+from robo_cli.study_runs import runs_of
+from robo_rl.errors import RunError
+from robo_rl.runs import write_text
+
+EXAMPLES = """robo-rl race beacons --out races/beacons
+robo-rl race beacons --out races/beacons --jobs 2
+robo-rl race my-race.yaml --out races/mine --table"""
+EVALUATION = "evaluation.json"
+
+
+@dataclass(frozen=True)
+class RaceOrder:
+    """Train several methods on several tasks with several seeds at equal steps; stop it at any time and go on."""
+
+    race: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RACE")]
+    """Name of a race that comes with the package, or a YAML file."""
+    out: Path
+    """Folder for everything it makes; what is there already is not made again."""
+    jobs: int = 1
+    """Trainings at once, one thread each."""
+    table: bool = False
+    """Only write the table of what is finished."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"jobs": 1})
+
+
+class Training(NamedTuple):
+    """A method on a task with a seed."""
+
+    method: str
+    task: str
+    seed: int
+
+    @property
+    def recipe_name(self) -> str:
+        """Names its recipe, and its runs."""
+        return f"{self.method}--{self.task}".lower()
+
+
+def run(arguments: RaceOrder) -> int:
+    """Trains what is missing, one seed of everything before the next, and prints the table."""
+    race, out = read_race(arguments.race), arguments.out
+    trainings = [Training(*each) for each in race.trainings()]
+    _write_recipes(race, trainings, out)
+    if not arguments.table:
+        missing = [_job(each, out) for each in trainings if finished(each, out) is None]
+        run_jobs(f"race {race.name}", missing, out / "logs", at_once=arguments.jobs)
+    facts = table(race, {each: found for each in trainings if (found := finished(each, out)) is not None})
+    write_text(out / "table.json", json.dumps(facts, indent=1))
+    write_text(out / "table.md", markdown(facts))
+    print((out / "table.md").read_text())
+    return 0
+
+
+def finished(training: Training, out: Path) -> Path | None:
+    """Returns the run of a training that has been evaluated."""
+    found = _begun(training, out)
+    return found if found is not None and (found / EVALUATION).exists() else None
+
+
+def _begun(training: Training, out: Path) -> Path | None:
+    return next(runs_of(training.recipe_name, training.seed, out / "runs"), None)
+
+
+def _write_recipes(race: Race, trainings: list[Training], out: Path) -> None:
+    """Writes the recipe of each training; raises RunError where one has changed since it was trained."""
+    for each in trainings:
+        path, words = out / "recipes" / f"{each.recipe_name}.yaml", race.recipe(each.method, each.task)
+        if path.exists() and path.read_text() != words and _begun(each, out) is not None:
+            raise RunError(f"{path} was trained with other settings.", fix="another --out, or remove what rests on it")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, words)
+
+
+def _job(training: Training, out: Path) -> Job:
+    begun, recipe = _begun(training, out), out / "recipes" / f"{training.recipe_name}.yaml"
+    words = ["train", str(recipe), "--seed", str(training.seed), "--out", str(out / "runs")]
+    return Job(f"{training.recipe_name}-{training.seed}", [words if begun is None else ["resume", str(begun)]])

@@ -1,0 +1,91 @@
+"""A cell of a grid world as one number, so that many grids are one array.
+
+bits 0-3 kind, 4-6 colour, 7-8 state: how it looks, with MiniGrid's own numbers
+bits 9-17 how what lies in it looks (boxes), 18 whether to pick it up ends the episode
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+
+Array = npt.NDArray[Any]
+Cells = npt.NDArray[np.int32]
+Encoding = Literal["codes", "one-hot"]
+
+LOOKS = 512
+"""Numbers below it say how something looks; masks with LOOKS - 1."""
+CONTENT_SHIFT = 9
+TARGET = 1 << 18
+
+OPEN, CLOSED, LOCKED = (STATE_TO_IDX[name] for name in ("open", "closed", "locked"))
+UNSEEN, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA = (
+    OBJECT_TO_IDX[name] for name in ("unseen", "floor", "door", "key", "ball", "box", "goal", "lava")
+)
+EMPTY = OBJECT_TO_IDX["empty"]
+WALL = OBJECT_TO_IDX["wall"] | COLOR_TO_IDX["grey"] << 4
+
+SEEN_KINDS = ("unseen", "wall", "floor", "door", "key", "ball", "box", "goal", "lava")
+"""Kinds that have a channel in a one-hot view; an empty cell is all zeros."""
+COLOURS = tuple(sorted(COLOR_TO_IDX, key=lambda name: COLOR_TO_IDX[name]))
+COLOURED = ("floor", "door", "key", "ball", "box")
+"""Kinds whose colour tells them apart; walls, goals and lava have one colour each."""
+STATES = ("open", "closed", "locked")
+
+
+def look_of(kind: Any, colour: Any, state: Any) -> Any:
+    """Returns how cells with these numbers of MiniGrid look."""
+    return kind | colour << 4 | state << 7
+
+
+def kind_of(cells: Array) -> Array:
+    """Returns the kinds (OBJECT_TO_IDX) of cells."""
+    return cells & 15
+
+
+def colour_of(cells: Array) -> Array:
+    """Returns the colours (COLOR_TO_IDX) of cells."""
+    return cells >> 4 & 7
+
+
+def state_of(cells: Array) -> Array:
+    """Returns the states (STATE_TO_IDX) of cells."""
+    return cells >> 7 & 3
+
+
+def cells_of(environment: Any) -> Cells:
+    """Returns (W, H), the grid of a MiniGrid environment, x before y."""
+    grid, target = environment.grid, getattr(environment, "obj", None)
+    rows = [EMPTY if thing is None else _cell(thing, target) for thing in grid.grid]
+    return np.array(rows, np.int32).reshape(grid.height, grid.width).T
+
+
+def cell_of(thing: Any, target: Any = None) -> int:
+    """Returns a thing of MiniGrid as a number, 0 for None; `target` is the one whose picking up ends the episode."""
+    return 0 if thing is None else _cell(thing, target)
+
+
+def _cell(thing: Any, target: Any) -> int:
+    kind, colour, state = thing.encode()
+    content = 0 if thing.contains is None else _cell(thing.contains, target)
+    return kind | colour << 4 | state << 7 | (content & LOOKS - 1) << CONTENT_SHIFT | TARGET * (thing is target)
+
+
+def _tables() -> tuple[Array, Array, Array]:
+    looks = np.arange(LOOKS)
+    kinds, colours, states = kind_of(looks), colour_of(looks), state_of(looks)
+    codes = np.stack((kinds, colours, states), axis=1).astype(np.float32)
+    number = np.array([OBJECT_TO_IDX[name] for name in SEEN_KINDS])
+    is_coloured = np.isin(kinds, [OBJECT_TO_IDX[name] for name in COLOURED])
+    one_hot = [kinds[:, None] == number, is_coloured[:, None] & (colours[:, None] == np.arange(len(COLOURS)))]
+    one_hot.append((kinds == DOOR)[:, None] & (states[:, None] == np.arange(len(STATES))))
+    transparent = ~((kinds == OBJECT_TO_IDX["wall"]) | (kinds == DOOR) & (states != OPEN))
+    return codes, np.concatenate(one_hot, axis=1).astype(np.float32), transparent
+
+
+CODES, ONE_HOT, TRANSPARENT = _tables()
+CHANNELS: dict[Encoding, Array] = {"codes": CODES, "one-hot": ONE_HOT}
+"""encoding -> (LOOKS, C) float32: what each look is to an observer"""

@@ -1,0 +1,251 @@
+"""Grid worlds whose students are told subgoals: `subgoal`, and in training `subgoal_bonus`, what a step has earned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.rewards.subgoals.forms import FORMS, Form
+from robo_rl.rewards.subgoals.level import Level, Subgoal
+from robo_rl.rewards.subgoals.reward import BONUS
+from robo_rl.rewards.subgoals.teachers import read_teacher
+from robo_rl.settings import settings_as
+from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import StateDict
+from robo_sims.batched.environment import BatchStep
+from robo_sims.grids.batch import MiniGridBatch
+from robo_sims.grids.cells import EMPTY, LOOKS, Array, cell_of, cells_of
+from robo_sims.grids.guide import Guide
+from robo_sims.grids.levels import level_of
+from robo_sims.minigrid_tasks import MiniGridSimulation
+from robo_sims.simulation import Arrays, SimulationStep
+
+SUBGOAL = "subgoal"
+NOWHERE = -1, -1
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """How students are taught: an argument of training environments alone."""
+
+    teacher: str
+    """Who lists subgoals: perfect, noisy or llm."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the teacher."""
+    unguided: float = 0.5
+    """Share of levels whose students are told nothing, though they earn the bonus: so they learn to act alone."""
+    levels: int = 0
+    """Episodes begin in this many levels, those of the seeds from 0, so that a teacher is asked no oftener; 0 for any level."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"unguided": (0.0 <= self.unguided <= 1.0, "0 to 1"), "levels": (self.levels >= 0, "0 or more")})
+        read_teacher(self.teacher, self.settings).close()  # what is wrong with the settings is said here
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What students are told, by whom. Where nobody teaches they are told nothing, as in evaluation."""
+
+    subgoals: str
+    """The form in which subgoals are told, one of FORMS."""
+    teaching: Teaching | None = None
+
+    def __post_init__(self) -> None:
+        if self.subgoals not in FORMS:
+            raise UnknownName("form of subgoals", self.subgoals, FORMS)
+
+    def added_to(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Returns the spec with what students are told, and with what the reward reads where there is a teacher."""
+        if spec.max_steps is None:
+            raise InvalidSetting("Subgoals need a time limit that is known.", got=spec.name, allowed="MiniGrid's own tasks")
+        arrays = [*spec.observation.arrays, ArraySpec(SUBGOAL, (self._form().size,), frame="ego", role="goal")]
+        if self.teaching is not None:
+            arrays.append(ArraySpec(BONUS, (1,), low=0.0, high=1.0, role="privileged"))
+        return replace(spec, observation=ObservationSpec(tuple(arrays)))
+
+    def guide(self, num_envs: int, spec: EnvironmentSpec) -> Guide:
+        """Returns what guides so many environments."""
+        given = self.teaching
+        teacher = _Nobody() if given is None else read_teacher(given.teacher, given.settings)
+        unguided = 0.0 if given is None else given.unguided
+        return Guide(self._form(), teacher, num_envs, unguided=unguided, max_steps=spec.max_steps or 1)
+
+    def draw(self, num_envs: int) -> LevelDraw:
+        """Returns what chooses the levels of so many environments."""
+        return LevelDraw(0 if self.teaching is None else self.teaching.levels, num_envs)
+
+    def _form(self) -> Form:
+        form: Form = FORMS[self.subgoals]()
+        return form
+
+
+def guidance(subgoals: str, teaching: Mapping[str, Any] | None) -> Guidance:
+    """Returns what arguments of an environment ask for; raises UnknownName or InvalidSetting."""
+    if not subgoals:
+        raise InvalidSetting(
+            "Teaching needs a form in which subgoals are told.", got=teaching, allowed=f"subgoals: one of {sorted(FORMS)}"
+        )
+    return Guidance(subgoals, None if teaching is None else settings_as(Teaching, teaching, source="teaching"))
+
+
+class GuidedBatch:
+    """Implements `robo_sims.batched.environment.Batch`: a batch, and what its students are told behind what they see."""
+
+    reset_info: ClassVar[Mapping[str, bool]] = {}
+    judges_divergence = False
+    datas: Sequence[Any] = ()
+
+    def __init__(self, batch: MiniGridBatch, guidance: Guidance) -> None:
+        self._batch, self.num_envs, self._tells_bonus = batch, batch.num_envs, guidance.teaching is not None
+        self.spec = guidance.added_to(batch.spec)
+        self.guide = guidance.guide(batch.num_envs, batch.spec)
+        self.instructions = batch.instructions
+        self._draw = guidance.draw(batch.num_envs)
+
+    def begin(self, seeds: Mapping[int, int | None]) -> Array:
+        """Begins episodes in some environments."""
+        vectors = self._batch.begin(self._draw(seeds))
+        self._ask(seeds)
+        rows = list(seeds)
+        told = self._told(np.zeros(self.num_envs, np.float32))
+        return np.concatenate((vectors, told[rows]), axis=1)
+
+    def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
+        """Takes a step in every environment, or begins an episode."""
+        step = self._batch.step(control, self._draw(seeds))
+        batch = self._batch
+        earned = self.guide.step(self._agents, batch.changed_places, batch.before, batch.after)
+        if seeds:
+            self._ask(seeds)
+            earned[list(seeds)] = 0.0
+        return step._replace(vectors=np.concatenate((step.vectors, self._told(earned)), axis=1))
+
+    def render(self) -> Sequence[Array]:
+        """Returns a picture of each environment."""
+        return self._batch.render()
+
+    def state_dict(self) -> StateDict:
+        """Returns worlds and subgoals."""
+        return {"batch": self._batch.state_dict(), "guide": self.guide.state_dict(), "draw": self._draw.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self._batch.load_state_dict(state["batch"])
+        self.guide.load_state_dict(state["guide"])
+        self._draw.load_state_dict(state["draw"])
+
+    def close(self) -> None:
+        """Frees source and teacher."""
+        self.guide.close()
+        self._batch.close()
+
+    @property
+    def _agents(self) -> Array:
+        return np.stack(self._batch.views.place(self._batch.places), axis=1)
+
+    def _ask(self, seeds: Mapping[int, int | None]) -> None:
+        batch, agents = self._batch, self._agents
+        for index in seeds:
+            grid = batch.views.inner(batch.cells[index][None])[0]
+            x, y = agents[index].tolist()
+            self.guide.begin(index, level_of(grid, (x, y), int(batch.directions[index]), batch.instructions[index]))
+
+    def _told(self, earned: Array) -> Array:
+        told = self.guide.tell(self._agents, self._batch.directions)
+        return np.concatenate((told, earned[:, None]), axis=1) if self._tells_bonus else told
+
+
+class GuidedSimulation:
+    """Implements `robo_sims.simulation.Simulation`: one environment, guided in the same way."""
+
+    mujoco = None
+
+    def __init__(self, simulation: MiniGridSimulation, guidance: Guidance) -> None:
+        self._simulation, self._tells_bonus = simulation, guidance.teaching is not None
+        self.spec = guidance.added_to(simulation.spec)
+        self.guide = guidance.guide(1, simulation.spec)
+        self._draw = guidance.draw(1)
+
+    @property
+    def instruction(self) -> str | None:
+        """The mission of the episode."""
+        return self._simulation.instruction
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begins an episode."""
+        observation, source = self._simulation.reset(self._draw({0: seed})[0]), self._simulation.source
+        self.guide.begin(0, self._level())
+        return observation | self._told(source, 0.0)
+
+    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
+        """Acts."""
+        source = self._simulation.source
+        front = tuple(int(part) for part in source.front_pos)
+        before = cell_of(source.grid.get(*front)) or EMPTY
+        step = self._simulation.step(action)
+        after = cell_of(source.grid.get(*front)) or EMPTY
+        changed, looks = front if after != before else NOWHERE, np.array([[before], [after]]) & LOOKS - 1
+        earned = self.guide.step(np.array([source.agent_pos]), np.array([changed]), *looks)
+        return replace(step, observation=step.observation | self._told(source, float(earned[0])))
+
+    def render(self) -> npt.NDArray[np.uint8]:
+        """Returns a picture of the whole grid."""
+        return self._simulation.render()
+
+    def close(self) -> None:
+        """Frees what MiniGrid and the teacher hold."""
+        self.guide.close()
+        self._simulation.close()
+
+    def _level(self) -> Level:
+        source = self._simulation.source
+        x, y = (int(part) for part in source.agent_pos)
+        return level_of(cells_of(source), (x, y), int(source.agent_dir), source.mission)
+
+    def _told(self, source: Any, earned: float) -> Arrays:
+        told = self.guide.tell(np.array([source.agent_pos], np.int64), np.array([source.agent_dir]))[0]
+        bonus = {BONUS: np.array([earned], np.float32)} if self._tells_bonus else {}
+        return {SUBGOAL: told.astype(np.float32), **bonus}
+
+
+class LevelDraw:
+    """Chooses the levels that episodes of N environments begin in, where there are only so many."""
+
+    def __init__(self, levels: int, num_envs: int) -> None:
+        self._levels = levels
+        self._generators = [np.random.default_rng() for _ in range(num_envs)]
+
+    def __call__(self, seeds: Mapping[int, int | None]) -> Mapping[int, int | None]:
+        """Returns the seed of the level that each environment begins in; a seed of an episode determines the ones after it."""
+        if not self._levels:
+            return seeds
+        for index, seed in seeds.items():
+            if seed is not None:
+                self._generators[index] = np.random.default_rng(seed)
+        return {index: int(self._generators[index].integers(self._levels)) for index in seeds}
+
+    def state_dict(self) -> StateDict:
+        """Returns the generators."""
+        return {"generators": [generator.bit_generator.state for generator in self._generators]}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        for generator, saved in zip(self._generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
+
+
+class _Nobody:
+    """A teacher that is not there."""
+
+    def subgoals(self, level: Level) -> Sequence[Subgoal]:
+        """Returns none."""
+        del level
+        return ()
+
+    def close(self) -> None:
+        """Does nothing."""

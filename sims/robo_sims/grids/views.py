@@ -1,0 +1,95 @@
+"""What agents in grid worlds see: a square in front of them, as far as neither walls nor closed doors hide it.
+
+N environments, S the size of the view, D a number of a direction: right (+x), down (+y), left, up. Computes what MiniGrid's
+`gen_obs` does for one environment, cell by cell, for all of them at once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+from minigrid.core.constants import DIR_TO_VEC
+
+from robo_sims.grids.cells import EMPTY, LOOKS, TRANSPARENT, WALL, Array, Cells
+
+Bits = npt.NDArray[np.uint8]
+LARGEST_VIEW = 8
+"""A row of a view is one byte."""
+
+
+class Views:
+    """Square views of size S into grids (W, H) that lie, with a frame of walls around them, in flat rows."""
+
+    def __init__(self, width: int, height: int, size: int, *, sees_through_walls: bool) -> None:
+        self._size, self._frame, self._sees_through_walls = size, size - 1, sees_through_walls
+        self._shape = (width + 2 * self._frame, height + 2 * self._frame)
+        self._offsets = np.stack([self._offsets_towards(number) for number in range(4)])
+        self.ahead = np.array([self._offset(*vector) for vector in DIR_TO_VEC])
+        """(4,) what is added to the index of a cell for the one in front, by direction"""
+
+    def framed(self, cells: Cells) -> Cells:
+        """Returns grids (N, W, H) as flat rows (N, L) with walls around them, fresh."""
+        whole = np.full((len(cells), *self._shape), WALL, np.int32)
+        whole[:, self._frame : -self._frame, self._frame : -self._frame] = cells
+        return whole.reshape(len(cells), -1)
+
+    def inner(self, flat: Cells) -> Cells:
+        """Returns flat rows (N, L) as grids (N, W, H), a view."""
+        return flat.reshape(-1, *self._shape)[:, self._frame : -self._frame, self._frame : -self._frame]
+
+    def index(self, x: Array, y: Array) -> Array:
+        """Returns where cells (x, y) lie in a flat row."""
+        return self._offset(x + self._frame, y + self._frame)
+
+    def place(self, index: Array) -> tuple[Array, Array]:
+        """Returns x and y of cells, the inverse of `index`."""
+        return index // self._shape[1] - self._frame, index % self._shape[1] - self._frame
+
+    def looks(self, flat: Cells, index: Array, directions: Array, carried: Array) -> Array:
+        """Returns (N, S, S), x before y: the agent looks up from the middle of the last row, holding what it carries."""
+        size = self._size
+        places = index[:, None] + self._offsets[directions]
+        seen = np.take_along_axis(flat, places, axis=1).reshape(-1, size, size) & LOOKS - 1  # (N, y, x)
+        if not self._sees_through_walls:
+            seen *= self._visible(TRANSPARENT[seen])
+        seen[:, -1, size // 2] = np.where(carried == 0, EMPTY, carried & LOOKS - 1)
+        return seen.transpose(0, 2, 1)
+
+    def _visible(self, transparent: npt.NDArray[np.bool_]) -> Bits:
+        """Returns (N, S, S) of 0 and 1, row by row from the agent's own outwards."""
+        size, spread = self._size, _spread(self._size)
+        lets_through = np.packbits(transparent, axis=2)[..., 0]  # (N, S)
+        rows = np.empty_like(lets_through)
+        row = np.full(len(rows), 128 >> size // 2, np.uint8)
+        for y in reversed(range(size)):
+            rows[:, y], row = spread[:, row, lets_through[:, y]]
+        return np.unpackbits(rows[..., None], axis=2, count=size)
+
+    def _offset(self, x: Array, y: Array) -> Array:
+        return x * self._shape[1] + y
+
+    def _offsets_towards(self, direction: int) -> Array:
+        ahead = np.array(DIR_TO_VEC[direction])
+        right = np.array((-ahead[1], ahead[0]))
+        y, x = np.divmod(np.arange(self._size**2), self._size)
+        places = np.outer(self._size - 1 - y, ahead) + np.outer(x - self._size // 2, right)
+        return self._offset(places[:, 0], places[:, 1])
+
+
+@cache
+def _spread(size: int) -> Bits:
+    """Returns (2, 256, 256): what is seen of a row in the end, and what that shows of the row behind it.
+
+    By which of its cells are seen to begin with and which let light through, as bits; the first cell is the highest.
+    """
+    seen, through = (part.astype(np.uint8) for part in np.meshgrid(np.arange(256), np.arange(256), indexing="ij"))
+    behind = np.zeros_like(seen)
+    cells = [np.uint8(128 >> x) for x in range(size)]
+    for here, there in [*pairwise(cells), *pairwise(cells[::-1])]:
+        passes = (seen & through & here) != 0  # to the right, then to the left
+        seen |= passes * there
+        behind |= passes * (here | there)
+    return np.stack((seen, behind))

@@ -1,0 +1,154 @@
+"""What happened in a step of MiniGrid, and what the agent now carries, faces and sees, in words: entry point `minigrid`.
+
+    You pick up a yellow key. You carry a yellow key. Ahead: nothing. In view: a locked yellow door.
+
+Computed from the observations before and after the step and the action, as the agent has them; nothing here knows the map, the
+environment's reward or success. Equal steps have equal captions, so that they can be counted and looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from minigrid.core.actions import Actions
+from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX, STATE_TO_IDX
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Array
+from robo_sims.grids.cells import ONE_HOT, SEEN_KINDS, look_of
+
+COLOURS, STATES = len(IDX_TO_COLOR), len(STATE_TO_IDX)
+PLACE_VALUES = (COLOURS * STATES, STATES, 1)
+WEIGHTS = np.array(
+    [OBJECT_TO_IDX[name] * PLACE_VALUES[0] for name in SEEN_KINDS]
+    + [number * PLACE_VALUES[1] for number in range(COLOURS)]
+    + [number * PLACE_VALUES[2] for number in range(STATES)],
+    np.float32,
+)
+"""What each channel of a one-hot cell adds to its kind; an empty one has none, as an unseen one."""
+BY_LOOK = (ONE_HOT @ WEIGHTS).astype(np.uint8)
+"""(look) the same from the numbers of MiniGrid, so that both encodings have the same captions"""
+KINDS = len(IDX_TO_OBJECT) * COLOURS * STATES
+TOLD = ("door", "key", "ball", "box", "goal", "lava")
+"""Objects that are worth a word when they are in view."""
+UNCOLOURED = {"wall": "a wall", "goal": "a goal", "lava": "lava"}
+PLACES = ("empty", "floor", "unseen")
+STATE_NAMES = {number: name for name, number in STATE_TO_IDX.items()}
+MOST_KEPT = 100_000  # captions of steps that are kept; beyond that they are made anew
+
+
+class MiniGridCaptioner:
+    """Describes steps of every MiniGrid and BabyAI task; implements `robo_rl.rewards.annotation.captioning.Captioner`."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def require(self, spec: EnvironmentSpec) -> None:
+        """Raises InvalidSetting for an environment whose observation is no view of a grid."""
+        shape = spec.observation["grid"].shape if "grid" in spec.observation else None
+        if shape is None or len(shape) != 3 or shape[0] != shape[1] or spec.action.mode != "discrete":
+            raise InvalidSetting(
+                f"The captioner minigrid cannot describe {spec.name}.",
+                got=f"observations {', '.join(spec.observation)}",
+                allowed="an environment of the family minigrid, which observes `grid`",
+                fix="choose a minigrid/... environment, or another captioner",
+            )
+
+    def look(self, observations: Mapping[str, Array]) -> Array:
+        """Returns (N, V, V) uint8: one number for object, colour and state of each cell in view."""
+        if "grid" not in observations:  # recorded episodes come without the specification that `require` reads
+            raise InvalidSetting(
+                "The captioner minigrid cannot describe these steps.",
+                got=f"observations {', '.join(observations)}",
+                allowed="episodes of the family minigrid, which observe `grid`",
+            )
+        return _kinds(observations["grid"])
+
+    def captions(self, before: Array, actions: Array, after: Array) -> list[str]:
+        """Returns a sentence or more for each of K steps; before, after: looks (K, V, V); actions: (K,)."""
+        now, size = after, after.shape[1]
+        hands, faced = (size // 2, size - 1), (size // 2, size - 2)
+        held, ahead = (before[:, *place] for place in (hands, faced))
+        is_seen = np.zeros((len(now), KINDS), np.bool_)
+        is_seen[np.arange(len(now))[:, None], now.reshape(len(now), -1)] = True
+        # Two steps with these bytes in common have one caption: looking it up costs a tenth of writing it.
+        facts = [held, ahead, now[:, *hands], now[:, *faced], np.asarray(actions).reshape(-1)]
+        columns = np.stack(facts, 1).astype(np.uint8)
+        keys = np.concatenate([columns, np.packbits(is_seen, axis=1)], axis=1)
+        pairs = zip(keys, is_seen, strict=True)
+        return [self._known.get(key := row.tobytes()) or self._write(key, row, seen) for row, seen in pairs]
+
+    def _write(self, key: bytes, row: npt.NDArray[np.uint8], is_seen: npt.NDArray[np.bool_]) -> str:
+        if len(self._known) >= MOST_KEPT:
+            self._known.clear()
+        caption = _sentences(*row[:5].tolist(), seen=np.flatnonzero(is_seen).tolist())
+        self._known[key] = caption
+        return caption
+
+
+CAPTIONER = MiniGridCaptioner
+
+
+def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
+    """Returns one number for object, colour and state of each cell, from the channels (..., C) of either encoding."""
+    if grids.shape[-1] == ONE_HOT.shape[1]:
+        return (grids @ WEIGHTS).astype(np.uint8)
+    cells = grids.astype(np.int32)
+    return BY_LOOK[look_of(cells[..., 0], cells[..., 1], cells[..., 2])]
+
+
+def _sentences(held: int, faced: int, holds: int, faces: int, action: int, *, seen: Sequence[int]) -> str:
+    """Returns the caption of a step that began with `held` in the hands and `faced` ahead."""
+    parts = _events(held, faced, holds, faces, action)
+    if _object(holds) not in PLACES:
+        parts.append(f"You carry {_name(holds)}.")
+    parts.append("Ahead: nothing." if _object(faces) in PLACES else f"Ahead: {_name(faces)}.")
+    others = [_name(kind) for kind in seen if _object(kind) in TOLD and kind not in (holds, faces)]
+    if others:
+        parts.append(f"In view: {', '.join(others)}.")
+    return " ".join(parts)
+
+
+def _events(held: int, faced: int, holds: int, faces: int, action: int) -> list[str]:
+    """Returns what the step did to the world, at most one sentence."""
+    had, has, object_ = _object(held) not in PLACES, _object(holds) not in PLACES, _object(faced)
+    if has and not had:
+        return [f"You pick up {_name(holds)}."]
+    if had and not has:
+        return [f"You drop {_name(held)}."]
+    if action == Actions.forward and object_ in ("goal", "lava"):
+        return [f"You reach {_name(faced)}." if object_ == "goal" else "You step into lava."]
+    if action == Actions.forward and object_ == "door" and _state(faced) == "open":
+        return [f"You walk into {_name(faced)}."]
+    if action == Actions.toggle and object_ in ("door", "box") and faces != faced:
+        return [f"You {_turn(faced, faces)} {_name(faced, with_state=False)}."]
+    return []
+
+
+def _turn(faced: int, faces: int) -> str:
+    if _object(faced) == "door" and _state(faces) == "closed":
+        return "close"
+    return "unlock and open" if _object(faced) == "door" and _state(faced) == "locked" else "open"
+
+
+def _object(kind: int) -> str:
+    name: str = IDX_TO_OBJECT[kind // (COLOURS * STATES)]
+    return name
+
+
+def _state(kind: int) -> str:
+    return STATE_NAMES[kind % STATES]
+
+
+def _name(kind: int, *, with_state: bool = True) -> str:
+    """Returns the object with its article, such as "an open red door"."""
+    object_ = _object(kind)
+    if object_ in UNCOLOURED:
+        return UNCOLOURED[object_]
+    colour = IDX_TO_COLOR[kind // STATES % COLOURS]
+    words = [_state(kind), colour, object_] if object_ == "door" and with_state else [colour, object_]
+    article = "an" if words[0][0] in "aeiou" else "a"
+    return " ".join([article, *words])

@@ -14,7 +14,9 @@ from gymnasium.vector import AutoresetMode
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 from robo_rl.vector import SequentialEnvironments
 
-Group = Literal["environments", "learners", "rewards", "raters", "image_text_models", "judges", "robots", "formats"]
+Group = Literal[
+    "environments", "learners", "rewards", "raters", "image_text_models", "judges", "captioners", "robots", "formats"
+]
 
 
 def known(group: Group) -> dict[str, EntryPoint]:

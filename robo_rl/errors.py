@@ -16,8 +16,15 @@
     ├── RenderingUnavailable no working OpenGL back end
     ├── JudgeError
     │   ├── JudgeUnavailable a model that is asked rejects the key, is not there, or answers nothing any more
+    │   │   └── QuestionNotAccepted the server does not take a question, which may be too long
     │   ├── JudgeChanged     another model answers than before
-    │   └── BudgetReached    its answers have cost what they may
+    │   ├── BudgetReached    its answers have cost what they may
+    │   │   └── OutOfReplies a pack of replies is at its end
+    │   └── NotInLog         a run that is replayed asks what the log does not answer
+    ├── ProgramError
+    │   ├── InvalidProgram   a reward program is refused before it runs
+    │   ├── ProgramFailed    it ran and was stopped, raised, or returned what no reward is
+    │   └── SandboxUnavailable this machine cannot confine programs
     ├── RunError
     │   ├── RunNotFound
     │   └── CheckpointCorrupt
@@ -33,6 +40,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 
 class RoboRLError(Exception):
@@ -144,8 +152,52 @@ class JudgeChanged(JudgeError):
     """Another model answers than before, by the name that it gives itself."""
 
 
+class QuestionNotAccepted(JudgeUnavailable):
+    """The server does not take this question; it may be too long."""
+
+
 class BudgetReached(JudgeError):
     """The answers have cost what they may."""
+
+
+class OutOfReplies(BudgetReached):
+    """A pack of replies is at its end."""
+
+
+class NotInLog(JudgeError):
+    """A run that is replayed asks what the log does not answer."""
+
+
+ProgramStatus = Literal["no code", "several programs", "syntax", "signature", "forbidden", "too large", "unknown column"]
+FailureStatus = Literal["timeout", "memory", "killed", "raised", "shape", "not finite", "scale", "sum", "protocol"]
+
+
+class ProgramError(RoboRLError):
+    """Base of the errors about reward programs; the messages are fit to be shown to whoever wrote the program."""
+
+
+class InvalidProgram(ProgramError):
+    """A reward program is refused before it runs; `status` says why in one word or two."""
+
+    def __init__(
+        self, status: ProgramStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
+    ) -> None:
+        super().__init__(what, got=got, allowed=allowed, fix=fix)
+        self.status = status
+
+
+class ProgramFailed(ProgramError):
+    """A reward program ran and was stopped, raised, or returned what no reward is; `status` says which."""
+
+    def __init__(
+        self, status: FailureStatus, what: str, *, got: object = None, allowed: object = None, fix: str | None = None
+    ) -> None:
+        super().__init__(what, got=got, allowed=allowed, fix=fix)
+        self.status = status
+
+
+class SandboxUnavailable(ProgramError):
+    """This machine cannot confine programs as asked."""
 
 
 class RunError(RoboRLError):

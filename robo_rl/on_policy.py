@@ -1,7 +1,7 @@
 """The on-policy training loop: act in several environments at once, learn from what was just seen, forget it.
 
 Resuming is exact where the environments can save their state, and warm elsewhere: then every environment begins a new
-episode, and a rollout under way is left out.
+episode, and a rollout under way is left out. With rewards that do not repeat themselves it is warm, too, though nothing is cut.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_rl.errors import SimulationFailed
-from robo_rl.protocols import DelayedRewards, Policy, Stateful, TrainingObserver, VectorFactory
+from robo_rl.protocols import (
+    DelayedRewards,
+    DelayedVectorRewards,
+    Policy,
+    Stateful,
+    TrainingObserver,
+    VectorFactory,
+)
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import MOST_DIVERGED, episode_seed
 from robo_rl.types import DIVERGED, Array, Metrics, StateDict
 from robo_rl.vector import SequentialEnvironments
+from robo_rl.waiting import repeats_itself, require_unchanging
 
 Environments = VectorEnv[Any, Any, Any]
 
@@ -105,6 +113,8 @@ class OnPolicyTraining:
         seed: int,
         rewards: DelayedRewards | None = None,
     ) -> None:
+        if rewards is not None:
+            require_unchanging(rewards)
         self.environments, self.learner = environments, learner
         self.steps, self.seed = steps, seed
         self.stopwatch = Stopwatch()
@@ -131,7 +141,7 @@ class OnPolicyTraining:
             actions = time("infer", self.learner.act)
             outcome = time("simulate", partial(self.environments.step, actions))
             self.step += self.environments.num_envs
-            time("infer", partial(self._observe, outcome, observer))
+            time("infer", partial(self._observe, actions, outcome, observer))
             if self.learner.is_ready:
                 if self._rollout is not None:
                     self.learner.reward(*self._rollout.rewards(self.environments.num_envs))
@@ -151,7 +161,7 @@ class OnPolicyTraining:
         self._episodes.restart()
         self._is_under_way = True
 
-    def _observe(self, outcome: tuple[Any, ...], observer: TrainingObserver) -> None:
+    def _observe(self, actions: Array, outcome: tuple[Any, ...], observer: TrainingObserver) -> None:
         observations, rewards, terminated, truncated, infos = outcome
         cut = np.flatnonzero(truncated & ~terminated)
         finals = [infos["final_obs"][index] for index in cut]
@@ -159,7 +169,7 @@ class OnPolicyTraining:
         given = rewards
         if self._rollout is not None:
             given = None
-            self._rollout.add(observations, terminated, truncated, infos)
+            self._rollout.add(actions, outcome)
         self.learner.observe(VectorStep(observations, given, terminated, truncated, final_observations))
         self._episodes.add(rewards, infos)
         for index in np.flatnonzero(terminated | truncated):
@@ -182,7 +192,8 @@ class OnPolicyTraining:
         self.resumed, self._is_under_way = "warm", False
         if environments is not None and isinstance(self.environments, Stateful):
             self.environments.load_state_dict(environments)
-            self.resumed, self._is_under_way = "exact", True
+            repeats = self._rollout is None or self._rollout.repeats_itself
+            self.resumed, self._is_under_way = "exact" if repeats else "warm", True
         if self._rollout is not None:
             self._rollout.load_state_dict(state["rewards"])
 
@@ -192,7 +203,13 @@ class UnrewardedRollout:
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction
+        self._at_once = rewards if isinstance(rewards, DelayedVectorRewards) else None
         self._scored: list[tuple[Array, Array, Array]] = []
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Whether the same steps would get the same rewards again."""
+        return repeats_itself(self._rewards)
 
     @property
     def metrics(self) -> Metrics:
@@ -206,17 +223,42 @@ class UnrewardedRollout:
         for index in range(count):
             self._begin(index, observations, infos)
 
-    def add(self, observations: Mapping[str, Array], terminated: Array, truncated: Array, infos: Mapping[str, Any]) -> None:
-        """Shows the model what a step of all environments led to."""
+    def add(self, actions: Array, outcome: tuple[Any, ...]) -> None:
+        """Shows the model a step of all environments and what it led to, as the environments returned it."""
+        if self._at_once is not None:
+            self._add_all(self._at_once, actions, outcome)
+        else:
+            self._add_each(actions, outcome)
+        if self._rewards.is_due:
+            self._scored.append(self._rewards.score())
+
+    def _add_all(self, given: DelayedVectorRewards, actions: Array, outcome: tuple[Any, ...]) -> None:
+        observations, rewards, terminated, truncated, infos = outcome
+        ended = np.flatnonzero(terminated | truncated).tolist()
+        seen = observations if not ended else {name: values.copy() for name, values in observations.items()}
+        for index in ended:
+            for name, values in seen.items():
+                values[index] = infos["final_obs"][index][name]
+        given.add_all(seen, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated & ~terminated)
+        for index in ended:
+            self._begin(index, observations, infos)
+
+    def _add_each(self, actions: Array, outcome: tuple[Any, ...]) -> None:
+        observations, rewards, terminated, truncated, infos = outcome
         for index in range(len(terminated)):
             has_ended = terminated[index] or truncated[index]
             seen = infos["final_obs"][index] if has_ended else _at(observations, index)
             is_limit = bool(truncated[index] and not terminated[index])
-            self._rewards.add(index, seen, terminated=bool(terminated[index]), truncated=is_limit)
+            self._rewards.add(
+                index,
+                seen,
+                action=actions[index],
+                reward=float(rewards[index]),
+                terminated=bool(terminated[index]),
+                truncated=is_limit,
+            )
             if has_ended:
                 self._begin(index, observations, infos)
-        if self._rewards.is_due:
-            self._scored.append(self._rewards.score())
 
     def rewards(self, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns the rewards of the rollout that is full, which are known, and which end the task, (T, N); begins the next."""

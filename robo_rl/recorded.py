@@ -76,12 +76,7 @@ class RecordedReplay:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; raises InvalidSetting where the rows on disk are others than then."""
         if state.get("content") != self._content:
-            raise InvalidSetting(
-                "The run learnt from other recorded episodes than there are now.",
-                got=f"content {self._content}",
-                allowed=f"content {state.get('content')}",
-                fix="give the dataset back the episodes that it had (`robo-rl data verify` checks each), or train anew",
-            )
+            raise _changed(str(state.get("content")), str(self._content))
         if self._content is None:
             self._take(state["rows"])
         self._generator.bit_generator.state = state["generator"]
@@ -100,6 +95,19 @@ class RecordedReplay:
         if not self._count:
             raise InvalidSetting("There are no recorded steps to learn from.", got="0 transitions", allowed="1 or more")
         return self._reader.draw(self._generator, len(self._rows["starts"]), size)
+
+
+def _changed(then: str, now: str) -> InvalidSetting:
+    """Returns the error of rows on disk that are others than they were; what follows a dash is of their labels."""
+    episodes, _, _ = then.partition("-")
+    if now.partition("-")[0] == episodes:
+        what, fix = "other labels of its episodes", "give the label set back the labels of then, or train anew"
+    else:
+        what = "other recorded episodes"
+        fix = "give the dataset back the episodes that it had (`robo-rl data verify` checks each), or train anew"
+    return InvalidSetting(
+        f"The run learnt from {what} than there are now.", got=f"content {now}", allowed=f"content {then}", fix=fix
+    )
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -47,6 +47,9 @@ class ArraySpec:
     role: Role = "proprioception"
     """"proprioception" of the robot, "object" measured outside it, "image", "goal", or "privileged": the last may
     feed a critic or a reward, never a deployed policy."""
+    meaning: str = field(default="", compare=False)
+    """What the numbers are, in words, element by element where they differ; "" where the source does not say. No part of the
+    contract: it changes no fingerprint, and specs that differ in it alone are equal."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -315,7 +318,7 @@ class EnvironmentSpec:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that change with anything in the spec but the words (instruction, success rule)."""
+        """Sixteen hex digits that change with anything in the spec but the words (instruction, success rule, meanings)."""
         text = json.dumps(_contract(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -364,6 +367,8 @@ def _not_a_vector(array: npt.NDArray[Any]) -> Limit:
 
 def _contract(spec: EnvironmentSpec) -> dict[str, Any]:
     data = spec.to_json()
+    for array in data["observation"]["arrays"]:
+        array.pop("meaning", None)
     data["observation"] = {array.pop("name"): array for array in data["observation"]["arrays"]}
     data["observation order"] = list(data["observation"])
     return {key: value for key, value in data.items() if key not in ("instruction", "success_rule")}
@@ -375,7 +380,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     if isinstance(value, ArraySpec | ObservationSpec | ActionSpec | EnvironmentSpec):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {name: item for name, item in plain.items() if (name, item) != ("meaning", "")}  # as it always was
     return value
 
 

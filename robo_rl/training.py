@@ -23,7 +23,7 @@ from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
-from robo_rl.waiting import WaitingSteps
+from robo_rl.waiting import WaitingSteps, relabelling, repeats_itself
 
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
 
@@ -41,7 +41,8 @@ class OnlineTraining:
     where that fraction is 0. Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
 
     With `rewards` of a model the learner never sees those of the environment, which are only reported. What the environment
-    draws for them beyond the spec of the policy is not kept in the replay.
+    draws for them beyond the spec of the policy is not kept in the replay. Rewards that are learned meanwhile are given to each
+    batch anew (`robo_rl.protocols.Relabelling`).
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class OnlineTraining:
         else:
             _fill(self.replay, demonstrations)
         self.waiting = None if rewards is None else WaitingSteps(self.replay, rewards)
+        self.relabelling = relabelling(rewards, sampling)
         self.random = RandomPolicy(spec, seed)
         self.stopwatch = Stopwatch()
         self.step = 0
@@ -122,7 +124,12 @@ class OnlineTraining:
         if not len(self.replay):
             return {}
         rows = sampling.batch_size * sampling.updates_per_step
-        return self.learner.update(self.sampler.sample(rows, sampling.n_step, sampling.discount, sampling.chunk))
+        batch = self.sampler.sample(rows, sampling.n_step, sampling.discount, sampling.chunk)
+        if self.relabelling is None:
+            return self.learner.update(batch)
+        time = self.stopwatch.time
+        found = time("score", self.relabelling.update)
+        return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
 
     def _finish(self, rollout: Rollout, observer: TrainingObserver) -> None:
         episode = rollout.episode()
@@ -187,6 +194,7 @@ class OnlineTraining:
                 self.episodes += 1
         if self.waiting is not None:
             self.waiting.load_state_dict(training["waiting"], self._rollout)
+            self.resumed = self.resumed if repeats_itself(self.waiting.rewards) else "warm"
 
 
 class OfflineTraining:

@@ -171,7 +171,7 @@ def divergence_stays_with_its_environment(subject: Subject) -> None:
     rule, actions = "divergence stays with its environment", subject.actions(4)
     with subject.vector() as vector, subject.vector() as undisturbed:
         datas = getattr(vector, "datas", None)
-        if datas is None:
+        if not datas:  # nothing that can diverge
             return
         before = _copy(vector.reset(seed=0)[0])
         undisturbed.reset(seed=0)

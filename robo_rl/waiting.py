@@ -4,10 +4,46 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from robo_rl.protocols import DelayedRewards
-from robo_rl.replay import ReplayBuffer
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import DelayedRewards, Relabelling, UnrepeatableRewards
+from robo_rl.replay import ReplayBuffer, Sampling
 from robo_rl.rollout import Rollout
 from robo_rl.types import StateDict, Transition
+
+
+def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelling | None:
+    """Returns the rewards where they have to be relabelled, with room for what such a replay memory holds; else None.
+
+    Raises InvalidSetting where a batch would not be of single steps.
+    """
+    if not isinstance(rewards, Relabelling):
+        return None
+    usual = {"n_step": 1, "returns_to_go": False, "offline_fraction": 0.0}
+    if others := [name for name, value in usual.items() if getattr(sampling, name) != value]:
+        raise InvalidSetting(
+            "A reward that changes as it is learned is given to single steps of the environment, when they are sampled.",
+            got=", ".join(f"{name} {getattr(sampling, name)}" for name in others),
+            allowed=", ".join(f"{name} {usual[name]}" for name in others),
+            fix="use sac with learner.n_step 1",
+        )
+    rewards.reserve(sampling.replay_capacity)
+    return rewards
+
+
+def require_unchanging(rewards: DelayedRewards) -> None:
+    """Raises InvalidSetting for rewards that only a loop that relabels what it samples can learn from."""
+    if isinstance(rewards, Relabelling):
+        raise InvalidSetting(
+            "A reward that changes as it is learned cannot be given once and for all.",
+            got=type(rewards).__name__,
+            allowed="a learner that keeps single steps and has them relabelled: sac",
+            fix="set algorithm to sac, or choose a reward that does not change",
+        )
+
+
+def repeats_itself(rewards: DelayedRewards) -> bool:
+    """Returns whether the same steps would get the same rewards again, without which resuming is not exact."""
+    return not isinstance(rewards, UnrepeatableRewards) or rewards.repeats_itself
 
 
 class WaitingSteps:
@@ -29,8 +65,14 @@ class WaitingSteps:
 
     def add(self, transition: Transition) -> None:
         """Takes a step in; may bring it, and those before it, into the replay."""
-        ends = {"terminated": transition.terminated, "truncated": transition.truncated}
-        self.rewards.add(0, transition.next_observation, **ends)
+        self.rewards.add(
+            0,
+            transition.next_observation,
+            action=transition.action,
+            reward=transition.reward,
+            terminated=transition.terminated,
+            truncated=transition.truncated,
+        )
         self._steps.append(transition)
         if self.rewards.is_due or transition.terminated or transition.truncated:
             self._enter()

@@ -132,7 +132,8 @@ def test_the_search_lets_the_allowed_pass():
 
 def test_no_file_that_is_read_can_run_code():
     found = {relative(path): forbidden(ast.parse(path.read_text())) for path in MODULES}
-    assert {path: calls for path, calls in found.items() if calls} == {}
+    confined = {"robo_rl/rewards/programs/worker.py": ["exec"]}  # reward programs, in a process that can do nothing else
+    assert {path: calls for path, calls in found.items() if calls} == confined
 
 
 # packaging

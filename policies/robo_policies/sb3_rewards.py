@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from robo_rl.errors import RewardUnavailable
 from robo_rl.protocols import DelayedRewards
 from robo_rl.types import Array
+from robo_rl.waiting import require_unchanging
 
 LIMIT = "TimeLimit.truncated"
 SEEN = "seen_by_reward"
@@ -43,12 +44,24 @@ class RewardedEnvironments(VecEnvWrapper):
             self._begin(index)
         return observations
 
+    def step_async(self, actions: Array) -> None:
+        """Remembers what is done."""
+        self._actions = np.array(actions)
+        super().step_async(actions)
+
     def step_wait(self) -> Any:
         """Returns zeros for rewards, to which SB3 adds what it bootstraps at time limits."""
         observations, rewards, ended, infos = self.venv.step_wait()
         for index, info in enumerate(infos):
             truncated = bool(ended[index] and info[LIMIT])
-            self._rewards.add(index, info.pop(SEEN), terminated=bool(ended[index]) and not truncated, truncated=truncated)
+            self._rewards.add(
+                index,
+                info.pop(SEEN),
+                action=self._actions[index],
+                reward=float(rewards[index]),
+                terminated=bool(ended[index]) and not truncated,
+                truncated=truncated,
+            )
             if ended[index]:
                 self._begin(index)
         return observations, np.zeros_like(rewards), ended, infos
@@ -60,6 +73,7 @@ class RewardedEnvironments(VecEnvWrapper):
 
 def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
     """Makes an SB3 model learn from these rewards, which its RewardedEnvironments show what to score."""
+    require_unchanging(rewards)
     if isinstance(model, OffPolicyAlgorithm):
         assert model.replay_buffer is not None
         model.replay_buffer.add = WaitingRows(model, model.replay_buffer, rewards).add  # type: ignore[method-assign]

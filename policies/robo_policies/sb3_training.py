@@ -69,7 +69,8 @@ class SB3Training:
         """Returns the state without SB3's zip file, whose half is pickled Python."""
         current = GlobalRandom.current() if self._is_running else self._random
         training = {"step": self.step, "random": current.state_dict(), "seconds": self.stopwatch.state_dict()}
-        return {"model": model_state(self._model), "training": training}
+        state = {"model": model_state(self._model), "training": training}
+        return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores a state; the next `run` goes on from its step with fresh episodes."""
@@ -79,6 +80,9 @@ class SB3Training:
         self.step = model.num_timesteps = int(training["step"])
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "warm"
+        if self.rewards is not None:  # what they have learnt goes on; what waited for them does not
+            self.rewards.load_state_dict(state["rewards"])
+            self.rewards.restart()
         model._last_obs = None  # makes `learn` reset the environments
         assert model.env is not None
         model.env.seed((model.seed or 0) + self.step)  # else the episodes of the beginning would come again

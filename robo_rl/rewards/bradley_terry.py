@@ -67,7 +67,8 @@ class Fitted(NamedTuple):
 
     reward: RewardEnsemble
     report: dict[str, float]
-    """Accuracies on decided pairs: "train" and "held_out"; "pairs"."""
+    """Accuracies on decided pairs, "train" and "held_out", and how many these are, "train_decided" and "held_out_decided";
+    "pairs" in all."""
 
 
 class RewardEnsemble(nn.Module):
@@ -147,7 +148,10 @@ def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
             best, least = copy.deepcopy(reward.state_dict()), found
     reward.load_state_dict(best)
     reward.calibrate(steps)
-    return Fitted(reward, {"pairs": count, "train": accuracy(reward, *train), "held_out": accuracy(reward, *test)})
+    sides = {"train": train, "held_out": test}
+    report = {name: accuracy(reward, *side) for name, side in sides.items()}
+    decided = {f"{name}_decided": float((side[-1] != 0.5).sum()) for name, side in sides.items()}
+    return Fitted(reward, {"pairs": count} | report | decided)
 
 
 def loss(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:

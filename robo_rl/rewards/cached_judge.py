@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeUnavailable
 from robo_rl.rewards.answer_cache import AnswerCache, Answers
@@ -13,15 +13,28 @@ from robo_rl.rewards.judging import Answer, Judge, Question, judge
 from robo_rl.rewards.strict_answers import read, repaired
 from robo_rl.types import Metrics
 
-SILENT = ("unreachable", "too many requests")
+SILENT = ("unreachable", "too many requests", "not accepted")
 """No answer at all: not kept, so that the question is asked again another time."""
+
+
+class Listener(Protocol):
+    """Follows the asking, such as a log or a budget."""
+
+    def may_ask(self, question: Question) -> bool:
+        """Returns whether a question may be sent; where not, no later one is drawn either."""
+        ...
+
+    def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
+        """Takes an answer, kept before or new; a new one is kept only when this has returned."""
+        ...
 
 
 class CachedJudge:
     """A judge whose answers are durable one by one, whenever the process ends."""
 
-    def __init__(self, judge: Judge) -> None:
-        self.judge = judge
+    def __init__(self, judge: Judge, listener: Listener | None = None) -> None:
+        """Wraps a judge. listener: hears each answer before it is kept, and may end the asking."""
+        self.judge, self._listener = judge, listener
         self.identity = judge.identity
         self._name, self._terms, self._cache = ":".join(judge.identity), judge.terms, AnswerCache(judge.terms.cache)
         self._asked, self._kept, self._silent = 0, 0, 0
@@ -33,9 +46,9 @@ class CachedJudge:
 
         Raises BudgetReached, JudgeChanged and JudgeUnavailable; the answers until then are kept.
         """
-        answers = self._answers(questions)
+        answers = self.answers(questions)
         broken = [number for number, answer in enumerate(answers) if answer.status == "garbage" and answer.raw.strip()]
-        repairs = self._answers([repaired(questions[number], answers[number]) for number in broken])
+        repairs = self.answers([repaired(questions[number], answers[number]) for number in broken])
         for number, answer in zip(broken, repairs, strict=True):
             # a repair that never came leaves the first answer what it is
             answers[number] = answers[number] if answer.status in SILENT else answer
@@ -54,24 +67,32 @@ class CachedJudge:
 
     def report(self) -> str:
         """Returns a line with how often which status was the end of a question in this process, and what was paid."""
+        with (
+            self._cache.opened() as kept
+        ):  # what is asked by other processes, or was before, counts where nothing was asked now
+            self._read_spent(kept)
         total = self._statuses.total()
         ends = ", ".join(f"{count} {status} ({count / total:.1%})" for status, count in self._statuses.most_common())
         models, cost = ", ".join(map(repr, self._models)) or "nobody", self._terms.cost(*self._tokens)
         asked = f"{self._asked} asked now, {self._kept} known before, answered by {models}"
         return f"{self.identity[0]}: {ends or 'no answers'}; {asked}; {sum(self._tokens)} tokens in all, cost {cost:.4g}"
 
-    def _answers(self, questions: Sequence[Question]) -> list[Answer]:
+    def answers(self, questions: Sequence[Question]) -> list[Answer]:
+        """Returns one answer for each question as `ask` does, but asks for no repair."""
         if not questions:
             return []
         keys = [hash_of(self._name.encode(), question.hash.encode()) for question in questions]
         pairs = dict(zip(keys, questions, strict=True))
         with self._cache.opened() as kept:
             found = kept.read(pairs)
+            for key, answer in found.items():
+                self._tell(pairs[key], answer, is_kept=True)
             self._kept += len(found)
             self._count(kept)
             pending = [key for key in pairs if key not in found]
-            for number, answer in self.judge.ask(pairs[key] for key in self._affordable(pending)):
+            for number, answer in self.judge.ask(self._affordable([pairs[key] for key in pending])):
                 found[pending[number]] = answer
+                self._tell(pairs[pending[number]], answer, is_kept=False)
                 self._keep(kept, pending[number], answer)
         if missing := len(pairs) - len(found):
             raise BudgetReached(
@@ -82,13 +103,19 @@ class CachedJudge:
             )
         return [read(question, found[key]) for key, question in zip(keys, questions, strict=True)]
 
-    def _affordable(self, pending: Sequence[str]) -> Iterator[str]:
+    def _affordable(self, pending: Sequence[Question]) -> Iterator[Question]:
         """Yields questions as long as the budget lasts; what is under way when it is reached is finished."""
-        for key in pending:
+        for question in pending:
             is_spent = 0 < self._terms.most_tokens <= sum(self._tokens)
             if is_spent or 0 < self._terms.most_cost <= self._terms.cost(*self._tokens):
                 return
-            yield key
+            if self._listener is not None and not self._listener.may_ask(question):
+                return
+            yield question
+
+    def _tell(self, question: Question, answer: Answer, *, is_kept: bool) -> None:
+        if self._listener is not None:
+            self._listener.heard(question, answer, is_kept)
 
     def _keep(self, kept: Answers, key: str, answer: Answer) -> None:
         self._asked += 1
@@ -111,16 +138,19 @@ class CachedJudge:
 
     def _count(self, kept: Answers) -> None:
         """Takes over what this judge has cost, in whatever process; raises JudgeChanged where two models answered as it."""
-        spent = kept.spent(self._name)
-        prompts, completions = zip(*spent.values(), strict=True) if spent else ((), ())
-        self._tokens, self._models = (sum(prompts), sum(completions)), [*spent]
-        if len(spent) > 1 and not self._terms.mixed_models:
+        self._read_spent(kept)
+        if len(self._models) > 1 and not self._terms.mixed_models:
             raise JudgeChanged(
                 f"Another model answers than before as {self.identity[0]}.",
-                got=", ".join(repr(model) for model in spent),
+                got=", ".join(map(repr, self._models)),
                 allowed="one",
                 fix="name a fixed version as the model; terms.mixed_models=true goes on with both",
             )
+
+    def _read_spent(self, kept: Answers) -> None:
+        spent = kept.spent(self._name)
+        prompts, completions = zip(*spent.values(), strict=True) if spent else ((), ())
+        self._tokens, self._models = (sum(prompts), sum(completions)), [*spent]
 
     def _allowed(self) -> str:
         parts = {"tokens": self._terms.most_tokens, "cost": self._terms.most_cost}

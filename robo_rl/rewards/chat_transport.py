@@ -18,7 +18,7 @@ from typing import Any
 import requests
 import urllib3
 
-from robo_rl.errors import JudgeUnavailable
+from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted
 from robo_rl.rewards.judging import Status
 
 FIRST_WAIT = 0.5
@@ -77,10 +77,11 @@ class Pace:
 
 
 class Transport:
-    """Posts requests to one address; may be shared by threads."""
+    """Posts one request to an address, as often as it takes; `attempts` counts."""
 
     def __init__(self, url: str, key: str, patience: Patience, pace: Pace, stop: threading.Event) -> None:
         self._url, self._key, self._patience, self._pace, self._stop = url, key, patience, pace, stop
+        self.attempts = 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the server's JSON object; raises NoReply, or JudgeUnavailable where no other question would fare better."""
@@ -88,6 +89,7 @@ class Transport:
         content = json.dumps(body).encode()
         for attempt in range(self._patience.retries + 1):
             self._sleep(self._pace.turn(), until)
+            self.attempts += 1
             try:
                 return self._attempt(content, until)
             except _Passing as fault:
@@ -141,7 +143,8 @@ class Transport:
         if kind in BLOCKED:
             raise NoReply("refused", told)
         meaning, fix = MEANINGS.get(code, ("does not accept the question.", "look at its message and at the judge's settings"))
-        raise JudgeUnavailable(f"{self.redacted(self._url)} {meaning}", got=told, fix=fix)
+        error = QuestionNotAccepted if code in (400, 413, 422) else JudgeUnavailable
+        raise error(f"{self.redacted(self._url)} {meaning}", got=told, fix=fix)
 
 
 MEANINGS = {

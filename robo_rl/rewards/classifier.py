@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rewards.fitted_folder import fitted
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import PictureReward, Pictures, Scores
+from robo_rl.rewards.pictures import PICTURES_ALONE, PictureReward, Pictures, Scores, pictures_of
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured, guarded, moments_of
 from robo_rl.rewards.success_guard import Guard
@@ -77,12 +78,7 @@ class ClassifierReward(PictureReward):
         """Returns answers about pictures alone; raises InvalidSetting where it looks at numbers or has a guard."""
         if not self._config.camera:
             raise InvalidSetting("This classifier looks at float observations, not at pictures.", fix="fit one with a camera")
-        if self._guard is not None:
-            raise InvalidSetting(
-                "Pictures alone do not show whether the guard of this classifier holds.",
-                got=self._config.guard,
-                fix="--settings guarded=false, or fit one without a guard",
-            )
+        self._require_no_guard()
         return Scores(self._answers(self._network.probabilities(pictures)), np.ones(len(pictures), np.bool_))
 
     @property
@@ -91,22 +87,49 @@ class ClassifierReward(PictureReward):
         return (self.camera or self._config.camera) if self._config.camera else ""
 
     @property
+    def fitted_to(self) -> frozenset[str]:
+        """Identities of the episodes that it learned from, or whose failures set its threshold; empty where none are known."""
+        return frozenset(self._saved["facts"].get("identities", ()))
+
+    @property
     def looks_at_pictures(self) -> bool:
         """Where it learned from a camera."""
         return bool(self._config.camera)
 
     def label(self, episode: Episode) -> RewardLabels:
         """Returns rewards; a step is valid where all that it needs was known. Raises SpecMismatch for another environment."""
-        if episode.spec_fingerprint != self._spec.fingerprint:
-            difference = (
-                f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"
-            )
-            raise SpecMismatch("Classifier and episode", [difference], fix="fit a classifier to this environment's data")
+        self._require_known(episode)
         moments, known = moments_of(self._spec, episode, self.eye)
         values, known = guarded(self._network.probabilities(moments), known, self._guard, episode.observations)
         after = slice(1 if self.mode == "level" else 0, None)
         rewards, valid = self.rewards(Scores(self._answers(values)[after], known[after]), terminated=episode.terminated)
         return RewardLabels(rewards, valid, *self.identity, self.prompt_hash)
+
+    def _require_known(self, episode: Episode) -> None:
+        """Raises SpecMismatch for an episode of another environment.
+
+        Pictures alone, which name no environment, are judged where they are all that is looked at, and have the size known.
+        """
+        found = [f"fingerprint: {episode.spec_fingerprint!r} of the episode, {self._spec.fingerprint!r} of {self._spec.name}"]
+        if episode.spec_fingerprint == self._spec.fingerprint:
+            return
+        if episode.spec_fingerprint == PICTURES_ALONE and self.eye:
+            self._require_no_guard()
+            shown, known = (
+                pictures_of(episode.observations, self.eye).shape[1:],
+                self._spec.observation[self._config.camera].shape,
+            )
+            found = [] if shown == known else [f"size: {shown} of the pictures, {known} of {self._spec.name}"]
+        if found:
+            raise SpecMismatch("Classifier and episode", found, fix="fit a classifier to this environment's data")
+
+    def _require_no_guard(self) -> None:
+        if self._guard is not None:
+            raise InvalidSetting(
+                "Pictures alone do not show whether the guard of this classifier holds.",
+                got=self._config.guard,
+                fix="--settings guarded=false, or fit one without a guard",
+            )
 
     def _answers(self, probabilities: Any) -> Any:
         if self.answer == "probability":
@@ -115,7 +138,7 @@ class ClassifierReward(PictureReward):
 
     @cached_property
     def _saved(self) -> dict[str, Any]:
-        return load_checkpoint(Path(self.folder)).parts["classifier"]
+        return fitted(self.folder, "classifier")
 
     @cached_property
     def _config(self) -> ClassifierConfig:

@@ -24,6 +24,7 @@ from robo_rl.rewards.audit.agreement import rank_correlations
 from robo_rl.rewards.audit.evidence import known_of
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.pictures import PICTURES_ALONE
 from robo_rl.types import Episode
 
 SCORES = (1, 2, 3, 4, 5)
@@ -120,7 +121,7 @@ def episode_of(data: CaptionedPictures, clip: Clip) -> Episode:
         stop_reason="time_limit",
         success=clip.score == SCORES[-1],
         seed=None,
-        spec_fingerprint="",
+        spec_fingerprint=PICTURES_ALONE,
         instruction=clip.words,
     )
 

@@ -7,15 +7,16 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from robo_rl.errors import InvalidSetting, JudgeUnavailable, require_allowed
+from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
 from robo_rl.rewards.chat_transport import NoReply, Pace, Patience, Transport
 from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.identity import hash_of
@@ -64,7 +65,7 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if not self.model:
-            raise InvalidSetting("Which model?", fix="judge_settings.model, as the server calls it")
+            raise InvalidSetting("Which model?", fix="name it in the settings, as the server calls it: model=NAME")
         if self.key_variable and not VARIABLE.fullmatch(self.key_variable):  # may be the key itself: not shown
             raise InvalidSetting(
                 "key_variable is no name of a variable.", allowed="such as OPENAI_API_KEY; never the key itself"
@@ -95,9 +96,10 @@ class Endpoint:
                     if not running:
                         return
                     done, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in sorted(
-                        done, key=lambda each: each.exception() is not None
-                    ):  # an answer is kept before an error ends it
+                    if any(future.exception() for future in done):
+                        stop.set()  # nothing is tried again, but what is under way is paid for
+                        done, _ = wait(running)
+                    for future in sorted(done, key=_turn):
                         yield running.pop(future), future.result()
             finally:
                 stop.set()
@@ -105,26 +107,36 @@ class Endpoint:
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
         patience = Patience(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
         transport = Transport(f"{self.base_url.rstrip('/')}/chat/completions", self._key(), patience, self._pace, stop)
+        started = time.monotonic()
         try:
-            reply = transport.post(self.request(question))
+            answer = _answer_in(transport.post(self.request(question)), transport)
+        except QuestionNotAccepted as problem:
+            if question.sample is None:
+                raise
+            answer = Answer("not accepted", raw=str(problem))  # a talk that grew too long: the next one need not
         except NoReply as problem:
-            return Answer(problem.status, raw="" if problem.status == "garbage" else str(problem))
-        return _answer_in(reply, transport)
+            answer = Answer(problem.status, raw="" if problem.status == "garbage" else str(problem))
+        return replace(answer, attempts=transport.attempts, seconds=time.monotonic() - started)
 
     def request(self, question: Question) -> Mapping[str, Any]:
         """Returns the body of the request for a question."""
         parts = [*question.parts, *filter(None, [form_in_words(question)])]
         has_pictures = not all(isinstance(part, str) for part in parts)
         content = [self._part(part) for part in parts] if has_pictures else "\n\n".join(map(str, parts))
-        messages = [{"role": "system", "content": question.system}] if question.system else []
+        said = [("system", question.system)] if question.system else []
+        messages = [{"role": role, "content": words} for role, words in (*said, *question.turns)]
         body: dict[str, Any] = {"model": self.model, "messages": [*messages, {"role": "user", "content": content}]}
-        body |= {"temperature": self.temperature, "max_tokens": self.max_tokens}
+        temperature = self.temperature if question.temperature is None else question.temperature
+        body |= {"temperature": temperature, "max_tokens": self.max_tokens}
         if question.form and self.response_format == "json_schema":
             schema = {"name": "answer", "strict": True, "schema": question.schema}
             body |= {"response_format": {"type": "json_schema", "json_schema": schema}}
         elif question.form and self.response_format == "json_object":
             body |= {"response_format": {"type": "json_object"}}
-        return {name: value for name, value in {**body, **self.extra}.items() if value is not None}
+        body |= self.extra
+        if isinstance(body.get("seed"), int) and question.sample:
+            body["seed"] += question.sample  # one seed would give one answer n times
+        return {name: value for name, value in body.items() if value is not None}
 
     def _part(self, part: str | Picture) -> Mapping[str, Any]:
         if isinstance(part, str):
@@ -146,6 +158,13 @@ class Endpoint:
         return Pace(self.requests_per_minute)
 
 
+def _turn(future: Future[Answer]) -> int:
+    """Returns when a result has its turn: an answer is told before an error ends everything, and silence after it."""
+    if future.exception() is not None:
+        return 1
+    return 2 if future.result().status in ("unreachable", "too many requests") else 0
+
+
 def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
     """Returns the answer in a chat completion; what is none is garbage."""
     usage = reply.get("usage")
@@ -159,7 +178,8 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
         return Answer("garbage", {}, "", *facts)
     if isinstance(words, list):  # some servers answer in parts
         words = "".join(str(part.get("text", "")) for part in words if isinstance(part, dict))
-    raw = transport.redacted(words if isinstance(words, str) else "")
+    words = words.encode(errors="replace").decode() if isinstance(words, str) else ""  # half a surrogate cannot be sent on
+    raw = transport.redacted(words)
     if refusal or reason == "content_filter":
         return Answer("refused", {}, transport.redacted(str(refusal or raw)), *facts)
     return Answer("cut" if reason == "length" else "ok" if raw.strip() else "garbage", {}, raw, *facts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -23,7 +23,9 @@ from robo_rl.settings import settings_as
 
 Picture = npt.NDArray[np.uint8]
 """(H, W, 3) RGB"""
-Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests"]
+Status = Literal["ok", "garbage", "cut", "refused", "unreachable", "too many requests", "not accepted", "out of replies"]
+Turn = tuple[Literal["user", "assistant"], str]
+"""Who said something, and what."""
 
 
 class Form(pydantic.BaseModel):
@@ -41,17 +43,29 @@ class Question:
     """None for free words, which are then returned under "text"."""
     system: str = ""
     """What the model is told to be."""
+    turns: Sequence[Turn] = ()
+    """What was said before, beginning with "user" and ending with "assistant"; the parts answer to it."""
+    temperature: float | None = None
+    """Of sampling; None for the judge's own."""
+    sample: int | None = None
+    """Which of several answers to the same words this one is, from 0; None where there is one only."""
 
     @cached_property
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of an answer; empty for free words."""
-        return {} if self.form is None else self.form.model_json_schema()
+        return {} if self.form is None else _schema_of(self.form)
 
     @cached_property
     def hash(self) -> str:
         """What tells it apart from every other question."""
         words = json.dumps([self.system, self.schema], sort_keys=True).encode()
-        return hash_of(words, *(piece for part in self.parts for piece in _pieces(part)))
+        return hash_of(words, *(piece for part in self.parts for piece in _pieces(part)), *self._conversation)
+
+    @property
+    def _conversation(self) -> list[bytes]:
+        """What tells apart turns and samples; nothing for a question without them, whose hash is older than they are."""
+        facts = [[list(turn) for turn in self.turns], self.temperature, self.sample]
+        return [b"conversation", json.dumps(facts).encode()] if facts != [[], None, None] else []
 
 
 @dataclass(frozen=True)
@@ -70,6 +84,10 @@ class Answer:
     """Of the question, pictures included."""
     completion_tokens: int = 0
     """Of the answer."""
+    attempts: int = field(default=0, compare=False)
+    """Requests that it took; 0 where nothing was sent."""
+    seconds: float = field(default=0.0, compare=False)
+    """[s] until it was there, waits included."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +161,12 @@ def form_in_words(question: Question) -> str:
     """Returns what tells a model the form of its answer; empty for free words."""
     schema = json.dumps(question.schema, separators=(",", ":"))
     return f"Answer with one JSON object of this schema and with nothing else:\n{schema}" if question.form else ""
+
+
+@cache
+def _schema_of(form: type[Form]) -> Mapping[str, Any]:
+    """Returns a form's schema, which takes most of the time of a question that is only looked up."""
+    return form.model_json_schema()
 
 
 def _pieces(part: str | Picture) -> list[bytes]:

@@ -75,21 +75,32 @@ class OnlineReward:
         )
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yields a recorded episode as a policy of `spec` would have lived it, with these rewards, cut where one is missing.
+        """Yields a recorded episode as a policy of `spec` would have lived it, with these rewards, cut where one is missing."""
+        return lived(episode, self.running(1), spec)
 
-        A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
-        gap. Nothing is left of what follows the completion.
-        """
-        live = self.running(1)
-        live.begin(0, _at(episode, 0), episode.instruction)
-        for step in range(1, len(episode) + 1):
-            is_last = step == len(episode)
-            terminated = is_last and episode.terminated
-            live.add(0, _at(episode, step), terminated=terminated, truncated=is_last and not terminated)
-        values, known, ends = live.score()
-        for start, stop in _stretches(known):
-            terminated = bool(ends[stop - 1]) or (episode.terminated and stop == len(episode))
-            yield _piece(replace(episode, rewards=values), slice(start, stop), spec, terminated=terminated)
+
+def lived(episode: Episode, live: DelayedRewards, spec: EnvironmentSpec) -> Iterator[Episode]:
+    """Yields a recorded episode as a policy of `spec` would have lived it, with fresh rewards, cut where one is missing.
+
+    A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
+    gap. Nothing is left of what follows the completion.
+    """
+    live.begin(0, _at(episode, 0), episode.instruction)
+    for step in range(1, len(episode) + 1):
+        is_last = step == len(episode)
+        terminated = is_last and episode.terminated
+        live.add(
+            0,
+            _at(episode, step),
+            action=episode.actions[step - 1],
+            reward=float(episode.rewards[step - 1]),
+            terminated=terminated,
+            truncated=is_last and not terminated,
+        )
+    values, known, ends = live.score()
+    for start, stop in _stretches(known):
+        terminated = bool(ends[stop - 1]) or (episode.terminated and stop == len(episode))
+        yield _piece(replace(episode, rewards=values), slice(start, stop), spec, terminated=terminated)
 
 
 def _told(model: PictureReward, prefix: str) -> dict[str, str | float]:

@@ -17,6 +17,8 @@ from robo_rl.types import Array, Episode, RewardLabels
 
 Pictures = npt.NDArray[np.uint8]
 """(N, H, W, 3) RGB"""
+PICTURES_ALONE = ""
+"""Fingerprint of an episode that holds pictures and an instruction, and is of no environment that is known."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
+from robo_rl.rewards.fitted_folder import fitted
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rows import columns_of
 from robo_rl.spec import EnvironmentSpec
@@ -63,6 +64,11 @@ class PreferenceReward:
         arrays = self._saved["arrays"]
         return "preference", hash_of(*(np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
 
+    @property
+    def fitted_to(self) -> frozenset[str]:
+        """Identities of the episodes of which segments were compared; empty where none are known."""
+        return frozenset(self._saved["facts"].get("identities", ()))
+
     def label(self, episode: Episode) -> RewardLabels:
         """Returns rewards that have deviation 1 over the data it was fitted to, and the agreement of the members as confidence.
 
@@ -80,7 +86,7 @@ class PreferenceReward:
 
     @cached_property
     def _saved(self) -> dict[str, Any]:
-        return load_checkpoint(Path(self.folder)).parts["reward"]
+        return fitted(self.folder, "reward", kind="preference")
 
     @cached_property
     def _spec(self) -> EnvironmentSpec:

@@ -13,7 +13,7 @@ from robo_rl.rewards.picture_queue import PictureQueue
 from robo_rl.rewards.pictures import PictureReward, Scores
 from robo_rl.spec import Observation
 from robo_rl.stopwatch import timed
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import Array, Metrics, StateDict
 
 RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.record)
 MOST_MISSING = 1000  # steps in a row without a label; an endpoint that is down should not cost a night of learning nothing
@@ -123,8 +123,11 @@ class RunningRewards:
         self._taken[index] = 0
         self._events.append(_Event(index, begins=True))
 
-    def add(self, index: int, observation: Observation, *, terminated: bool, truncated: bool) -> None:
-        """Environment `index` took a step that led to `observation`."""
+    def add(
+        self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
+    ) -> None:
+        """Environment `index` took a step that led to `observation`; a picture is judged by itself."""
+        del action, reward
         self._taken[index] += 1
         ended = terminated or truncated
         asks = ended or self._taken[index] % self._hold == 0

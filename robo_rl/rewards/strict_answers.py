@@ -53,12 +53,19 @@ def contents(form: type[Form], words: str) -> Mapping[str, Any]:
 def repaired(question: Question, answer: Answer) -> Question:
     """Returns the question that shows the model its wrong answer and asks for a right one."""
     assert question.form is not None, "free words are never wrong"
-    try:
-        contents(question.form, answer.raw)
-    except ValueError as error:
-        words = f"You answered before:\n{answer.raw[:SHOWN]}\nThis cannot be used: {error}."
+    if problem := broken_by(question.form, answer.raw):
+        words = f"You answered before:\n{answer.raw[:SHOWN]}\nThis cannot be used: {problem}."
         return replace(question, parts=[*question.parts, f"{words} Answer again, with the JSON object alone."])
     return question
+
+
+def broken_by(form: type[Form], words: str) -> str:
+    """Returns what is wrong with an answer; empty for a right one."""
+    try:
+        contents(form, words)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

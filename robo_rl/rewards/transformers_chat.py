@@ -26,7 +26,8 @@ FIX = "some processors, such as Qwen-VL's, need torchvision for the very version
 class TransformersChat:
     """A vision-language model in a folder or from huggingface.co, such as LLaVA or Qwen-VL, run here (extra `hf`).
 
-    A question with a few possible answers is not answered by talking: each of them is scored, and the likeliest one is taken.
+    A question with a few possible answers is not answered by talking: each of them is scored, and the likeliest one is taken;
+    but for a question that wants samples.
     """
 
     model: str = ""
@@ -62,11 +63,14 @@ class TransformersChat:
     def _answer(self, question: Question) -> Answer:
         inputs = self._inputs(question)
         asked, named = inputs["input_ids"].shape[1], self.identity[1]
-        if choices := choices_of(question):
+        if not question.temperature and (choices := choices_of(question)):
             likeliest = max(choices, key=lambda words: self._likelihood(inputs, words))
             return Answer("ok", raw=likeliest, model=named, prompt_tokens=asked, completion_tokens=len(choices))
         model, processor = self._parts
-        tokens = model.generate(**inputs, max_new_tokens=self.max_tokens, do_sample=False)[0, asked:]
+        sampling = {"do_sample": True, "temperature": question.temperature} if question.temperature else {"do_sample": False}
+        with torch.random.fork_rng():
+            torch.manual_seed(int(question.hash, 16) >> 1)  # a sample repeats, and no other one is like it
+            tokens = model.generate(**inputs, max_new_tokens=self.max_tokens, **sampling)[0, asked:]
         raw = processor.tokenizer.decode(tokens, skip_special_tokens=True)
         ends = model.generation_config.eos_token_id
         has_ended = int(tokens[-1]) in (ends if isinstance(ends, list) else [ends])
@@ -78,7 +82,8 @@ class TransformersChat:
         parts = [*question.parts, *filter(None, [form_in_words(question)])]
         content = [{"type": "text", "text": part} if isinstance(part, str) else {"type": "image"} for part in parts]
         system = [{"role": "system", "content": [{"type": "text", "text": question.system}]}] if question.system else []
-        talk = [*system, {"role": "user", "content": content}]
+        turns = [{"role": role, "content": [{"type": "text", "text": words}]} for role, words in question.turns]
+        talk = [*system, *turns, {"role": "user", "content": content}]
         text = processor.apply_chat_template(talk, add_generation_prompt=True, tokenize=False)
         pictures = [part for part in parts if not isinstance(part, str)]
         shown = {"images": pictures, "input_data_format": "channels_last"} if pictures else {}

@@ -24,9 +24,8 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Policy, SelfTrainedConfig, Training
+from robo_rl.protocols import OnlineRewards, Policy, SelfTrainedConfig, Training
 from robo_rl.replay import ReplayBuffer, Sampling
-from robo_rl.rewards.online import OnlineReward
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, specification
@@ -59,7 +58,7 @@ def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
     return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
-def demonstrations_of(recipe: Recipe[Any], reward: OnlineReward | None) -> tuple[Sequence[Episode], str]:
+def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None) -> tuple[Sequence[Episode], str]:
     """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
 
     Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. Raises
@@ -128,7 +127,7 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
     )
 
 
-def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: OnlineReward | None) -> Training:
+def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: OnlineRewards | None) -> Training:
     """Returns a training at step 0, ready to run or to be restored; `reward` is the recipe's (`reward_of`)."""
     config: Any = recipe.learner
     if isinstance(config, SelfTrainedConfig):
@@ -192,7 +191,8 @@ def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluati
     """Returns a function that evaluates a policy on the recipe's seeds in an environment of its own."""
     environment = environment_of(recipe)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
-    return lambda policy: evaluate(policy, environment, seeds=seeds, training_seed=recipe.seed)
+    deterministic = not recipe.evaluation.stochastic
+    return lambda policy: evaluate(policy, environment, seeds=seeds, deterministic=deterministic, training_seed=recipe.seed)
 
 
 def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:

@@ -128,6 +128,7 @@ def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
     shown = partial(counted, f"audit {arguments.reward}", "episodes")
     episodes = (dataset.read(entry) for entry in shown(entries))
     evidence = gather(episodes, subject, progress, controls, clips=arguments.clips, seed=arguments.seed)
+    evidence.fitted_to = len({entry.identity for entry in entries} & getattr(model, "fitted_to", frozenset()))
     is_told = bool(arguments.wrong_text or arguments.wrong_settings)
     name, weights = model.identity
     return f"{name} ({weights})", concluded(

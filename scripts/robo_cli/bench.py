@@ -29,7 +29,8 @@ BENCHES = {
     "memory": ("robo_policies.replay_peak",),
     "resume": ("robo_cli.bench_resume",),
     "data": ("robo_datasets.reading_speed",),
-    "reward": ("robo_cli.bench_reward",),
+    "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
+    "annotation": ("robo_cli.bench_annotation",),
 }
 """Name -> modules, each with a function `cases(effort)`."""
 

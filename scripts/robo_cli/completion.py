@@ -36,7 +36,8 @@ def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[
 def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
     """Returns the recipe of a run with the place where its dataset lies now; an empty name leaves it where it was.
 
-    Raises DatasetNotFound where there is none, InvalidSetting where it does not hold the episodes that the run learnt from.
+    Raises DatasetNotFound where there is none, InvalidSetting where it does not hold the episodes and labels that the run
+    learnt from.
     """
     if dataset and not recipe.demonstrations.dataset:
         raise InvalidSetting(f"The run {run.path.name} has no dataset.", got=f"--dataset {dataset}", fix="leave it out")
@@ -54,6 +55,13 @@ def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
             f"The dataset {dataset} does not begin with the episodes that the run learnt from.",
             got=f"content {found['content'][:16]}",
             allowed=f"content {known['content'][:16]}, {known['episodes']} episodes",
+        )
+    if found.get("labels_content") != known.get("labels_content", found.get("labels_content")):
+        raise InvalidSetting(
+            f"The labels {moved.demonstrations.labels!r} are others than those that the run learnt from.",
+            got=f"content {found.get('labels_content')}, of {', '.join(found.get('labels_of', ()))}",
+            allowed=f"content {known.get('labels_content')}, of {', '.join(known.get('labels_of', ()))}",
+            fix="give the set back the labels of then, or train anew; new labels under another --name leave the old ones alone",
         )
     return moved
 

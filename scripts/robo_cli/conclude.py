@@ -47,6 +47,7 @@ def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_se
         policy,
         environment,
         seeds=range(first, first + episodes),
+        deterministic=not recipe.evaluation.stochastic,
         training_seed=recipe.seed,
         video=VideoRequest(run.path / "videos", episodes=films, stage=stage) if films else None,
     )

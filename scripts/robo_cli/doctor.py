@@ -42,6 +42,7 @@ class Doctor:
             "rendering": machine_checks.rendering,
             "threads": machine_checks.threads,
             "accelerator": machine_checks.accelerator,
+            "sandbox": machine_checks.sandbox,
             "disk": partial(machine_checks.disk, self.out),
             "durable writes": partial(machine_checks.durable_writes, self.out),
         }

@@ -33,7 +33,7 @@ class Evaluate:
     environment: str = ""
     """Another environment than the one trained on; one of the same family is made with the same arguments."""
     stochastic: bool = False
-    """Sample actions instead of taking the most likely one."""
+    """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""
     json: bool = False
     """Print JSON."""
     runs: Path = Path("runs")
@@ -55,7 +55,7 @@ def run(arguments: Evaluate) -> int:
         policy,
         environment_of(recipe),
         seeds=range(arguments.seed, arguments.seed + arguments.episodes),
-        deterministic=not arguments.stochastic,
+        deterministic=not (arguments.stochastic or recipe.evaluation.stochastic),
         training_seed=recipe.seed,
     )
     print(json.dumps(evaluation.to_json()) if arguments.json else evaluation)

@@ -63,6 +63,12 @@ def run(arguments: Label) -> int:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
         model = read_reward(arguments.reward, settings_of(arguments.settings))
+        if getattr(model, "learns_in_a_run", False):
+            raise InvalidSetting(
+                f"The reward {arguments.reward} is learned while a policy acts, and has no labels for recorded episodes.",
+                got=str(arguments.dataset),
+                fix="name it as reward.name of a recipe, or label with another reward (robo-rl reward list)",
+            )
         if getattr(model, "mode", "") == "potential":
             print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from robo_cli.finding import Finding
+from robo_rl.errors import SandboxUnavailable
+from robo_rl.rewards.programs.system_calls import filter_program
 from robo_sims.rendering import BACKENDS, INSTALL, probe
 
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -55,6 +57,16 @@ def accelerator() -> Iterator[Finding]:
         capability = torch.backends.cpu.get_cpu_capability()
         bfloat16 = "with" if _cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"} else "without"
         yield Finding("ok", f"torch {torch.__version__} on the CPU ({capability}, {bfloat16} bfloat16)")
+
+
+def sandbox() -> Iterator[Finding]:
+    """Reward programs can be confined."""
+    try:
+        filter_program()
+        yield Finding("ok", "reward programs run in a sandbox with seccomp")
+    except SandboxUnavailable as error:
+        fix = "sudo apt-get install -y libseccomp2; pip install pyseccomp"
+        yield Finding("warning", f"reward programs do not run here: {' '.join(str(error).split())}", fix)
 
 
 def disk(out: Path) -> Iterator[Finding]:

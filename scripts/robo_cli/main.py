@@ -25,6 +25,7 @@ COMMANDS = {
     "prefer": ("Prefer", "have pairs of segments compared, for a reward to be learned from"),
     "reward": (None, "list reward models, show their settings, learn one from data"),
     "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
+    "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),

@@ -9,10 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_cli.recipe import Recipe
+from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import OnlineRewardModel, OnlineRewards
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.pictures import PictureReward, pictures_of
 from robo_rl.rewards.running import Completion
@@ -21,17 +22,36 @@ from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Episode
 
 
-def reward_of(recipe: Recipe[Any]) -> OnlineReward | None:
+def reward_of(recipe: Recipe[Any]) -> OnlineRewards | None:
     """Returns the reward of a recipe, None where it is the environment's own.
 
-    Raises InvalidSetting for a model that cannot judge single pictures, whose pictures are not drawn, or whose discount is not
-    the learner's.
+    Raises InvalidSetting for a model that cannot be asked while a policy acts, whose pictures are not drawn, or whose discount
+    is not the learner's.
     """
-    settings, completion = recipe.reward, None
-    if not settings.name:
+    if not recipe.reward.name:
         return None
     _require_online(recipe)
-    model = _pictures_reward(settings.name, settings.settings)
+    model = read_reward(recipe.reward.name, recipe.reward.settings)
+    if isinstance(model, OnlineRewardModel):
+        return _reward_of_steps(recipe, model)
+    return _reward_of_pictures(recipe, _pictures_reward(recipe.reward.name, recipe.reward.settings))
+
+
+def _reward_of_steps(recipe: Recipe[Any], model: OnlineRewardModel) -> OnlineRewards:
+    settings = recipe.reward
+    given = {name: getattr(settings, name) for name in ("every", "hold", "completion")}
+    usual = RewardSettings()
+    if others := [name for name, value in given.items() if value != getattr(usual, name)]:
+        raise InvalidSetting(
+            f"The reward {settings.name} scores every step by itself.",
+            got=", ".join(f"reward.{name}" for name in others),
+            fix="leave them out: they are for rewards that look at pictures",
+        )
+    return model.online(drawn_spec(recipe), weight=settings.weight, discount=_discount(recipe))
+
+
+def _reward_of_pictures(recipe: Recipe[Any], model: PictureReward) -> OnlineReward:
+    settings, completion = recipe.reward, None
     if settings.completion.name:
         judge, told = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
         completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
@@ -64,7 +84,7 @@ def drawn_spec(recipe: Recipe[Any]) -> EnvironmentSpec:
     return specification(environment)
 
 
-def labelled(reward: OnlineReward, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
+def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
     """Returns demonstrations with the model's rewards, as a policy of that spec sees them, and what to say about it."""
     found, steps = [], 0
     for episode in episodes:
@@ -74,10 +94,10 @@ def labelled(reward: OnlineReward, episodes: Iterable[Episode], spec: Environmen
     if steps and not known:
         raise InvalidSetting("No step of the demonstrations has a label.", got=f"0 of {steps} steps", fix="look at the reward")
     left_out = f" ({known} of {steps} steps have one, the others are left out)" if known < steps else ""
-    return found, f", rewards of the model {reward.model.identity[0]}{left_out}"
+    return found, f", rewards of the model {reward.identity['model']}{left_out}"
 
 
-def require_same_reward(run: Run, reward: OnlineReward | None) -> None:
+def require_same_reward(run: Run, reward: OnlineRewards | None) -> None:
     """Raises InvalidSetting where a run would go on with another reward than it began with."""
     before, now = run.description.get("reward"), None if reward is None else dict(reward.identity)
     if before != now:
@@ -96,7 +116,7 @@ def _pictures_reward(name: str, settings: Mapping[str, Any]) -> PictureReward:
         raise InvalidSetting(
             f"The reward {name} cannot be given while a policy acts.",
             got=f"{type(model).__name__}, which labels whole episodes",
-            allowed="a reward that looks at single pictures (robo_rl.rewards.pictures.PictureReward)",
+            allowed="a reward of single pictures (robo_rl.rewards.pictures.PictureReward) or of steps (one with `online`)",
             fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
         )
     return model
@@ -119,15 +139,19 @@ def _require_online(recipe: Recipe[Any]) -> None:
 
 
 def _require_discount(recipe: Recipe[Any], model: PictureReward) -> None:
-    learner = recipe.learner
-    discount = getattr(learner, "discount", getattr(learner, "gamma", model.discount))
-    if model.mode == "potential" and model.discount != discount:
+    discount = _discount(recipe)
+    if model.mode == "potential" and discount is not None and model.discount != discount:
         raise InvalidSetting(
             "A potential leaves the best policies as they are only with the learner's discount.",
             got=f"discount {model.discount} of the reward",
             allowed=f"{discount}, the learner's",
             fix=f"set reward.settings.discount to {discount}",
         )
+
+
+def _discount(recipe: Recipe[Any]) -> float | None:
+    discount: float | None = getattr(recipe.learner, "discount", getattr(recipe.learner, "gamma", None))
+    return discount
 
 
 def _hidden(recipe: Recipe[Any], models: list[PictureReward]) -> tuple[str, ...]:

@@ -74,6 +74,9 @@ class EvaluationSettings:
     """Episodes of the final evaluation that are filmed, half of them failures where there are both; 0 for none."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
+    stochastic: bool = False
+    """Sample actions instead of taking the most likely ones. A policy without memory that sees only a part of its world may
+    take the same few steps for ever; published results on MiniGrid are of sampled actions."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"episodes": 1, "every": 0, "episodes_during": 1, "films": 0, "seed": 0})
@@ -115,7 +118,8 @@ class RewardSettings:
     """A reward of a model in the place of the environment's, which is then only reported."""
 
     name: str = ""
-    """A reward that looks at pictures (`robo-rl reward list`), or a YAML file; empty for the environment's own reward."""
+    """A reward that looks at pictures or at steps (`robo-rl reward list`), program:PATH, or a YAML file; empty for the
+    environment's own reward."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Its settings, such as mode: delta."""
     weight: float = 1.0

@@ -22,6 +22,7 @@ from robo_cli.recipe import require_at_least
 from robo_cli.sources import Sources
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset, DatasetWriter
+from robo_datasets.packed_pictures import EXACT, packing
 from robo_datasets.recorder import record_episode
 from robo_datasets.repair import repair
 from robo_rl.discovery import make_environment
@@ -63,6 +64,8 @@ class Record:
     """Sample a run's actions instead of taking the most likely one."""
     append: bool = False
     """Add to a dataset that exists."""
+    pictures: str = EXACT
+    """How a new dataset keeps pictures: exact, or smaller and changed: jpeg, jpeg:QUALITY, av1, av1:RATE_FACTOR."""
     arguments: tuple[str, ...] = ()
     """Settings of the environment, such as action_repeat=3."""
     runs: Path = Path("runs")
@@ -72,6 +75,12 @@ class Record:
         require_at_least(self, {"seed": 0, "noise": 0} | ({} if self.episodes is None else {"episodes": 1}))
         if self.family is not None and self.policy is not None:
             raise InvalidSetting("A family says itself who acts.", got="--family and --policy", allowed="one of the two")
+        if packing(self.pictures) is not None and (self.append or self.family is not None):
+            raise InvalidSetting(
+                "--pictures is for a new dataset that a policy plays.",
+                got=self.pictures,
+                fix="leave it out; a dataset keeps all its pictures alike",
+            )
         if self.family is None and (self.run or self.expert):
             raise InvalidSetting("--run and --expert are of a family.", fix="name a --family, or the run as --policy")
 
@@ -92,6 +101,7 @@ def _record_policy(arguments: Record) -> Dataset:
         dataset = _appendable(arguments.out, arguments.environment, settings)
     else:
         card = {"environment": arguments.environment, "arguments": settings, "policy": policy}
+        card |= {} if arguments.pictures == EXACT else {"pictures": arguments.pictures}
         dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed, "noise": arguments.noise})
     with dataset.writer() as writer:
         for found in repair(writer, thorough=False):

@@ -30,8 +30,8 @@ class BenchReward:
     """Settings of the reward model."""
     camera: str = "front"
     """That draws them."""
-    image_size: int = 64
-    """[pixel] height and width."""
+    image_size: int = 192
+    """[pixel] height and width: those of the pictures that the reward knows."""
     pictures: int = 1600
     """How many are drawn, eight of each scene."""
     each: int = 40

@@ -46,6 +46,7 @@ def fit_classifier(arguments: FitClassifier) -> int:
     reading = partial(counted, "measure", "episodes")
     found = measured(network, dataset.spec, (dataset.read(entries[i]) for i in reading(held)), config.camera, guard, config)
     facts = {"dataset": str(dataset.path), "content": content_hash(entries), "episodes": len(taught), "held_out": len(held)}
+    facts["identities"] = [entries[i].identity for i in (*taught, *held)]
     save(arguments.out, network, config, dataset.spec, found, facts)
     page = write_classifier(found, config, facts, arguments.out / "classifier.html")
     print(f"looks at {config.camera or 'float observations'}; learned from {len(taught)} episodes, {len(held)} held out")

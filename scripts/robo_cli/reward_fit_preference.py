@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.bradley_terry import FEW, BradleyTerryConfig, Pairs, fit
 from robo_rl.rewards.preference import require_vectors, save
+from robo_rl.statistics import wilson
 from robo_rl.types import Array, Preference
 
 MOST = 200_000  # steps that set the scale
@@ -53,16 +54,22 @@ def fit_preference(arguments: FitPreference) -> int:
         "preferences": arguments.preferences,
     }
     count = int(fitted.report["pairs"])
+    facts["identities"] = sorted({identity for each in usable for identity, _, _ in (each.first, each.second)})
     facts |= {"comparisons": len(found), "usable": count, "raters": dict(raters), "report": fitted.report}
     save(arguments.out, fitted.reward, arguments.settings, dataset.spec, facts)
     print(f"{count} usable of {len(found)} comparisons by {', '.join(raters)}")
-    print(
-        f"orders {fitted.report['train']:.1%} of them as they were labelled, {fitted.report['held_out']:.1%} of those held out"
-    )
+    learned, held = (_orders(fitted.report, side) for side in ("train", "held_out"))
+    print(f"orders {learned} decided pairs as they were labelled; of those held out, {held}")
     if count < FEW:
         print(f"warning: with less than {FEW} comparisons a learned reward is poor where some of them are wrong")
     print(f"label with it: robo-rl label {dataset.path} --reward preference --settings folder={arguments.out} --name NAME")
     return 0
+
+
+def _orders(report: Mapping[str, float], side: str) -> str:
+    """Returns a share with its interval, and of how many."""
+    count = int(report[f"{side}_decided"])
+    return f"{wilson(round(report[side] * count), count):.1%} of {count}" if count else "none of 0"
 
 
 class Rows:

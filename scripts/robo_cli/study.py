@@ -6,23 +6,21 @@ A training whose settings or episodes are others now counts no more and is done 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from robo_cli.display import display
+from robo_cli.jobs import Job, run_jobs
+from robo_cli.online_study import STAGES, OnlineStudy, finished, online_markdown, online_table, read_online_study
 from robo_cli.recipe import require_at_least
 from robo_cli.study_labels import is_labelled, is_made, require_as_made
 from robo_cli.study_options import Words
-from robo_cli.study_plan import Study, read_study
+from robo_cli.study_plan import Study, has_datasets, read_study, study_file
 from robo_cli.study_runs import (
     dataset_words,
     made_dataset,
@@ -33,14 +31,12 @@ from robo_cli.study_runs import (
 )
 from robo_cli.study_table import Evaluations, markdown, table
 from robo_datasets.dataset import DESCRIPTION, Dataset
-from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.runs import write_text
 
 EXAMPLES = """robo-rl study offline --out studies/offline
 robo-rl study offline --out studies/offline --jobs 2
 robo-rl study my-study.yaml --out studies/mine --table"""
-PYTHON = [sys.executable, "-m", "robo_cli.main"]
 EVALUATION = "evaluation.json"
 
 
@@ -61,54 +57,44 @@ class StudyOrder:
         require_at_least(self, {"jobs": 1})
 
 
-@dataclass(frozen=True)
-class Job:
-    """Commands that make one thing, one after the other."""
-
-    name: str
-    commands: Sequence[Words]
-
-
 def run(arguments: StudyOrder) -> int:
     """Makes what is missing, in the order sources, datasets, models, labels, trainings; prints the table."""
-    study, out = read_study(arguments.study), arguments.out
+    out = arguments.out
+    if not has_datasets(study_file(arguments.study)):
+        return _run_online(read_online_study(study_file(arguments.study)), arguments)
+    study = read_study(arguments.study)
     out.mkdir(parents=True, exist_ok=True)
     if not arguments.table:
         for make in (_sources, _datasets, _models, *_label_stages(study), _trainings):
             _run_all(study, out, arguments.jobs, make)
     datasets = {name: made for name in study.datasets if (made := made_dataset(study, name, out)) is not None}
     facts = table(study, datasets, _finished(study, datasets, out))
-    write_text(out / "table.json", json.dumps(facts, indent=1))
-    write_text(out / "table.md", markdown(facts, list(study.methods)))
-    print((out / "table.md").read_text())
+    _write(out, facts, markdown(facts, list(study.methods)))
     return 0
+
+
+def _run_online(study: OnlineStudy, arguments: StudyOrder) -> int:
+    """Does the same for a study that learns in environments."""
+    out = arguments.out
+    if not arguments.table:
+        for stage in STAGES:
+            wanted = [Job(name, [words]) for name, words in stage(study, out).items()]
+            run_jobs(f"study {study.name}", wanted, out / "logs", at_once=arguments.jobs)
+    facts = online_table(study, finished(study, out))
+    _write(out, facts, online_markdown(facts))
+    return 0
+
+
+def _write(out: Path, facts: Mapping[str, Any], page: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "table.json", json.dumps(facts, indent=1))
+    write_text(out / "table.md", page)
+    print(page)
 
 
 def _run_all(study: Study, out: Path, jobs: int, make: Callable[[Study, Path], list[Job]]) -> None:
-    """Runs the jobs of one stage side by side; raises RunError, after all others, where one failed."""
-    wanted = make(study, out)
-    (out / "logs").mkdir(parents=True, exist_ok=True)
-    failed: list[str] = []
-    with display(f"study {study.name}", len(wanted), "jobs") as shown, ThreadPoolExecutor(jobs) as pool:
-        for done, (job, status) in enumerate(pool.map(lambda job: (job, _run(job, out / "logs")), wanted), 1):
-            failed += [job.name] if status else []
-            shown.say(f"{job.name}: {'failed' if status else 'done'}")
-            shown.update(done, {})
-    if failed:
-        logs = ", ".join(str(out / "logs" / f"{name}.log") for name in failed)
-        raise RunError(
-            f"{len(failed)} of {len(wanted)} jobs failed.", got=logs, fix="read these logs, then run the study again"
-        )
-
-
-def _run(job: Job, logs: Path) -> int:
-    """Runs the commands of a job until one fails, and returns its status."""
-    with (logs / f"{job.name}.log").open("w") as log:
-        for command in job.commands:
-            done = subprocess.run([*PYTHON, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False)
-            if done.returncode:
-                return done.returncode
-    return 0
+    """Runs the jobs of one stage."""
+    run_jobs(f"study {study.name}", make(study, out), out / "logs", at_once=jobs)
 
 
 def _sources(study: Study, out: Path) -> list[Job]:

@@ -143,15 +143,30 @@ class Study:
 
 def read_study(name: str) -> Study:
     """Returns a study that comes with the package, or that of a YAML file."""
+    path = study_file(name)
+    try:
+        return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
+    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
+        raise InvalidSetting(f"{path} is no study.", got=_reasons(error), fix="docs/offline.md shows one") from None
+
+
+def study_file(name: str) -> Path:
+    """Returns the file of a study, by its name or its path; raises UnknownName."""
     folder = Path(str(files("robo_cli") / "studies"))
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     path = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
     if path is None or not path.exists():
         raise UnknownName("study", name, known, fix="a path to a .yaml file works too")
+    return path
+
+
+def has_datasets(path: Path) -> bool:
+    """Returns whether a study learns from datasets; one that does not, learns in environments (`robo_cli.online_study`)."""
     try:
-        return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
-    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
-        raise InvalidSetting(f"{path} is no study.", got=_reasons(error), fix="docs/offline.md shows one") from None
+        found = yaml.safe_load(path.read_text())
+    except yaml.YAMLError:
+        return True  # whoever reads it says what is wrong
+    return not isinstance(found, dict) or "datasets" in found
 
 
 def _reasons(error: Exception) -> str:

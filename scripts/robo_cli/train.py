@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
 
@@ -19,6 +19,7 @@ from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
+from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
 from robo_rl.runs import Run
@@ -115,7 +116,8 @@ def _resolved(order: Train[Any]) -> Recipe[Any]:
 
 def _parse(name: str, arguments: Sequence[str]) -> Train[Any]:
     recipe = read_recipe(name)
-    return tyro.cli(
+    additions, arguments = mappings_in(recipe, arguments)
+    order: Train[Any] = tyro.cli(
         Train[type(recipe.learner)],  # type: ignore[misc]
         default=Train(recipe),
         args=arguments,
@@ -123,6 +125,7 @@ def _parse(name: str, arguments: Sequence[str]) -> Train[Any]:
         description="\n\n".join([recipe.summary, "examples:", *EXAMPLES.splitlines()]),
         config=(tyro.conf.AvoidSubcommands,),
     )
+    return replace(order, recipe=with_mappings(order.recipe, additions))
 
 
 if __name__ == "__main__":

@@ -92,6 +92,7 @@ def test_success_is_learned_and_the_classifier_can_be_audited(dataset, capsys):
     found = audited("classifier", "--settings", "folder=fitted")
     assert "blank pictures" in found["controls"] and "--wrong-text" not in str(found["verdict"])  # it reads no words
     assert found["agreement"]["success by last score"]["estimate"] > 0.9 and found["calibration_error"] is not None
+    assert "It was fitted to 20 of these 20 episodes" in found["verdict"]["reasons"][-1]
     with pytest.raises(InvalidSetting, match="is not empty"):
         dispatch([*FIT, *SMALL])
 

@@ -35,6 +35,7 @@ CHEAP = {
     "resume": "resume SAC",
     "data": "transitions of 17 numbers",
     "reward": "from the cache",
+    "annotation": "random actions",
 }
 
 

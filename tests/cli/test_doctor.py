@@ -9,6 +9,7 @@ import pytest
 from robo_cli import doctor, machine_checks, package_checks
 from robo_cli.doctor import Doctor
 from robo_cli.finding import Finding
+from robo_rl.errors import SandboxUnavailable
 
 
 @pytest.fixture
@@ -193,3 +194,16 @@ def test_every_check_runs_on_this_machine(tmp_path):
     findings = [finding for check in Doctor(out=tmp_path).checks.values() for finding in check()]
     assert len(findings) >= 7
     assert all(finding.fix for finding in findings if finding.level != "ok")
+
+
+def test_a_machine_that_cannot_confine_programs_is_told_what_to_install(monkeypatch):
+    assert texts(machine_checks.sandbox) == ["ok: reward programs run in a sandbox with seccomp -> None"]
+
+    def missing() -> bytes:
+        raise SandboxUnavailable("System calls cannot be filtered here.", got="no libseccomp")
+
+    monkeypatch.setattr(machine_checks, "filter_program", missing)
+    assert texts(machine_checks.sandbox) == [
+        "warning: reward programs do not run here: System calls cannot be filtered here. got: no libseccomp"
+        " -> sudo apt-get install -y libseccomp2; pip install pyseccomp"
+    ]

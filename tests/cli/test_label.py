@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_datasets.labels import LabelSet
+from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.preference import inputs_of, save
@@ -75,7 +75,7 @@ def test_a_run_on_labels_is_resumed_with_them_and_refused_with_others(dataset):
     found = labels.read(first)
     labels.add(first, type(found)(**{**found.__dict__, "values": found.values + 1}))
     (run.path / "evaluation.json").unlink()
-    with pytest.raises(InvalidSetting, match="learnt from other recorded episodes"):
+    with pytest.raises(InvalidSetting, match=r"The labels 'noisy' are others than those[^$]+of noisy-oracle[^$]+--name"):
         dispatch(["resume", str(run.path)])
 
 
@@ -109,9 +109,9 @@ def test_the_model_may_be_deleted_but_the_cache_kept(dataset, capsys):
     dispatch([*command, "first"])
     before = trained("--labels", "first")
     shutil.rmtree("reward")
-    with pytest.raises(RoboRLError, match="No checkpoint in reward"):
+    with pytest.raises(RoboRLError, match="There is no fitted reward in reward"):
         dispatch([*command, "second", "--cache", "none"])
-    with pytest.raises(RoboRLError, match="No checkpoint in reward"):
+    with pytest.raises(RoboRLError, match="There is no fitted reward in reward"):
         dispatch([*command, "second", "--cache", "elsewhere"])
     capsys.readouterr()
     with pytest.raises(InvalidSetting, match="Without a cache nothing can be replayed"):
@@ -197,3 +197,10 @@ def test_from_comparisons_to_labels(dataset, capsys):
 def test_a_mistake_with_preferences_is_one_error(dataset, arguments, error, message):
     with pytest.raises(error, match=message):
         dispatch(arguments)
+
+
+@pytest.mark.parametrize("name", ["rrd", "return-decomposition"])
+def test_what_is_learned_in_a_run_labels_no_dataset(dataset, name):
+    with pytest.raises(InvalidSetting, match="learned while a policy acts, and has no labels for recorded episodes"):
+        dispatch(["label", str(dataset.path), "--reward", name, "--name", "never"])
+    assert "never" not in label_sets(dataset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -10,17 +10,26 @@ import torch
 
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure
+from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
+from robo_rl.rewards.annotation.rule import Rule
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.clg import ContrastingLanguageGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
+from robo_rl.rewards.decomposition.episodic import EpisodicReward
+from robo_rl.rewards.decomposition.latent import LatentReward
+from robo_rl.rewards.decomposition.rewards import RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
 from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
+from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.reward import ProgramReward
+from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
 from robo_rl.rewards.vlm_rm import VLMRM
@@ -65,6 +74,45 @@ def embedded(kind):
     return saved
 
 
+PROGRAM = """def reward(batch):
+    height = np.sqrt(batch["position"][:, 0])
+    return height - batch["previous_position"][:, 1], {"height": height}
+"""
+
+
+def program(folder) -> ProgramReward:
+    """Has no number for every other step."""
+    (folder / "program.py").write_text(PROGRAM)
+    return ProgramReward(str(folder / "program.py"), limits=Limits(invalid_share=1.0))
+
+
+def pipeline(folder) -> RewardPipeline:
+    model = program(folder)
+    source = {"reward": "program", "settings": {"path": model.path, "limits": asdict(model.limits)}}
+    own = {"environment": True, "stages": [{"stage": "clip", "settings": {"at": 0.1}}]}
+    return RewardPipeline(sources=(source, own), stages=({"stage": "delta"},))
+
+
+class Sides:
+    """A captioner that says on which side of zero a position is."""
+
+    def look(self, observations):
+        return np.array(observations["position"])
+
+    def captions(self, before, actions, after):
+        return ["left" if x < 0 else "right" for x in after[:, 0]]
+
+
+def annotated(kind):
+    """Labelled by a rule that often gives no label."""
+
+    class Sided(kind):
+        def describer(self):
+            return Sides()
+
+    return lambda _: Sided(rule=Rule(progress=("left",), garbage=0.3))
+
+
 REWARDS = {
     "oracle": lambda _: Oracle(),
     "noisy-oracle": lambda _: NoisyOracle(0.5, missing=0.2, seed=3),
@@ -81,6 +129,16 @@ REWARDS = {
     "classifier": classifier,
     "embedded-progress": embedded(EmbeddedProgress),
     "embedded-completion": embedded(EmbeddedCompletion),
+    "episodic": lambda _: EpisodicReward(),
+    "return-decomposition": lambda _: ReturnDecomposition(),
+    "subgoals": lambda _: SubgoalReward(),
+    "lare": lambda folder: LatentReward(program(folder).path),
+    "rrd": lambda _: RandomizedReturnDecomposition(4),
+    "program": program,
+    "pipeline": pipeline,
+    "oni-retrieval": annotated(ONIRetrieval),
+    "oni-classification": annotated(ONIClassification),
+    "oni-ranking": annotated(ONIRanking),
 }
 
 
@@ -91,6 +149,7 @@ def episode(seed: int, steps: int = 6) -> Episode:
     return Episode(
         observations={
             "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
+            BONUS: random.uniform(size=(steps + 1, 1)).astype(np.float32),
             "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
         },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),

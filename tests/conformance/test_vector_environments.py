@@ -20,6 +20,15 @@ REPRESENTATIVES = (
     Subject("dm_control/cheetah-run"),
     Subject("dm_control/finger-turn_hard"),
     Subject("minigrid/MiniGrid-DoorKey-5x5-v0"),
+    Subject(
+        "minigrid/MiniGrid-ObstructedMaze-1Dlhb-v0",
+        {
+            "encoding": "one-hot",
+            "subgoals": "position",
+            "teaching": {"teacher": "noisy", "settings": {"accuracy": 0.5, "distance": 2.0}, "levels": 5},
+        },
+    ),
+    Subject("minigrid/MiniGrid-Unlock-v0"),  # not batched
 )
 
 

@@ -193,7 +193,7 @@ def test_a_run_does_not_go_on_with_other_labels(filled):
     state = labelled(filled, "mine").replay(seed=0).state_dict()
     labelled(filled, "mine").replay(seed=1).load_state_dict(state)
     for wrong in (labelled(filled, "other"), CachedEpisodes(filled, filled.entries())):
-        with pytest.raises(InvalidSetting, match="learnt from other recorded episodes"):
+        with pytest.raises(InvalidSetting, match="learnt from other labels of its episodes than there are now"):
             wrong.replay(seed=0).load_state_dict(state)
 
 

@@ -10,7 +10,7 @@ from robo_datasets.comparing import compare, questions
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
-from robo_rl.errors import DatasetError, InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import CheckpointCorrupt, DatasetError, InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.preference import PreferenceReward, inputs_of, require_vectors, save
 from robo_rl.rewards.raters import OracleRater, Segment
@@ -180,7 +180,7 @@ def test_what_a_step_is_worth_is_unknown_where_the_observation_is(tmp_path, spec
 def test_a_reward_without_its_folder_says_so(tmp_path):
     with pytest.raises(InvalidSetting, match="Which fitted reward"):
         PreferenceReward()
-    with pytest.raises(Exception, match="No checkpoint"):
+    with pytest.raises(CheckpointCorrupt, match="There is no fitted reward"):
         _ = PreferenceReward(str(Path(tmp_path) / "nothing")).identity
 
 

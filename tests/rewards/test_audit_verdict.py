@@ -117,6 +117,15 @@ class Moody(Light):
         return self.sure(super().score(pictures, firsts, instruction).values + noise)
 
 
+def test_what_a_reward_was_fitted_to_is_no_test_of_it():
+    evidence = gather(EPISODES, asked(Light(), level), progress_of("time-to-success"))
+    plain = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=True).verdict
+    evidence.fitted_to = 24
+    known = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=True).verdict
+    assert known.headline == plain.headline and not any("fitted" in reason for reason in plain.reasons)
+    assert known.reasons[-1].startswith("It was fitted to 24 of these 24 episodes")
+
+
 def audited(model, *, wrong="make the green light bright", shape=level, progress="time-to-success", episodes=EPISODES):
     subject, sees = asked(model, shape), reads_pictures(model, episodes[0])
     controls = [*controls_of(subject, sees=sees), *([wrongly_told(model, wrong, shape)] if wrong and sees else [])]

@@ -77,6 +77,7 @@ def test_the_reward_has_the_scale_of_the_data_and_doubts_where_there_was_none():
     assert rewards.mean() == pytest.approx(0, abs=1e-3) and rewards.std() == pytest.approx(1, abs=1e-2)
     assert fitted.reward.rewards(seen * 20)[1].mean() > 3 * doubt.mean()
     assert 0.75 < fitted.report["held_out"] < 1 and fitted.report["pairs"] == 1000
+    assert (fitted.report["train_decided"], fitted.report["held_out_decided"]) == (900, 100)
 
 
 def test_the_same_seed_gives_the_same_reward():

@@ -6,12 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.rewards.classifier import ClassifierReward, save
 from robo_rl.rewards.clip_benchmark import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.rewards.doubles import Constant, Oracle
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.pictures import PictureReward, Scores
+from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
+from robo_rl.rewards.success_examples import Measured
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.statistics import wilson
 
 COLOURS = ("red", "green", "blue")
 
@@ -113,3 +118,26 @@ def test_answers_that_are_no_share_have_no_error_but_an_order():
     found = scored(Louder(), LIGHTS, CLIPS)
     assert not found.error.is_measured and found.correlation.interval.estimate == pytest.approx(1)
     assert found.to_json()["error"]["estimate"] is None
+
+
+def saved_classifier(folder, side: int = 8, guard: str = "", camera: str = "camera_front") -> str:
+    picture = ArraySpec("camera_front", (side, side, 3), "uint8", role="image")
+    spec = EnvironmentSpec(
+        "test/Lights", ObservationSpec((ArraySpec("light", (1,)), picture)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",))
+    )
+    config, rate = ClassifierConfig(image_size=8, hidden=4, camera=camera, guard=guard), wilson(1, 2)
+    network = SuccessNetwork((side, side, 3) if camera else (1,), 4, 8)
+    save(folder, network, config, spec, Measured(0.5, rate, rate, rate, 2, 2, (), 0.0, rate), {})
+    return str(folder)
+
+
+def test_a_classifier_of_pictures_is_scored_though_clips_are_of_no_environment(tmp_path):
+    found = scored(ClassifierReward(folder=saved_classifier(tmp_path / "a")), LIGHTS, CLIPS[:40])
+    assert found.error.is_measured and found.missing.interval.estimate == 0
+    for name, more, error, message in (
+        ("b", {"side": 16}, SpecMismatch, r"size: \(8, 8, 3\) of the pictures, \(16, 16, 3\) of test/Lights"),
+        ("c", {"guard": "light=0.5:"}, InvalidSetting, "guarded=false"),
+        ("d", {"camera": ""}, SpecMismatch, "fingerprint: '' of the episode"),
+    ):
+        with pytest.raises(error, match=message):
+            scored(ClassifierReward(folder=saved_classifier(tmp_path / name, **more)), LIGHTS, CLIPS[:5])

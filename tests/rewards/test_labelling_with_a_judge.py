@@ -91,6 +91,15 @@ def test_labels_are_made_and_made_again_without_server_and_key(dataset, order, c
     assert len(chat_server.asked) == 28 and "0 asked now, 28 known before" in capsys.readouterr().out
 
 
+def test_what_a_judge_has_cost_in_all_is_told_where_the_cache_of_labels_answers(order, capsys):
+    first, second = (order(name)[:-2] for name in ("first", "second"))  # with the usual cache of labels
+    for each, asked in ((first, 28), (second, 0)):
+        assert dispatch(each) == 0
+        assert (
+            f"{asked} asked now, 0 known before, answered by 'judge-2026-11-01'; 3080 tokens in all" in capsys.readouterr().out
+        )
+
+
 def test_a_budget_pauses_and_the_same_command_goes_on(dataset, order, chat_server):
     asked = 0
     for most in (1000, 2000):

@@ -310,7 +310,8 @@ def test_a_score_that_is_held_costs_nothing_and_does_not_outlive_its_episode():
             live.begin(0, {name: each[0] for name, each in episode.observations.items()}, None)
             for step in range(1, len(episode) + 1):
                 ends = {"terminated": step == 5 == len(episode), "truncated": step == 7}
-                live.add(0, {name: each[step] for name, each in episode.observations.items()}, **ends)
+                seen = {name: each[step] for name, each in episode.observations.items()}
+                live.add(0, seen, action=episode.actions[step - 1], reward=np.nan, **ends)
             found, known, ends = live.score()
             assert known.all() and not ends.any()
             assert np.allclose(found, values), "the first, every third and the last picture"

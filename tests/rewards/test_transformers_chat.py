@@ -160,3 +160,15 @@ def test_what_cannot_be_used_is_one_error(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingExtra, match=r"robo-rl\[hf\]"):
         TransformersChat(str(folder))._parts  # noqa: B018
+
+
+def test_a_conversation_and_samples(folder):
+    judge = TransformersChat(str(folder), max_tokens=12)
+    asked = [Question(("Go on.",), None, "You talk.", [("user", "a"), ("assistant", "b")], 1.5, sample) for sample in (0, 1)]
+    first, second, again = answers(judge, *asked, asked[0])
+    assert first.raw == again.raw != second.raw, "a sample repeats, and no other one is like it"
+    letters = judge._inputs(asked[0])["input_ids"][0]
+    talk = judge._parts[1].tokenizer.decode(letters)
+    assert talk.endswith("system: You talk.user: aassistant: buser: Go on.assistant: ")
+    (choice,) = answers(judge, Question(("Is it done?",), Verdict, temperature=1.5, sample=0))
+    assert "done" not in choice.raw, "it talks where samples are wanted"

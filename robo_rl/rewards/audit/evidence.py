@@ -126,6 +126,8 @@ class Evidence:
     """said of the same clips once more"""
     seconds: float = 0.0
     """spent on the timed steps"""
+    fitted_to: int = 0
+    """episodes that the reward was fitted to, as far as it knows"""
     timed: int = 0
     """steps of `episodes`, without the first episode, because a model loads its weights then"""
 

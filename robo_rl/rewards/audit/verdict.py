@@ -91,6 +91,7 @@ def verdict(
         *([_rests(beside["gain while held still"]), _waits(beside)] if beside["paid for waiting"].is_measured else []),
         *([_repeats(scale["unlike when asked again"])] if evidence.repeated.clips else []),
         *_peeks(evidence),
+        *_knows(evidence),
     ]
     return _concluded([each for each in findings if each is not None])
 
@@ -258,6 +259,14 @@ def _repeats(unlike: Figure) -> Finding:
     rule = f"asked again about the same clip, labels differ by less than {UNSTEADY} of their deviation"
     found = f"Asked again, labels differ by {unlike.interval.estimate:.2g} of their deviation ({unlike.n} clips)."
     return Finding(rule, "good" if unlike.interval.estimate < UNSTEADY else "middling", found)
+
+
+def _knows(evidence: Evidence) -> list[Finding]:
+    if not evidence.fitted_to:
+        return []
+    told = f"It was fitted to {evidence.fitted_to} of these {len(evidence.episodes)} episodes"
+    text = f"{told}: how well it agrees with others it shows less. Audit it on episodes that it does not know."
+    return [Finding("it was not fitted to the episodes that it is tried on", "note", text)]
 
 
 def _peeks(evidence: Evidence) -> list[Finding]:

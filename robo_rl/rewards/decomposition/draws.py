@@ -1,0 +1,131 @@
+"""Which steps of an episode a return is compared with, and the loss that compares them.
+
+With T steps, return R and a reward r(t) of each, return decomposition (Efroni, Merlis & Mannor 2021, arXiv:2008.06036; as a
+baseline in Ren et al. 2022) fits all of them, and randomised return decomposition (Ren et al. 2022, "Learning long-term reward
+redistribution via randomized return decomposition", arXiv:2111.13485) K steps I that are drawn anew in each update:
+
+    RD        ( R/T - 1/T sum over all t of r(t) )^2
+    RRD       ( R/T - 1/K sum over t in I of r(t) )^2
+    unbiased  the same - c s^2 / K          s^2 = sum over t in I of (r(t) - mean)^2 / (K - 1)
+
+A mean of K steps varies, by c s^2 / K in expectation, and the square of what it misses by grows by as much; without the
+correction RRD also asks for rewards that are alike. Drawn without replacement c = 1 - K/T, which is 0 where all steps are
+drawn; drawn with replacement c = 1, however short the episode. (1 - K/T for K > T steps drawn with replacement is negative.)
+
+M episodes, L steps of each at most, K of them drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import require_allowed
+
+Lengths = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Steps of M episodes."""
+
+    steps: npt.NDArray[np.int64]
+    """(M, L) counted from the beginning of each episode; what lies beyond `used` repeats a step"""
+    used: npt.NDArray[np.bool_]
+    """(M, L)"""
+    correction: npt.NDArray[np.float32]
+    """(M,) c of the unbiased loss; 0 where nothing is subtracted"""
+
+
+class Drawing(Protocol):
+    """Chooses steps."""
+
+    def episodes(self, rows: int, mean_length: float) -> int:
+        """Returns of how many episodes an update takes steps, so that it has about so many rows."""
+        ...
+
+    def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
+        """Returns steps of episodes of these lengths (M,)."""
+        ...
+
+
+@dataclass(frozen=True)
+class EveryStep:
+    """Return decomposition: all steps of each episode."""
+
+    def episodes(self, rows: int, mean_length: float) -> int:
+        """Returns at least one, however long it is."""
+        return max(int(rows / mean_length), 1)
+
+    def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
+        """Returns all of them; draws no random number."""
+        del generator
+        every = np.arange(int(lengths.max()))
+        used = every < lengths[:, None]
+        return Draw(np.where(used, every, 0), used, np.zeros(len(lengths), np.float32))
+
+
+@dataclass(frozen=True)
+class _DrawnSteps:
+    """K steps of each episode: what the two ways of drawing them share."""
+
+    count: int = 64
+    """K"""
+    unbiased: bool = True
+    """Subtract what the drawn mean varies by."""
+
+    def __post_init__(self) -> None:
+        least = 2 if self.unbiased else 1
+        reason = ": one step has no variance to correct for (unbiased: false allows 1)" if self.unbiased else ""
+        require_allowed(self, {"count": (self.count >= least, f"{least} or more{reason}")})
+
+    def episodes(self, rows: int, mean_length: float) -> int:
+        """Returns at least one."""
+        del mean_length
+        return max(rows // self.count, 1)
+
+
+@dataclass(frozen=True)
+class SomeSteps(_DrawnSteps):
+    """Randomised return decomposition, drawn without replacement: an episode of K steps or fewer is used whole."""
+
+    def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
+        """Returns min(K, T) different steps of each."""
+        longest = int(lengths.max())
+        keys = generator.random((len(lengths), longest))
+        keys[np.arange(longest) >= lengths[:, None]] = 2.0  # what the episode does not have comes last
+        steps = np.argsort(keys, axis=1)[:, : self.count]
+        drawn = np.minimum(self.count, lengths)
+        used = np.arange(steps.shape[1]) < drawn[:, None]
+        correction = (1.0 - drawn / lengths) * self.unbiased
+        return Draw(np.where(used, steps, 0), used, correction.astype(np.float32))
+
+
+@dataclass(frozen=True)
+class RepeatedSteps(_DrawnSteps):
+    """Randomised return decomposition, drawn with replacement."""
+
+    def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
+        """Returns K steps of each, some of them more than once."""
+        steps = generator.integers(lengths[:, None], size=(len(lengths), self.count))
+        correction = np.full(len(lengths), float(self.unbiased), np.float32)
+        return Draw(steps, np.ones(steps.shape, np.bool_), correction)
+
+
+def decomposition_loss(rewards: Floats, mean_rewards: Floats, draw: Draw) -> tuple[float, Floats]:
+    """Returns the loss, averaged over episodes, and its derivative by each predicted reward (M, L).
+
+    rewards: (M, L) what is predicted for the drawn steps. mean_rewards: (M,) R/T.
+    """
+    counts = draw.used.sum(1, keepdims=True).astype(np.float32)
+    means = (rewards * draw.used).sum(1, keepdims=True) / counts
+    errors = means - mean_rewards[:, None]
+    deviations = (rewards - means) * draw.used
+    weights = draw.correction[:, None] / (counts * np.maximum(counts - 1, 1))  # of one step the deviation is 0
+    each = errors**2 - weights * (deviations**2).sum(1, keepdims=True)
+    by_rewards = 2 * (draw.used * errors / counts - weights * deviations) / len(rewards)
+    return float(each.mean()), by_rewards.astype(np.float32)

@@ -1,0 +1,109 @@
+"""LaRe: the decoder sees factors that a language model has written as a program, instead of raw states.
+
+Qu et al. 2025, "Latent reward: LLM-empowered credit assignment in episodic reinforcement learning" (AAAI, arXiv:2412.11120).
+The program runs in the sandbox of reward programs; its terms are the factors, its total is not used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from robo_rl.errors import require_allowed
+from robo_rl.rewards.decomposition.decoder import DecoderConfig
+from robo_rl.rewards.decomposition.draws import Drawing
+from robo_rl.rewards.decomposition.inputs import Floats
+from robo_rl.rewards.decomposition.rewards import DRAWINGS, DecomposedRewards, Sampling, unlabelled
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.judging import ProgramJudge
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.stopwatch import timed
+from robo_rl.types import Array, Episode, RewardLabels
+
+
+class ProgramFactors:
+    """The terms of a program as the inputs of a decoder, by name: in which order it returns them changes nothing."""
+
+    def __init__(self, judge: ProgramJudge, view: EnvAbstraction) -> None:
+        self._judge, self._view = judge, view
+        self._names = sorted(judge.program.terms)
+        self.size = len(self._names)
+
+    @property
+    def identity(self) -> Mapping[str, str | float]:
+        """Names of the factors, and a hash of what computes them."""
+        return {"inputs": ", ".join(self._names), "program": self._judge.program.hash}
+
+    def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
+        """Returns (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
+
+        Computed once for each step, when its episode has ended.
+        """
+        before, after = ({name: values[part] for name, values in observations.items()} for part in (_BEFORE, _AFTER))
+        found = timed("score", lambda: self._judge.judge(self._view.batch_of(before, actions, after)))
+        factors = np.stack([found.terms[name] for name in self._names], axis=1)
+        with np.errstate(over="ignore"):
+            return np.where(found.valid[:, None], factors, np.nan).astype(np.float32)
+
+
+_BEFORE, _AFTER = slice(None, -1), slice(1, None)
+
+
+@dataclass(frozen=True)
+class LatentReward:
+    """LaRe: rewards of factors that a language model wrote (`robo-rl reward latent`), learned from returns (Qu et al. 2025)."""
+
+    learns_in_a_run: ClassVar[bool] = True
+    """There is nothing that a recorded dataset could be labelled with."""
+    path: str
+    """Of the .py file of the program whose terms are the factors."""
+    steps: int = 64
+    """K, as in `rrd`."""
+    sampling: Sampling = "without replacement"
+    """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
+    unbiased: bool = True
+    """Subtract what the mean of K steps varies by; without it rewards are pulled together."""
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    """The network that is learned."""
+    limits: Limits = field(default_factory=Limits)
+    """Of the program's process."""
+    seed: int = 0
+    """Of first weights and of draws."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"seed": (self.seed >= 0, "0 or more")})
+        _ = self.drawing
+
+    @property
+    def drawing(self) -> Drawing:
+        """What chooses the steps; raises InvalidSetting for a number of them that it cannot choose."""
+        return DRAWINGS[self.sampling](self.steps, self.unbiased)
+
+    @cached_property
+    def judge(self) -> ProgramJudge:
+        """The program and its worker."""
+        return ProgramJudge(self.path, self.limits)
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of program and settings: comments and the place of the file do not count."""
+        settings = {name: value for name, value in asdict(self).items() if name != "path"}
+        return "lare", hash_of(self.judge.program.hash.encode(), json.dumps(settings, sort_keys=True).encode())
+
+    def label(self, episode: Episode) -> RewardLabels:
+        """Returns no label: nothing is learned yet."""
+        return unlabelled(self.identity, episode)
+
+    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> DecomposedRewards:
+        """Returns rewards that a run learns for itself; raises InvalidProgram where the environment lacks a column."""
+        del discount
+        view = self.judge.view(EnvAbstraction.of(spec, images=True), spec.name)
+        inputs = ProgramFactors(self.judge, view)
+        return DecomposedRewards(self.identity, inputs, self.drawing, self.decoder, self.seed, weight)

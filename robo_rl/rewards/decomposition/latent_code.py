@@ -1,0 +1,170 @@
+"""Have a language model write the factors of a latent reward: several answers, one summary, and a trial that it must pass.
+
+Follows Qu et al. 2025 in its order and numbers. Differs from the published code: the description of the action is in the
+prompt, a program is tried on recorded steps of all sorts and not on two random rows, so that a factor that is not finite is
+found, and where no answer can be used there is an error and not an empty set of factors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from robo_rl.errors import InvalidProgram, RewardUnavailable, require_allowed
+from robo_rl.rewards.decomposition.prompts import factors, mend, summary
+from robo_rl.rewards.language.conversation import Prompt, Reply
+from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.programs.gates import Limits, ProgramRewards
+from robo_rl.rewards.programs.probation import probation
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.types import Array
+
+
+@dataclass(frozen=True)
+class LatentCodeConfig:
+    """How much is asked; defaults are those of the published code."""
+
+    candidates: int = 5
+    """Answers that are merged into one; 1 takes the only one as it is."""
+    temperature: float = 1.0
+    """Of sampling them."""
+    summary_temperature: float = 0.3
+    """Of the answer that merges them."""
+    rounds: int = 5
+    """Self-verification: how often a program may be tried and sent back; 0 takes what is written untried."""
+
+    def __post_init__(self) -> None:
+        temperatures = {
+            name: (0 < getattr(self, name) <= 2, "above 0, up to 2") for name in ("temperature", "summary_temperature")
+        }
+        allowed = {"candidates": (self.candidates >= 1, "1 or more"), "rounds": (self.rounds >= 0, "0 or more")}
+        require_allowed(self, allowed | temperatures)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A program as it was answered, and what came of it."""
+
+    text: str
+    """The answer."""
+    findings: str
+    """What is wrong with it, in words for a language model; empty where nothing is known to be."""
+    program: RewardProgram | None = None
+    """Where there is one."""
+
+
+Heard = Callable[[Attempt], None]
+
+
+class LatentCode:
+    """Writes one program; may be asked again, and then hears the same answers from the log of its model."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        view: EnvAbstraction,
+        steps: Mapping[str, Array],
+        config: LatentCodeConfig,
+        limits: Limits | None = None,
+    ) -> None:
+        """Prepares to try programs on recorded `steps`, name -> (N, ...), best some thousands of all sorts."""
+        self._model, self._view, self._steps, self._config = model, view, steps, config
+        self._limits = limits or Limits()
+        self._taken: Counter[str] = Counter()
+
+    def write(self, task: str, heard: Heard = lambda attempt: None) -> RewardProgram:
+        """Returns a program whose terms are the factors, and tells every attempt.
+
+        Raises RewardUnavailable where no answer can be used, or none passes in so many rounds.
+        """
+        prompt, reply = self._first(task)
+        attempt = self._attempt(prompt, reply)
+        heard(attempt)
+        for _ in range(self._config.rounds - 1):
+            if not attempt.findings:
+                break
+            prompt = mend(self._opening(prompt), attempt.text, attempt.findings, self._rows)
+            attempt = self._attempt(prompt, self._asked(prompt))
+            heard(attempt)
+        if attempt.program is None or (attempt.findings and self._config.rounds):
+            raise RewardUnavailable(
+                f"No factors for {task!r} have passed their trial.",
+                got=attempt.findings,
+                allowed=f"a program that passes in {max(self._config.rounds, 1)} rounds",
+                fix="another model, more rounds (--settings.rounds), or write the program by hand",
+            )
+        return attempt.program
+
+    def _first(self, task: str) -> tuple[Prompt, Reply]:
+        """Returns the answer that is tried first, and what it answers: the summary of the candidates, or the only one."""
+        config = self._config
+        request = factors(task, self._view, config.temperature)
+        replies = self._model.sample(request, config.candidates)
+        answers = [reply.text for reply in replies if reply.status == "ok" and reply.text.strip()]
+        if not answers:
+            counts = Counter("empty" if reply.status == "ok" else reply.status for reply in replies)
+            raise RewardUnavailable(
+                f"None of {config.candidates} candidates for {task!r} is an answer.",
+                got=", ".join(f"{count} {status}" for status, count in counts.items()),
+                allowed="one answer at least",
+                fix="look at the log of the calls, or ask another model",
+            )
+        if config.candidates == 1:
+            return request, replies[0]
+        merged = summary(request, answers, config.summary_temperature)
+        return merged, self._asked(merged)
+
+    def _asked(self, prompt: Prompt) -> Reply:
+        """Returns an answer that was not given before: a prompt that comes again would bring the same one."""
+        first = self._taken[prompt.hash]
+        self._taken[prompt.hash] += 1
+        (reply,) = self._model.sample(prompt, 1, first=first)
+        return reply
+
+    def _opening(self, prompt: Prompt) -> Prompt:
+        """Returns the prompt without earlier corrections, so that a conversation stays short."""
+        return replace(prompt, messages=prompt.messages[:2])
+
+    def _attempt(self, prompt: Prompt, reply: Reply) -> Attempt:
+        if reply.status != "ok":
+            return Attempt(reply.text, f"- There was no complete answer ({reply.status}).")
+        try:
+            program = RewardProgram.parse(reply.text, self._view.columns, provenance=_origin(reply, prompt, self._config))
+        except InvalidProgram as error:
+            return Attempt(reply.text, f"- {' '.join(str(error).split())}")
+        return Attempt(reply.text, self._findings(program) if self._config.rounds else "", program)
+
+    def _findings(self, program: RewardProgram) -> str:
+        """Returns what is wrong with a program that keeps to the grammar; empty where nothing is."""
+        verdict = probation(program, self._steps, limits=self._limits)
+        found = [verdict.feedback] if not verdict.passed else []
+        if not program.terms:
+            found.append("- It returns no factor.")
+        elif verdict.rewards is not None and not verdict.rewards.valid.all():
+            missing = int((~verdict.rewards.valid).sum())
+            found.append(f"- The total or a factor is not finite in {missing} of {self._rows} steps.")
+        elif verdict.rewards is not None and (mixed := self._mixed(program, verdict.rewards)):
+            found.append(f"- Factors of a step depend on the other steps of the batch: {', '.join(mixed)}. Use axis=1 only.")
+        return "\n".join(found)
+
+    def _mixed(self, program: RewardProgram, whole: ProgramRewards) -> list[str]:
+        """Returns the factors that every other row has otherwise when it is alone with its like: the total need not show it."""
+        with Sandbox(program, self._limits) as sandbox:
+            half = sandbox.run({name: values[::2] for name, values in self._steps.items()})
+        near = {name: np.allclose(each, whole.terms[name][::2], rtol=1e-6, atol=1e-9) for name, each in half.terms.items()}
+        return [name for name, is_near in near.items() if not is_near]
+
+    @property
+    def _rows(self) -> int:
+        return len(next(iter(self._steps.values())))
+
+
+def _origin(reply: Reply, prompt: Prompt, config: LatentCodeConfig) -> dict[str, str | int]:
+    """Returns where a program comes from."""
+    asked: dict[str, str | int] = {"purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
+    return asked | {"model": reply.model, "candidates": config.candidates, "rounds": config.rounds}

@@ -1,0 +1,157 @@
+"""Who likes the policy of which candidate better, and how the best and the worst of several are found with few questions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from robo_rl.errors import require_allowed
+from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.raters import Answer, Rater, Segment
+from robo_rl.rewards.search.candidate import Candidate
+from robo_rl.types import Episode
+
+
+class Comparer(Protocol):
+    """Compares candidates that were trained."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Its name and a hash of all that its answers follow from."""
+        ...
+
+    def compare(self, first: Candidate, second: Candidate) -> Answer:
+        """Returns 0 where the first is better, 1 where the second is, 0.5 where they are equal, "skip" where it cannot tell."""
+        ...
+
+
+@dataclass(frozen=True)
+class OracleComparer:
+    """Prefers the greater declared success, and errs as often as it is told to; it stands for a person in experiments."""
+
+    mistakes: float = 0.0
+    """Share of decided answers that are turned round."""
+    seed: int = 0
+    """Of the mistakes."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of the settings."""
+        return "oracle", settings_hash(self)
+
+    def compare(self, first: Candidate, second: Candidate) -> Answer:
+        """Returns 0, 0.5 or 1."""
+        if first.merit == second.merit:
+            return 0.5
+        is_wrong = _chance(self.seed, first, second) < self.mistakes
+        return float((second.merit > first.merit) != is_wrong)
+
+
+@dataclass(frozen=True)
+class ChanceComparer:
+    """Prefers either at random: the control that says what choosing is worth."""
+
+    seed: int = 0
+    """Of the draw."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of the settings."""
+        return "chance", settings_hash(self)
+
+    def compare(self, first: Candidate, second: Candidate) -> Answer:
+        """Returns 0 or 1."""
+        return float(_chance(self.seed, first, second) < 0.5)
+
+
+class RaterComparer:
+    """Shows a rater, such as a person or a model that sees pictures, what both policies do from the same starts."""
+
+    def __init__(self, rater: Rater, episodes: Callable[[Candidate], Sequence[Episode]]) -> None:
+        """episodes: of a candidate's policy, with the pictures that the rater looks at; as many for each, in the same order."""
+        self._rater, self._episodes = rater, episodes
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """That of the rater."""
+        return self._rater.identity
+
+    def compare(self, first: Candidate, second: Candidate) -> Answer:
+        """Returns what most of the pairs of episodes say; "skip" where nothing could be told of any."""
+        pairs = zip(self._episodes(first), self._episodes(second), strict=True)
+        answers = [self._rater.compare(_whole(one), _whole(other)) for one, other in pairs]
+        told = [answer for answer in answers if answer != "skip"]
+        if not told:
+            return "skip"
+        return 0.5 + 0.5 * float(np.sign(np.mean(told) - 0.5))
+
+
+class KeptComparer:
+    """A comparer that is asked nothing twice: each answer is in a file before it is used."""
+
+    def __init__(self, comparer: Comparer, path: Path) -> None:
+        self._comparer, self._path = comparer, path
+        self.identity = comparer.identity
+        self._known: dict[tuple[str, ...], Answer] = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            found = json.loads(line)
+            self._known[tuple(found["compared"])] = found["answer"]
+
+    def compare(self, first: Candidate, second: Candidate) -> Answer:
+        """Returns the kept answer, or asks and keeps it."""
+        key = (*self.identity, _name(first), _name(second))
+        if key not in self._known:
+            self._known[key] = self._comparer.compare(first, second)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps({"compared": key, "answer": self._known[key]}) + "\n")
+        return self._known[key]
+
+
+def preferred(comparer: Comparer, first: Candidate, second: Candidate) -> tuple[Candidate, Candidate]:
+    """Returns the better and the worse one; the first counts as better where they are equal or nothing can be told."""
+    return (second, first) if comparer.compare(first, second) == 1.0 else (first, second)
+
+
+def extremes(comparer: Comparer, candidates: Sequence[Candidate]) -> tuple[Candidate, Candidate]:
+    """Returns the best and the worst of one or more, with at most 3/2 questions a candidate.
+
+    They are compared in pairs first; the best is among the winners, the worst among the losers.
+    """
+    winners, losers = [], []
+    for first, second in zip(candidates[::2], candidates[1::2], strict=False):
+        better, worse = preferred(comparer, first, second)
+        winners.append(better)
+        losers.append(worse)
+    if len(candidates) % 2:
+        winners.append(candidates[-1])
+        losers.append(candidates[-1])
+    best, worst = winners[0], losers[0]
+    for challenger in winners[1:]:
+        best, _ = preferred(comparer, best, challenger)
+    for challenger in losers[1:]:
+        _, worst = preferred(comparer, worst, challenger)
+    return best, worst
+
+
+def _whole(episode: Episode) -> Segment:
+    return Segment(episode, 0, len(episode))
+
+
+def _chance(seed: int, first: Candidate, second: Candidate) -> float:
+    """Returns a number from 0 to 1 that two programs and a seed determine, whenever it is asked for."""
+    content = f"{_name(first)} {_name(second)}".encode()
+    return float(np.random.default_rng([seed, *hashlib.sha256(content).digest()]).random())
+
+
+def _name(candidate: Candidate) -> str:
+    return "none" if candidate.program is None else candidate.program.hash

@@ -1,0 +1,95 @@
+"""The folder of a search: every reply with what came of it, every training, and who won; the same command goes on with it.
+
+FOLDER/search.json                 what was asked for; another search is refused
+       calls.jsonl                 every call of the model
+       rounds/2/round.json         candidates, choice, warnings
+       rounds/2/2-4.md             the reply of candidate 4, and 2-4.py its program, with its provenance beside
+       trainings/HASH-SEED/        outcome.json, and the run
+       comparisons.jsonl           what whoever compares has said
+       winner.py                   the program, with its provenance
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robo_rl.errors import RunError
+from robo_rl.rewards.language.call_log import read_log
+from robo_rl.rewards.language.model import NOT_KEPT
+from robo_rl.rewards.search.candidate import Candidate
+from robo_rl.rewards.search.population import Round, Search
+from robo_rl.runs import write_text
+
+ORDER, CALLS, TRAININGS, COMPARISONS, WINNER = "search.json", "calls.jsonl", "trainings", "comparisons.jsonl", "winner.py"
+
+
+def begin(folder: Path, order: Mapping[str, Any]) -> None:
+    """Makes the folder of a search; raises RunError where it holds anything of another one."""
+    path = folder / ORDER
+    text = json.dumps(order, indent=1, sort_keys=True)
+    if path.exists() and _holds_something(folder):
+        before = json.loads(path.read_text())
+        now = json.loads(text)
+        names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        if names:
+            raise RunError(
+                f"The folder {folder} holds a search with other settings.",
+                got="; ".join(f"{name}: {now.get(name)}, there {before.get(name)}" for name in names),
+                fix="another --out, or the same settings",
+            )
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(path, text)
+
+
+def _holds_something(folder: Path) -> bool:
+    """Returns whether a reply, a round or a training was kept; a command that failed at its settings keeps none."""
+    if any((folder / name).exists() for name in ("rounds", TRAININGS, COMPARISONS)):
+        return True
+    return (folder / CALLS).exists() and any(record["status"] not in NOT_KEPT for record in read_log(folder / CALLS)[0])
+
+
+def carried_out(search: Search, folder: Path) -> Iterable[Round]:
+    """Yields the rounds of a search, each when it is written into the folder."""
+    for each in search.rounds():
+        keep_round(each, folder)
+        yield each
+
+
+def keep_round(each: Round, folder: Path) -> None:
+    """Writes replies, programs and choice of a round."""
+    place = folder / "rounds" / str(each.number)
+    for candidate in each.candidates:
+        keep_candidate(candidate, place)
+    chosen = {name: _name(getattr(each, name)) for name in ("best", "worst", "incumbent")}
+    spread = {name: value for name, value in asdict(each.diversity).items() if not np.isnan(value)}
+    facts = {"round": each.number, "chosen": chosen, "diversity": spread, "warnings": each.warnings}
+    facts |= {"candidates": [candidate.told() for candidate in each.candidates]}
+    write_text(place / "round.json", json.dumps(facts, indent=1))
+
+
+def keep_candidate(candidate: Candidate, place: Path) -> None:
+    """Writes the reply, and the program where it is one."""
+    place.mkdir(parents=True, exist_ok=True)
+    write_text(place / f"{candidate.name}.md", candidate.text)
+    if candidate.program is not None:
+        candidate.program.save(place / f"{candidate.name}.py")
+
+
+def keep_program(candidate: Candidate, path: Path, **facts: Any) -> None:
+    """Writes the program of a candidate, with `facts` and its score beside what is known of its origin."""
+    if candidate.program is None:
+        raise AssertionError(f"candidate {candidate.name} is no program")
+    score = None if candidate.outcome is None else candidate.outcome.score
+    told = {**candidate.program.provenance, **facts, "candidate": candidate.name, "score": score}
+    replace(candidate.program, provenance=told).save(path)
+
+
+def _name(candidate: Candidate | None) -> str | None:
+    return None if candidate is None else candidate.name

@@ -1,0 +1,137 @@
+"""Writes programs by rule in the place of a language model, so that searches can be tried and compared without one.
+
+A rule is a program with weights left open. Asked for a first program it draws them; asked for a better one it draws them near
+those of the program that it was shown as the good one. It understands nothing, and no model ever said what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.language.conversation import Prompt
+from robo_rl.rewards.language.source import Heard, Request
+from robo_rl.settings import settings_as
+
+BUILDS_ON = ("improve", "prefer")
+"""Purposes of prompts whose last program but one of the user's words is the good one."""
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A program whose weights are open; each stands alone in a line such as `near = {near}`."""
+
+    about: str
+    """What the programs are good for, and that they are made by rule."""
+    task: str
+    """Environment for whose columns the program is written."""
+    program: str
+    """Source, with the name of each weight in braces where its value goes."""
+    weights: Mapping[str, tuple[float, float]]
+    """Name of each weight -> least and greatest value."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.weights.items():
+            if low >= high or f"{name} = {{{name}}}" not in self.program:
+                raise InvalidSetting(
+                    f"The rule does not fit its program at the weight {name!r}.",
+                    got=f"from {low} to {high}",
+                    allowed=f"a least value below the greatest, and a line `{name} = {{{name}}}` in the program",
+                )
+
+    def filled(self, weights: Mapping[str, float]) -> str:
+        """Returns the program with these weights."""
+        source = self.program
+        for name, value in weights.items():
+            source = source.replace(f"{{{name}}}", f"{value:.4g}")
+        return source
+
+    def read(self, source: str) -> dict[str, float]:
+        """Returns the weights of a filled program; of those that it lacks, none."""
+        found = {name: re.search(rf"^\s*{name} = ({NUMBER})\s*(?:#.*)?$", source, re.MULTILINE) for name in self.weights}
+        return {name: float(match[1]) for name, match in found.items() if match is not None}
+
+
+@dataclass(frozen=True)
+class RuleWriter:
+    """The source of a language model that answers by a rule."""
+
+    rule: Rule
+    seed: int = 0
+    """Of all that it draws."""
+    step: float = 0.2
+    """Standard deviation of a weight about that of the good program, as a share of its range: of every fourth sample; of the
+    three that follow it a half, a quarter and an eighth of that, so that a round looks far and near."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"seed": (self.seed >= 0, "0 or more"), "step": (0 < self.step <= 1, "above 0, to 1")})
+
+    @cached_property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of rule and settings."""
+        return "rule (made by rule)", hash_of(json.dumps(asdict(self), sort_keys=True).encode())
+
+    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
+        """Tells a program for each request, or what has changed between two."""
+        for request in requests:
+            text = self._difference(request.prompt) if request.prompt.purpose == "difference" else self._program(request)
+            heard(request, Answer("ok", {}, text, "made by rule"), "pack", 0.0)
+
+    def report(self) -> str:
+        """Returns what a reader of results must know of it."""
+        return "replies made by rule, not by a model"
+
+    def _program(self, request: Request) -> str:
+        weights = self._weights(request)
+        return f"By rule.\n\n```python\n{self.rule.filled(weights).strip()}\n```"
+
+    def _weights(self, request: Request) -> dict[str, float]:
+        prompt = request.prompt
+        chance = np.random.default_rng([self.seed, request.sample, *bytes.fromhex(prompt.hash[:16])])
+        good = self.rule.read(prompt.messages[-2].text) if prompt.purpose in BUILDS_ON else {}
+        found = {}
+        for name, (low, high) in self.rule.weights.items():
+            drawn = chance.uniform(low, high)
+            step = self.step / 2 ** (request.sample % 4)
+            near = good.get(name, drawn) + step * (high - low) * chance.standard_normal()
+            found[name] = float(np.clip(near if name in good else drawn, low, high))
+        return found
+
+    def _difference(self, prompt: Prompt) -> str:
+        before, _, after = prompt.messages[-1].text.partition("The second:")
+        old, new = self.rule.read(before), self.rule.read(after)
+        changes = [f"{name} went from {old[name]:g} to {new[name]:g}" for name in old if old[name] != new.get(name, old[name])]
+        return f"{'; '.join(changes) or 'Nothing'}."
+
+
+def rule_files() -> dict[str, Path]:
+    """Returns name -> file of the rules that come with the package."""
+    folder = Path(str(files("robo_rl.rewards.search") / "rules"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_rule(name: str) -> Rule:
+    """Returns a rule by its name, or from a YAML file; raises UnknownName, and InvalidSetting naming what is wrong."""
+    is_path = name.endswith((".yaml", ".yml"))
+    if not is_path and name not in rule_files():
+        raise UnknownName("rule", name, rule_files(), fix="or name a file: rule:FILE.yaml")
+    path = Path(name) if is_path else rule_files()[name]
+    try:
+        found: Any = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file") from None
+    rule: Rule = settings_as(Rule, found, source=str(path))
+    return rule

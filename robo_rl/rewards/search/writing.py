@@ -1,0 +1,88 @@
+"""From a model's reply to a usable program: examined, and where it is told to, mended by the model itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from robo_rl.errors import InvalidProgram
+from robo_rl.rewards.language.conversation import Prompt, Reply
+from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.search.candidate import Candidate
+from robo_rl.rewards.search.prompts import repair
+
+NO_REPLY = {
+    "cut": "The answer was cut off before its end: write a shorter one.",
+    "refused": "The model refused to answer.",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is wrong with a program."""
+
+    status: str
+    """"ok" where nothing is."""
+    reason: str = ""
+    """In words fit to be shown to a language model."""
+
+
+Try = Callable[[RewardProgram], Verdict]
+"""Runs a program on recorded steps, sandboxed, and says what is wrong with it."""
+
+
+class Writer:
+    """Asks a model for programs and examines them: first their text, then what they compute."""
+
+    def __init__(self, model: LanguageModel, columns: Iterable[str], attempt: Try) -> None:
+        """Prepares for programs that may read these columns."""
+        self.model, self._columns, self._attempt = model, tuple(columns), attempt
+        self._taken: Counter[str] = Counter()
+
+    def candidates(self, prompt: Prompt, count: int, *, round: int, first: int = 0, repairs: int = 0) -> Iterator[Candidate]:
+        """Yields candidates `first`, `first` + 1, ... of a round, each mended up to so often by the model."""
+        for index, reply in enumerate(self._ask(prompt, count), first):
+            yield self._mended(prompt, self._candidate(reply, prompt, round, index), repairs)
+
+    def words(self, prompt: Prompt) -> str:
+        """Returns the answer to a question about programs; empty where there is none."""
+        (reply,) = self.model.sample(prompt)
+        return reply.text.strip() if reply.status == "ok" else ""
+
+    def _ask(self, prompt: Prompt, count: int) -> Sequence[Reply]:
+        """Returns samples of a prompt that were not taken before: a prompt that comes again would bring the same answers."""
+        first = self._taken[prompt.hash]
+        self._taken[prompt.hash] += count
+        return self.model.sample(prompt, count, first=first)
+
+    def _mended(self, prompt: Prompt, candidate: Candidate, repairs: int) -> Candidate:
+        """Sends what is wrong back to the model, always with the last text alone, so that the conversation stays short."""
+        for number in range(1, repairs + 1):
+            if candidate.status == "ok":
+                break
+            asked = repair(prompt, candidate.text, candidate.reason)
+            (reply,) = self._ask(asked, 1)
+            candidate = replace(self._candidate(reply, asked, candidate.round, candidate.index), repairs=number)
+        return candidate
+
+    def _candidate(self, reply: Reply, prompt: Prompt, round: int, index: int) -> Candidate:
+        empty = Candidate(round, index, reply.text)
+        if reply.status != "ok":
+            reason = NO_REPLY.get(reply.status, f"There is no answer of the model ({reply.status}).")
+            return replace(empty, status=reply.status, reason=reason)
+        try:
+            program = RewardProgram.parse(reply.text, self._columns)
+        except InvalidProgram as error:
+            return replace(empty, status=error.status, reason=str(error))
+        verdict = self._attempt(program)
+        if verdict.status != "ok":
+            return replace(empty, status=verdict.status, reason=verdict.reason)
+        return replace(empty, program=replace(program, provenance={**program.provenance, **_origin(reply, prompt)}))
+
+
+def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:
+    """Returns where a program comes from."""
+    return {"model": reply.model, "purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}

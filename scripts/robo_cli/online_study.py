@@ -1,0 +1,212 @@
+"""A study without datasets: recipes that learn in their environments, with several seeds and rewards, compared by true returns.
+
+A YAML file over the dataclasses below. Everything lies in one folder, and what is there already is not made again:
+
+    OUT/programs/  what language models wrote          OUT/runs/  runs          OUT/logs/  what they printed
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydantic
+import yaml
+
+from robo_cli.recipe import read_recipe
+from robo_cli.study_labels import STRICT
+from robo_cli.study_options import Settings, Words, options
+from robo_cli.study_runs import differing, runs_of
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.evaluation import Evaluation
+from robo_rl.runs import Run
+from robo_rl.statistics import paired_comparison, stratified_bootstrap
+
+EVALUATION = "evaluation.json"
+Commands = Mapping[str, Words]
+"""Name of a job -> its command."""
+Found = Mapping[str, Mapping[int, Path]]
+"""Method -> seed -> run that is finished."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A latent reward that a language model writes before the trainings (`robo-rl reward latent`)."""
+
+    __pydantic_config__ = STRICT
+    environment: str
+    llm: str
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OnlineMethod:
+    """A recipe that learns in its own environment."""
+
+    __pydantic_config__ = STRICT
+    recipe: str
+    settings: Settings = field(default_factory=dict)
+    program: str = ""
+    """Of the study, which its reward reads."""
+
+
+@dataclass(frozen=True)
+class OnlineClaim:
+    """An order of true returns that is expected, stated before it is measured."""
+
+    __pydantic_config__ = STRICT
+    better: str
+    than: str
+
+
+@dataclass(frozen=True)
+class OnlineStudy:
+    """A table of methods in one environment."""
+
+    __pydantic_config__ = STRICT
+    name: str
+    summary: str
+    methods: dict[str, OnlineMethod]
+    programs: dict[str, Program] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    settings: Settings = field(default_factory=dict)
+    """Of every training."""
+    claims: tuple[OnlineClaim, ...] = ()
+
+    def __post_init__(self) -> None:
+        named = [("program", method.program, self.programs) for method in self.methods.values() if method.program]
+        named += [("method", name, self.methods) for claim in self.claims for name in (claim.better, claim.than)]
+        for kind, name, known in named:
+            if name not in known:
+                raise UnknownName(f"{kind} of the study {self.name}", name, known)
+        require_allowed(self, {"seeds": (len(set(self.seeds)) == len(self.seeds) >= 1, "one or more, all different")})
+
+    def trainings(self) -> Iterator[tuple[str, int]]:
+        """Yields (method, seed), one seed of everything before the next, so that a table grows evenly."""
+        return ((method, seed) for seed in self.seeds for method in self.methods)
+
+    def words(self, method: str, seed: int, out: Path) -> Words:
+        """Returns how a method is trained."""
+        chosen = self.methods[method]
+        settings = self.settings | chosen.settings
+        if "seed" in read_recipe(chosen.recipe).reward.settings:  # what the reward learns begins anew with each seed, too
+            settings["reward.settings.seed"] = seed
+        if chosen.program:
+            settings["reward.settings.path"] = str(program_file(chosen.program, out))
+        return [chosen.recipe, "--seed", str(seed), *options(settings), "--name", method]
+
+    def run_of(self, method: str, seed: int, out: Path) -> Path | None:
+        """Returns the newest run of a training with these settings."""
+        words = self.words(method, seed, out)
+        return next((run for run in runs_of(method, seed, out / "runs") if not differing(run, words)), None)
+
+
+def read_online_study(path: Path) -> OnlineStudy:
+    """Returns the study of a YAML file; raises InvalidSetting."""
+    try:
+        return pydantic.TypeAdapter(OnlineStudy).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
+    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
+        raise InvalidSetting(f"{path} is no study.", got=error, fix="docs/return-decomposition.md shows one") from None
+
+
+def program_file(name: str, out: Path) -> Path:
+    """Returns where a program of a study lies."""
+    return out / "programs" / f"{name}.py"
+
+
+def programs(study: OnlineStudy, out: Path) -> Commands:
+    """Returns the programs that have to be written."""
+    files = {name: program_file(name, out) for name in study.programs}
+    return {name: _writing(study.programs[name], path) for name, path in files.items() if not path.exists()}
+
+
+def trainings(study: OnlineStudy, out: Path) -> Commands:
+    """Returns the trainings that have to be begun, or resumed."""
+    commands: dict[str, Words] = {}
+    for method, seed in study.trainings():
+        run = study.run_of(method, seed, out)
+        if run is None:
+            commands[f"{method}-{seed}"] = ["train", *study.words(method, seed, out), "--out", str(out / "runs")]
+        elif not (run / EVALUATION).exists():
+            commands[f"{method}-{seed}"] = ["resume", str(run)]
+    return commands
+
+
+STAGES: Sequence[Callable[[OnlineStudy, Path], Commands]] = (programs, trainings)
+
+
+def finished(study: OnlineStudy, out: Path) -> Found:
+    """Returns the runs that have their final evaluation."""
+    found: dict[str, dict[int, Path]] = defaultdict(dict)
+    for method, seed in study.trainings():
+        run = study.run_of(method, seed, out)
+        if run is not None and (run / EVALUATION).exists():
+            found[method][seed] = run
+    return found
+
+
+def online_table(study: OnlineStudy, found: Found) -> dict[str, Any]:
+    """Returns what the finished runs achieved, as plain values, and whether what was expected holds."""
+    evaluations = {method: {seed: _evaluation(run) for seed, run in runs.items()} for method, runs in found.items()}
+    rows = {
+        method: {
+            "seeds": sorted(runs),
+            "returns": [float(np.mean(evaluations[method][seed].returns)) for seed in sorted(runs)],
+            "while learning": [_while_learning(runs[seed]) for seed in sorted(runs)],
+            "mean": _interval([evaluations[method][seed].returns for seed in sorted(runs)]),
+        }
+        for method, runs in found.items()
+    }
+    claims = [_verdict(claim, evaluations) for claim in study.claims if {claim.better, claim.than} <= evaluations.keys()]
+    return {"study": study.name, "methods": rows, "claims": claims}
+
+
+def online_markdown(facts: Mapping[str, Any]) -> str:
+    """Returns the table for a page."""
+    lines = ["| method | return | of each seed | mean of the evaluations while learning |", "|---|---|---|---|"]
+    for method, row in facts["methods"].items():
+        mean, low, high = row["mean"]
+        each = [", ".join(f"{value:.4g}" for value in row[column]) for column in ("returns", "while learning")]
+        lines.append(f"| {method} | {mean:.4g} [{low:.4g}, {high:.4g}] | {each[0]} | {each[1]} |")
+    lines += ["", "| expected | difference | holds |", "|---|---|---|"]
+    for claim in facts["claims"]:
+        difference, low, high = claim["difference"]
+        lines.append(
+            f"| {claim['better']} > {claim['than']} | {difference:+.4g} [{low:+.4g}, {high:+.4g}] | {claim['holds']} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _writing(program: Program, path: Path) -> Words:
+    words = ["reward", "latent", program.environment, "--llm", program.llm, "--out", str(path)]
+    return [*words, *options(program.settings)]
+
+
+def _evaluation(run: Path) -> Evaluation:
+    return Evaluation.from_json(json.loads((run / EVALUATION).read_text()))
+
+
+def _while_learning(run: Path) -> float:
+    """Returns the mean true return over all evaluations of a training; NaN where there were none."""
+    lines = [json.loads(line) for line in (Run(run).path / "metrics.jsonl").read_text().splitlines()]
+    returns = [line["eval/mean_reward"] for line in lines if "eval/mean_reward" in line]
+    return float(np.mean(returns)) if returns else float("nan")
+
+
+def _interval(returns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    found = stratified_bootstrap(returns, np.mean)
+    return float(found.estimate), float(found.low), float(found.high)
+
+
+def _verdict(claim: OnlineClaim, evaluations: Mapping[str, Mapping[int, Evaluation]]) -> dict[str, Any]:
+    """Says yes or no where the interval does."""
+    than, better = ([each.returns for _, each in sorted(evaluations[name].items())] for name in (claim.than, claim.better))
+    interval = paired_comparison(np.array(than), np.array(better)).mean_difference
+    holds = "yes" if interval.low > 0 else "no" if interval.high < 0 else "undecided"
+    difference = (float(interval.estimate), float(interval.low), float(interval.high))
+    return {"better": claim.better, "than": claim.than, "difference": difference, "holds": holds}

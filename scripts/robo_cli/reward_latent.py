@@ -1,0 +1,119 @@
+"""robo-rl reward latent: have a language model write the factors from which `lare` learns the rewards of steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import gymnasium
+import numpy as np
+import tyro
+
+from robo_cli.recipe import require_at_least
+from robo_cli.typed_settings import settings_of
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
+from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
+from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.types import Episode
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Have a language model write factors of a latent reward (LaRe), try them on recorded steps, and keep the program."""
+
+    environment: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENVIRONMENT")]
+    """Whose task it is (`robo-rl envs`); its instruction and the description of its columns go into the prompt."""
+    out: Path
+    """File of the program, .py; beside it where it comes from (.json), and every call (.calls.jsonl)."""
+    llm: str = ""
+    """A judge such as `endpoint`, a YAML file that names one with its settings, or `pack:NAME_OR_FILE`."""
+    llm_settings: tuple[str, ...] = ()
+    """Settings of the judge, NAME=VALUE."""
+    replay: Path | None = None
+    """Log of an earlier command, which then answers everything."""
+    arguments: tuple[str, ...] = ()
+    """Keyword arguments of the environment, NAME=VALUE."""
+    task: str = ""
+    """The task in words; empty for the environment's own instruction."""
+    steps: int = 2000
+    """Recorded steps that programs are tried on, half of them of the scripted expert where there is one."""
+    settings: LatentCodeConfig = field(default_factory=LatentCodeConfig)
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 2})
+        if self.out.suffix != ".py":
+            raise InvalidSetting("The program needs a file.", got=self.out, allowed="a path that ends in .py")
+        if not self.llm and self.replay is None:
+            raise InvalidSetting(
+                "No language model is named.",
+                fix="--llm endpoint, --llm pack:lare-reacher, or --replay LOG of an earlier command",
+            )
+
+
+def write_latent(arguments: Latent) -> int:
+    """Asks, tries, saves and says what came of it."""
+    log = arguments.out.with_suffix(".calls.jsonl")
+    if arguments.out.exists() and not log.exists():
+        raise InvalidSetting(f"{arguments.out} is there already, and not from this command.", fix="name a new file")
+    environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
+    spec = specification(environment)
+    task, view = _task(arguments, spec), EnvAbstraction.of(spec)
+    steps = _steps(environment, spec, view, arguments.steps)
+    environment.close()
+    with language_model(arguments.llm, settings_of(arguments.llm_settings), log=log, replay=arguments.replay) as model:
+        try:
+            told = _shown if arguments.settings.rounds else lambda attempt: None  # 0 rounds try nothing
+            program = LatentCode(model, view, steps, arguments.settings).write(task, told)
+        finally:
+            print(model.report())
+            end_workers()
+    path = program.save(arguments.out)
+    tried = f"tried on {arguments.steps} steps" if arguments.settings.rounds else "not tried"
+    print(f"{path}: {len(program.terms)} factors, {tried}: {', '.join(program.terms)}")
+    print(f"learn with it: a recipe with reward: {{name: lare, settings: {{path: {path}}}}}")
+    return 0
+
+
+def _task(arguments: Latent, spec: EnvironmentSpec) -> str:
+    task = arguments.task or spec.instruction
+    if not task:
+        raise InvalidSetting(f"{spec.name} does not say what its task is.", fix="say it: --task WORDS")
+    return task
+
+
+def _steps(environment: gymnasium.Env, spec: EnvironmentSpec, view: EnvAbstraction, count: int) -> Columns:
+    """Returns the columns of so many steps of random actions, and of the expert where there is one."""
+    sources = [_random_episodes(environment, spec)]
+    if environment.has_wrapper_attr("scripted_policy"):
+        sources.append(_expert_episodes(environment))
+    parts = []
+    for source in sources:
+        missing = -(-count // len(sources))
+        while missing > 0:
+            columns = view.batch(next(source))
+            parts.append({name: values[:missing] for name, values in columns.items()})
+            missing -= len(parts[-1]["action"])
+    return {name: np.concatenate([part[name] for part in parts]) for name in view.columns}
+
+
+def _random_episodes(environment: gymnasium.Env, spec: EnvironmentSpec) -> Iterator[Episode]:
+    policy = RandomPolicy(spec, 0)
+    return (rollout(environment, policy, seed=seed) for seed in itertools.count())
+
+
+def _expert_episodes(environment: gymnasium.Env) -> Iterator[Episode]:
+    expert = environment.get_wrapper_attr("scripted_policy")
+    return (rollout(environment, expert(seed=seed, noise=0.1), seed=seed) for seed in itertools.count())
+
+
+def _shown(attempt: Attempt) -> None:
+    factors = ", ".join(attempt.program.terms) if attempt.program else "no program"
+    print(f"tried: {factors}" if not attempt.findings else f"tried: {factors}\n{attempt.findings}")

@@ -1,0 +1,96 @@
+"""robo-rl reward write: one reward program by a language model, mended until it runs, improved by what a person says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from robo_cli.recipe import read_recipe
+from robo_cli.reward_writing import Asking, desk_for
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.search.prompts import Feedback
+from robo_rl.rewards.search.record import CALLS, begin, keep_candidate, keep_program
+from robo_rl.rewards.search.text2reward import Text2RewardConfig, write
+from robo_rl.runs import write_text
+
+FEEDBACK = "feedback.md"
+
+
+@dataclass(frozen=True)
+class WriteReward:
+    """Have a language model write a reward program; with --feedback, the next one after a person saw the policy."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RECIPE|ENVIRONMENT")]
+    """A recipe, whose environment and arguments count, or the name of an environment."""
+    out: Path
+    """Folder of the program and all that led to it; the same command asks nothing twice."""
+    feedback: str = ""
+    """What a person says of the policy that the newest program of the folder led to: asks for the next one."""
+    asking: Annotated[Asking, tyro.conf.arg(name="")] = field(default_factory=Asking)
+    config: Annotated[Text2RewardConfig, tyro.conf.arg(name="")] = field(default_factory=Text2RewardConfig)
+
+
+def write_reward(arguments: WriteReward) -> int:
+    """Prints where the program is, and how it came about; 1 where there is none that can be used."""
+    name, settings = environment_named(arguments.task)
+    asking, out = arguments.asking, arguments.out
+    order = {"method": "text2reward", "environment": name, "arguments": settings, "sentence": asking.sentence}
+    asking.require_one()
+    rounds = rounds_so_far(out, arguments.feedback)
+    begin(out, order | asking.order | {"temperature": arguments.config.temperature})
+    desk = desk_for(name, settings, asking, out / CALLS)
+    try:
+        found = write(desk.writer, desk.task, arguments.config, examples=desk.examples, rounds=rounds)
+    finally:
+        print(desk.model.report())
+        desk.model.close()
+    place = out / "rounds" / str(found.round)
+    keep_candidate(found, place)
+    mended = f", mended after {found.repairs} error(s)" if found.repairs else ""
+    if found.program is None:
+        print(f"round {found.round}: no usable program after {found.repairs} repairs ({found.status})\n{found.reason}")
+        return 1
+    if rounds:
+        write_text(place / FEEDBACK, rounds[-1].words)
+    facts = {"environment": name, "arguments": settings, "sentence": desk.task.sentence, "round": found.round}
+    is_newest = not (out / "rounds" / str(found.round + 1) / "program.py").exists()
+    path = out / "program.py" if is_newest else place / "program.py"
+    for each in {place / "program.py", path}:
+        keep_program(found, each, **facts, repairs=found.repairs)
+    print(f"round {found.round}{mended}: {path}   terms {', '.join(found.program.terms)}")
+    if not is_newest:
+        print(f"later rounds are there: {out / 'program.py'} stays the newest program")
+    said = f" --arguments {' '.join(f'{key}={value}' for key, value in settings.items())}" if settings else ""
+    print(f"try it:   robo-rl reward check {path} --environment {name}{said}")
+    print(f"train:    robo-rl train RECIPE --reward.name program:{path}")
+    return 0
+
+
+def environment_named(task: str) -> tuple[str, dict[str, Any]]:
+    """Returns name and arguments of an environment, or of that of a recipe."""
+    if "/" in task and not task.endswith((".yaml", ".yml")):
+        return task, {}
+    environment = read_recipe(task).environment
+    if not environment.name:
+        raise InvalidSetting(f"The recipe {task} names no environment.", fix="name an environment, such as robo/ArmPush-v0")
+    return environment.name, dict(environment.arguments)
+
+
+def rounds_so_far(out: Path, feedback: str) -> list[Feedback]:
+    """Returns each program of the folder with what was said of it, up to the one that is asked for now.
+
+    Without feedback that is the first; feedback that led to the newest program leads to that program again.
+    """
+    places = [out / "rounds" / str(number) for number in range(1, 1 + sum(1 for _ in (out / "rounds").glob("*/program.py")))]
+    if not feedback:
+        return []
+    if not places:
+        raise InvalidSetting(f"{out} holds no program that feedback could be about.", fix="leave --feedback out first")
+    programs = [RewardProgram.read(place / "program.py").source for place in places]
+    words = [(place / FEEDBACK).read_text() for place in places[1:]]
+    words += [] if words[-1:] == [feedback] else [feedback]
+    return [Feedback(program, said) for program, said in zip(programs, words, strict=False)]

@@ -1,0 +1,113 @@
+"""What writing and searching for reward programs have in common: the task, the model, the examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from robo_cli.reward_probe import spec_and_trial
+from robo_cli.typed_settings import settings_of
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidSetting, RoboRLError
+from robo_rl.rewards.language.call_log import CallLog
+from robo_rl.rewards.language.model import LanguageModel
+from robo_rl.rewards.language.opening import PACK, language_model
+from robo_rl.rewards.language.packs import read_pack
+from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.search.examples import nearest
+from robo_rl.rewards.search.means import means
+from robo_rl.rewards.search.prompts import Example, RewardTask
+from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
+from robo_rl.rewards.search.writing import Writer
+from robo_rl.settings import plain, settings_as
+from robo_rl.spec import specification
+
+RULE = "rule:"
+KNOWN = {"arm_reach": "robo/ArmReach-v0", "arm_push": "robo/ArmPush-v0", "arm_pick": "robo/ArmPick-v0"}
+"""Programs that come with the package and may be shown as examples -> environment that each is for."""
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who is asked for programs, and how."""
+
+    llm: str = ""
+    """A server ("endpoint", or a YAML file with judge and settings), "pack:NAME" for replies made by hand, "rule:NAME" for
+    programs made by rule; empty only with `replay`."""
+    llm_settings: tuple[str, ...] = ()
+    """Settings of the model, such as model=qwen3; of a rule, seed=1."""
+    replay: Path | None = None
+    """Log of an earlier run (calls.jsonl) that answers everything: no server, no key."""
+    sentence: str = ""
+    """The task in one sentence; empty for the instruction of the environment."""
+    examples: int = 0
+    """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
+
+    def require_one(self) -> None:
+        """Raises InvalidSetting unless it is clear who answers, UnknownName for a rule or a pack that there is not."""
+        if bool(self.llm) == (self.replay is not None):
+            raise InvalidSetting(
+                "Who answers?",
+                got=f"--llm {self.llm!r}, --replay {self.replay}",
+                allowed="one of the two",
+                fix="--llm endpoint --llm-settings model=NAME base_url=URL; --llm pack:NAME; or --replay RUN/calls.jsonl",
+            )
+        if self.llm.startswith(RULE):
+            read_rule(self.llm.removeprefix(RULE))
+        if self.llm.startswith(PACK):
+            read_pack(self.llm.removeprefix(PACK))
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What a folder of replies was made with; whoever answered out of a log is named in that log."""
+        return {"llm": self.llm, "llm_settings": list(self.llm_settings), "examples": self.examples}
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Everything that writing programs for a task takes."""
+
+    writer: Writer
+    task: RewardTask
+    examples: Sequence[Example]
+    model: LanguageModel
+
+
+def desk_for(name: str, arguments: Mapping[str, Any], asking: Asking, log: Path) -> Desk:
+    """Returns it for an environment, in which steps to try programs on are recorded first."""
+    spec, attempt = spec_and_trial(name, arguments)
+    sentence = asking.sentence or spec.instruction
+    if not sentence:
+        raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")
+    view = EnvAbstraction.of(spec)
+    model = _model(asking, log)
+    task = RewardTask(sentence, view.text, means(), spec.max_steps)
+    return Desk(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples), model)
+
+
+def _model(asking: Asking, log: Path) -> LanguageModel:
+    settings = settings_of(asking.llm_settings)
+    if asking.llm.startswith(RULE):
+        rule = {"rule": plain(read_rule(asking.llm.removeprefix(RULE)))}
+        return LanguageModel(settings_as(RuleWriter, {**rule, **settings}, source=f"the rule {asking.llm}"), CallLog(log))
+    return language_model(asking.llm, settings, log=log, replay=asking.replay)
+
+
+def _known(name: str) -> list[Example]:
+    """Returns the programs for other environments than this one, as far as their simulators are installed."""
+    folder = Path(str(files("robo_cli") / "programs"))
+    found = []
+    for stem, environment in KNOWN.items():
+        path = folder / f"{stem}.py"
+        if environment == name or not path.exists():
+            continue
+        try:
+            made = make_environment(environment)
+        except RoboRLError:
+            continue
+        found.append(Example(specification(made).instruction or stem, path.read_text()))
+        made.close()
+    return found

@@ -1,0 +1,139 @@
+"""Races: recipes of methods on tasks, trainings begun once, the table; subgoals from the command line resume exactly."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+from robo_cli import main, race
+from robo_cli.race_plan import read_race
+from robo_cli.race_table import markdown
+from robo_rl.errors import InvalidSetting, RunError, UnknownName
+from robo_rl.record import RunRecord
+from robo_rl.runs import find_run
+
+RACE: dict[str, Any] = {
+    "summary": "A race to test with.",
+    "recipe_of_all": {
+        "environment": {"arguments": {"encoding": "one-hot"}},
+        "algorithm": "ppo",
+        "learner": {"num_envs": 4, "steps_per_env": 16, "batch_size": 32, "epochs": 1, "hidden": [8]},
+        "steps": 128,
+        "log_every": 64,
+        "checkpoint_every": 96,
+        "evaluation": {"episodes": 2, "every": 64, "episodes_during": 2, "films": 0, "stochastic": True},
+    },
+    "methods": {
+        "plain": {},
+        "taught": {
+            "environment": {"arguments": {"subgoals": "position"}},
+            "reward": {"name": "subgoals", "arguments": {"teaching": {"teacher": "perfect", "levels": 5}}},
+        },
+    },
+    "tasks": {"Empty": {"environment": {"name": "minigrid/MiniGrid-Empty-5x5-v0"}}},
+    "seeds": [0, 1],
+}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(RACE))
+    return path
+
+
+def test_a_race_trains_each_once_and_writes_a_table(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        asked.append(command[3:])
+        return SimpleNamespace(returncode=main.dispatch(command[3:]))
+
+    class Serial:
+        """Stands for the threads that wait for processes: here the commands run in this one, which must be the main thread."""
+
+        def __init__(self, _: int) -> None:
+            self.map = map
+
+        def __enter__(self) -> Serial:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(race, "ThreadPoolExecutor", Serial)
+    monkeypatch.setattr(race, "subprocess", SimpleNamespace(run=run, DEVNULL=None))
+    order = ["race", str(plan), "--out", str(tmp_path / "out")]
+    assert main.dispatch(order) == 0
+    assert [Path(words[1]).stem for words in asked] == ["plain--empty", "taught--empty"] * 2
+    shown = capsys.readouterr().out
+    rows = [line for line in shown.splitlines() if line.startswith("| Empty")]
+    assert [row.split(" | ")[1] for row in rows] == ["plain", "taught"]
+    facts = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert [each["seed"] for each in facts["rows"][1]["trainings"]] == [0, 1]
+    evaluation = json.loads((find_run("latest", tmp_path / "out" / "runs").path / "evaluation.json").read_text())
+    assert evaluation["deterministic"] is False and max(evaluation["returns"]) <= 1.0  # no bonus in it
+    assert main.dispatch(order) == 0 and len(asked) == 4  # nothing is trained twice
+    changed = {**RACE, "recipe_of_all": {**RACE["recipe_of_all"], "steps": 256}}
+    plan.write_text(yaml.safe_dump(changed))
+    with pytest.raises(RunError, match=r"was trained with other settings\."):
+        main.dispatch(order)
+
+
+def test_the_table_says_when_a_task_was_solved() -> None:
+    trainings = [
+        {"solved_at": 50_000, "final_success": 0.9, "seconds": 60.0},
+        {"solved_at": None, "final_success": 0.1, "seconds": None},
+    ]
+    rows = [{"task": "T", "method": "plain", "trainings": trainings}, {"task": "T", "method": "other", "trainings": []}]
+    lines = markdown({"success": 0.8, "seeds": [0, 1], "rows": rows}).splitlines()
+    assert lines[0] == "Steps to 80% success in evaluation, seeds 0, 1; success at the end."
+    assert lines[-2:] == ["| T | plain | 50,000, — | 90%, 10% | 1.0, ? |", "| T | other | not yet run |  |  |"]
+
+
+def test_races_are_strict(plan: Path) -> None:
+    with pytest.raises(UnknownName, match=r"Unknown race 'beacon'(.|\n)*'beacons'"):
+        read_race("beacon")
+    plan.write_text(yaml.safe_dump({**RACE, "methods": {"plain": {"learner": {"epoch": 3}}}}))
+    with pytest.raises(UnknownName, match=r"Unknown key in plain on Empty of the race small: learner: 'epoch'"):
+        read_race(str(plan))
+    plan.write_text(yaml.safe_dump({**RACE, "seed": 3}))
+    with pytest.raises(InvalidSetting, match=r"is no race\."):
+        read_race(str(plan))
+
+
+def test_races_that_come_with_the_package_can_be_read() -> None:
+    assert {"plain", "perfect"} <= set(read_race("beacons").methods)
+
+
+def test_learning_with_subgoals_is_resumed_exactly(
+    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = tmp_path / "taught.yaml"
+    recipe.write_text(read_race(str(plan)).recipe("taught", "Empty"))
+    assert main.dispatch(["train", str(recipe), "--out", str(tmp_path / "whole")]) == 0
+    whole, original = find_run("latest", tmp_path / "whole"), RunRecord.on_step
+
+    def interrupted(self: RunRecord, step: int, training: Any) -> None:
+        if step == 76:
+            signal.raise_signal(signal.SIGINT)
+        original(self, step, training)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunRecord, "on_step", interrupted)
+        main.dispatch(["train", str(recipe), "--out", str(tmp_path / "cut")])
+    cut = find_run("latest", tmp_path / "cut")
+    assert main.dispatch(["resume", str(cut.path)]) == 0
+    assert "resumed at step 76, exact" in capsys.readouterr().out
+    states = [load_file(run.path / "checkpoints" / "0000000128" / "learner.safetensors") for run in (whole, cut)]
+    assert {name: value.tobytes() for name, value in states[0].items()} == {
+        name: value.tobytes() for name, value in states[1].items()
+    }

@@ -1,0 +1,140 @@
+"""robo-rl reward write, search and compare, on trainings of a few steps: what they leave, and that nothing is done twice."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from robo_cli.main import dispatch
+from robo_cli.reward_trainer import term_traces
+from robo_rl.errors import InvalidProgram, InvalidSetting, JudgeError, RunError, UnknownName
+from robo_rl.record import RunRecord
+from robo_rl.rewards.language.call_log import read_log
+from robo_rl.rewards.programs.program import RewardProgram
+
+RECIPE = """
+environment: {name: robo/ArmReach-v0, arguments: {max_steps: 8, action_repeat: 3}}
+algorithm: sac
+learner: {hidden: [8], batch_size: 8, learning_starts: 4}
+steps: 30
+log_every: 8
+checkpoint_every: 15
+evaluation: {every: 15, episodes: 2, episodes_during: 1, films: 0}
+"""
+SMALL = ["--eureka.rounds", "1", "--eureka.programs", "2", "--eureka.budget", "1"]
+
+
+@pytest.fixture(autouse=True)
+def few_steps_to_try_on(monkeypatch):
+    Path("tiny.yaml").write_text(RECIPE)
+    monkeypatch.setattr("robo_cli.reward_probe.ROWS", 20)
+    monkeypatch.setattr("robo_rl.rewards.programs.probation.SINGLE_ROWS", 2)
+
+
+def parameters(folder: Path) -> dict[str, np.ndarray]:
+    (found,) = folder.glob("trainings/*/*/checkpoints/0000000030/learner.safetensors")
+    return load_file(found)
+
+
+def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monkeypatch, capsys):
+    search = ["reward", "search", "tiny.yaml", *SMALL]
+    rule = ["--llm", "rule:reach", "--llm-settings", "seed=3", "--out", "search"]
+    original = RunRecord.on_step
+
+    def interrupted(self, step, training):
+        if step == 20:
+            self.request_stop()
+        original(self, step, training)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunRecord, "on_step", interrupted)
+        dispatch([*search, *rule])
+    assert dispatch([*search, *rule]) == 0
+    told = capsys.readouterr().out
+    assert "ended: the budget of trainings is spent" in told and "made by rule, not by a model" in told
+    assert "resumed at step 20, exact" in next(Path("search").glob("trainings/*/log.txt")).read_text()
+    assert len(read_log(Path("search/calls.jsonl"))[0]) == 2
+    assert dispatch([*search, "--replay", "search/calls.jsonl", "--out", "again"]) == 0
+    first, second = parameters(Path("search")), parameters(Path("again"))
+    assert first.keys() == second.keys() and all(np.array_equal(value, second[name]) for name, value in first.items())
+
+    winner = RewardProgram.read(Path("search/winner.py"))
+    assert winner.provenance["model"] == "made by rule" and winner.provenance["candidate"] == "1-0"
+    outcome = json.loads(next(Path("search").glob("trainings/*/outcome.json")).read_text())
+    assert outcome["steps"] == [15, 30] and {"gain", "place", "total"} <= outcome["terms"].keys()
+    result = json.loads(Path("search/result.json").read_text())
+    assert result["winner"] == "1-0" and result["chosen by chance"]["first round"] == outcome["score"]
+    page = Path("search/search.html").read_text()
+    assert "Candidate 1-0 won" in page and "The budget of trainings was spent." in page and "gain = closer" in page
+    with pytest.raises(RunError, match="holds a search with other settings"):
+        dispatch([*search, *rule, "--settings", "steps=40"])
+
+
+def test_a_program_is_written_mended_and_improved_by_feedback(capsys):
+    write = ["reward", "write", "robo/ArmPush-v0", "--llm", "pack:text2reward-push", "--out", "push"]
+    assert dispatch(write) == 0
+    told = capsys.readouterr().out
+    assert "round 1, mended after 1 error(s)" in told and "made by hand, not by a model" in told
+    first = RewardProgram.read(Path("push/program.py"))
+    assert first.terms == ("near_cube", "near_mark", "effort") and first.provenance["repairs"] == 1
+    for _ in range(2):  # the same command goes on, and asks nothing twice
+        assert dispatch([*write, "--feedback", "it waits beside the mark"]) == 0
+        assert RewardProgram.read(Path("push/program.py")).provenance["round"] == 2
+    assert len(read_log(Path("push/calls.jsonl"))[0]) == 3
+    assert Path("push/rounds/2/feedback.md").read_text() == "it waits beside the mark"
+    assert RewardProgram.read(Path("push/rounds/1/program.py")).hash == first.hash
+    capsys.readouterr()
+    assert dispatch(write) == 0  # round 1 again: the newest program is not lost
+    assert RewardProgram.read(Path("push/program.py")).provenance["round"] == 2
+    assert "push/program.py stays the newest program" in capsys.readouterr().out
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_asked():
+    with pytest.raises(InvalidSetting, match="Who answers") as told:
+        dispatch(["reward", "write", "robo/ArmPush-v0", "--out", "push"])
+    assert "--llm pack:NAME" in str(told.value)
+    with pytest.raises(InvalidSetting, match="holds no program that feedback could be about"):
+        dispatch(["reward", "write", "robo/ArmPush-v0", "--llm", "pack:text2reward-push", "--out", "push", "--feedback", "no"])
+    with pytest.raises(UnknownName, match="Unknown rule 'raech'"):
+        dispatch(["reward", "search", "tiny.yaml", "--llm", "rule:raech", "--out", "search"])
+    with pytest.raises(InvalidSetting, match="HalfCheetah-v5 does not declare success"):
+        dispatch(["reward", "search", "halfcheetah-sac", "--llm", "rule:reach", "--out", "search"])
+    assert not list(Path().glob("*/calls.jsonl"))
+    with pytest.raises(UnknownName, match="Unknown rater 'nobody'") as told:
+        dispatch(["reward", "search", "tiny.yaml", "--llm=rule:reach", "--method=icpl", "--rater=nobody", "--out=search"])
+    assert "chance" in str(told.value)
+
+
+def test_a_command_that_asked_in_vain_does_not_bind_its_folder():
+    write = ["reward", "write", "robo/ArmPush-v0", "--out", "push", "--llm"]
+    with pytest.raises(InvalidSetting, match="Which model"):
+        dispatch([*write, "endpoint"])
+    nobody = ["base_url=http://127.0.0.1:9/v1", "retries=0", "deadline_s=5"]
+    with pytest.raises(JudgeError, match="has not answered even once"):
+        dispatch([*write, "endpoint", "--llm-settings", "model=some", *nobody])
+    assert dispatch([*write, "pack:text2reward-push"]) == 0
+    with pytest.raises(RunError, match="holds a search with other settings"):
+        dispatch([*write, "endpoint", "--llm-settings", "model=some"])
+
+
+def test_programs_are_compared_with_the_own_reward(capsys):
+    words = ["reward", "compare", "tiny.yaml", "--programs", "mine=arm_reach", "--seeds", "0", "--out", "compared"]
+    assert dispatch(words) == 0
+    table = Path("compared/table.md").read_text()
+    assert "| own | 0% | 0% | – |" in table and "| mine | 0% | 0% |" in table
+    assert Path("compared/report.html").exists()
+    runs = len([*Path("compared").rglob("recipe.yaml")])
+    assert dispatch(words) == 0 and len([*Path("compared").rglob("recipe.yaml")]) == runs == 2
+    with pytest.raises(InvalidProgram, match="cannot be read"):
+        dispatch([*words[:3], "--programs", "mine=none.py", "--out", "other"])
+
+
+def test_terms_are_told_per_step():
+    lines = [
+        {"reward/near": 4.0, "reward/model_return": 6.0, "reward/missing": 0.0, "rollout/ep_len_mean": 8.0},
+        {"rollout/ep_len_mean": 8.0},
+        {"reward/near": 1.0},
+    ]
+    assert term_traces(lines) == {"near": (0.5,), "total": (0.75,)}

@@ -1,0 +1,68 @@
+"""Keys of a recipe's mappings on the command line, whether the recipe has them or not."""
+
+import pytest
+
+from robo_cli.recipe import parse_recipe
+from robo_cli.train import recipe_of
+from robo_cli.typed_mappings import mappings_in, with_mappings
+from robo_rl.errors import InvalidSetting
+
+RECIPE = parse_recipe(
+    {
+        "name": "x",
+        "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 3}},
+        "algorithm": "sac",
+        "steps": 9,
+    },
+    source="test",
+)
+
+
+def test_new_keys_are_added_and_known_ones_are_left_as_options():
+    words = ["--steps", "5", "--environment.arguments.action-repeat", "2", "--environment.arguments.max-steps=7"]
+    words += ["--reward.arguments.cameras", "front", "wrist", "--reward.completion.settings.folder", "a b"]
+    additions, left = mappings_in(RECIPE, words)
+    assert left == ["--steps", "5", "--environment.arguments.action-repeat", "2"]
+    assert additions == [
+        ("environment.arguments", {"max_steps": 7}),
+        ("reward.arguments", {"cameras": ["front", "wrist"]}),
+        ("reward.completion.settings", {"folder": "a b"}),
+    ]
+    named = parse_recipe({**as_words(), "reward": {"name": "oracle", "settings": {"mode": "delta"}}}, source="test")
+    found = with_mappings(named, [("reward.settings", {"folder": "r"}), *additions])
+    assert found.reward.settings == {"mode": "delta", "folder": "r"} and found.reward.completion.settings == {"folder": "a b"}
+    assert found.environment.arguments == {"action_repeat": 3, "max_steps": 7}
+
+
+def as_words() -> dict:
+    return {"name": "x", "environment": {"arguments": {"action_repeat": 3}}, "algorithm": "sac", "steps": 9}
+
+
+def test_a_whole_mapping_at_once_in_json_or_yaml():
+    for text in ('{"folder": "rewards/x", "discount": 0.9}', "{folder: rewards/x, discount: 0.9}"):
+        assert mappings_in(RECIPE, ["--reward.settings", text]) == (
+            [("reward.settings", {"folder": "rewards/x", "discount": 0.9})],
+            [],
+        )
+
+
+def test_a_recipe_without_a_reward_gets_one_from_the_command_line():
+    words = ["--reward.settings.folder", "rewards/x", "--reward.name", "embedded-progress", "--steps", "4"]
+    words += ["--reward.arguments", "{cameras: [front], image_size: 64}", "--environment.arguments.action-repeat", "2"]
+    recipe = recipe_of(["arm-reach-sac", *words])
+    assert recipe.reward.name == "embedded-progress" and recipe.reward.settings == {"folder": "rewards/x"}
+    assert recipe.reward.arguments == {"cameras": ["front"], "image_size": 64} and recipe.steps == 4
+    assert recipe.environment.arguments["action_repeat"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--reward.settings", "folder"], r"takes a mapping[^$]+NAME: VALUE[^$]+--reward.settings.NAME VALUE"),
+        (["--reward.settings.folder"], "--reward.settings.folder has no value"),
+        (["--reward.settings", "{a: ["], "no readable value"),
+    ],
+)
+def test_what_cannot_be_read_is_one_error(words, message):
+    with pytest.raises(InvalidSetting, match=message):
+        mappings_in(RECIPE, words)

@@ -1,0 +1,93 @@
+"""Learning from what whole episodes returned: a point shall go to another one, and hears of no single reward."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robo_policies.sac import SACConfig
+from robo_rl.evaluation import FIRST_SEED
+from robo_rl.rewards.decomposition.decoder import DecoderConfig
+from robo_rl.rewards.decomposition.episodic import EpisodicReward
+from robo_rl.rewards.decomposition.latent import LatentReward
+from robo_rl.rewards.decomposition.running import RunningDecomposition
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rollout import rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training import OnlineTraining
+
+PROGRAM = """
+def reward(batch):
+    distance = np.linalg.norm(batch["goal"] - batch["position"], axis=1)
+    before = np.linalg.norm(batch["goal"] - batch["previous_position"], axis=1)
+    near = np.exp(-3 * distance)
+    effort = np.mean(np.abs(batch["action"]), axis=1)
+    return near, {"near": near, "approach": before - distance, "effort": effort}
+"""
+
+
+class Points(gymnasium.Env):
+    """Two points on a plane for 30 steps; the reward is minus their distance."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Points",
+        ObservationSpec((ArraySpec("position", (2,)), ArraySpec("goal", (2,), role="goal"))),
+        ActionSpec(("x", "y"), (-1.0,) * 2, (1.0,) * 2, ("1",) * 2),
+        max_steps=30,
+    )
+    observation_space = environment_spec.observation.space
+    action_space = environment_spec.action.space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.position, self.goal = self.np_random.uniform(-0.9, 0.9, (2, 2))
+        self.steps = 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.position = np.clip(self.position + 0.15 * np.asarray(action), -1, 1)
+        self.steps += 1
+        return self._observation(), -float(np.linalg.norm(self.position - self.goal)), False, self.steps == 30, {}
+
+    def _observation(self):
+        return {"position": self.position.astype(np.float32), "goal": self.goal.astype(np.float32)}
+
+
+class Silent:
+    def on_episode(self, step, **outcome):
+        pass
+
+    def on_metrics(self, step, metrics):
+        pass
+
+    def on_step(self, step, training):
+        pass
+
+
+def mean_return(model) -> float:
+    """Returns what a policy achieves that has learned for 4,000 steps from such a reward."""
+    spec = Points.environment_spec
+    settings = {"learning_starts": 600, "replay_capacity": 10_000, "initial_temperature": 0.05, "discount": 0.9, "lr": 1e-3}
+    config = SACConfig(hidden=(64, 64), **settings)
+    reward = model.online(spec, weight=1.0, discount=0.9).running(1)
+    training = OnlineTraining(Points(), config.build(spec, 0), config.sampling, steps=4000, seed=0, rewards=reward)
+    training.run(Silent())
+    episodes = [rollout(Points(), training.policy, seed=FIRST_SEED + at, deterministic=True) for at in range(30)]
+    return float(np.mean([episode.undiscounted_return for episode in episodes]))
+
+
+@pytest.fixture
+def model(tmp_path):
+    decoder = DecoderConfig(hidden=(64, 64), lr=1e-3)
+    return LatentReward(str(RewardProgram.parse(PROGRAM).save(tmp_path / "factors.py")), steps=10, decoder=decoder)
+
+
+@pytest.mark.slow
+def test_a_policy_learns_from_returns_by_factors_and_not_by_a_decoder_of_chance(model, monkeypatch):
+    learned = mean_return(model)
+    assert learned > -6.0
+    assert mean_return(EpisodicReward()) < learned - 1.0, "one return at the end teaches less in as many steps"
+    monkeypatch.setattr(RunningDecomposition, "update", lambda self: {})  # what it says then is chance
+    chance = [mean_return(replace(model, seed=seed)) for seed in (1, 2)]
+    assert max(chance) < learned - 3.0

@@ -1,0 +1,293 @@
+"""Stages between a reward and a policy: what they pay, what they leave as it is, and what they remember."""
+
+import json
+from dataclasses import replace
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.programs.gates import Limits
+from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.shaping.bounds import Bound, Clip
+from robo_rl.rewards.shaping.delta import Delta
+from robo_rl.rewards.shaping.par import PreferenceAsReward, shaped
+from robo_rl.rewards.shaping.potential import Potential
+from robo_rl.rewards.shaping.scale import Scale
+from robo_rl.rewards.shaping.stage import Place
+from robo_rl.rewards.steps import StepQueue
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+SPEC = EnvironmentSpec("test/Dot", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+DISCOUNT = 0.9
+PHI = """def reward(batch):
+    return -np.linalg.norm(batch["position"], axis=1), {}
+"""
+
+
+def phi(position):
+    return -float(np.linalg.norm(position.astype(np.float64)))
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    path = tmp_path_factory.mktemp("programs") / "phi.py"
+    path.write_text(PHI)
+    yield str(path)
+    end_workers()
+
+
+def place(**changes):
+    return replace(Place(EnvAbstraction.of(SPEC), SPEC.name, DISCOUNT), **changes)
+
+
+def lived(lengths, seed=0, *, environments=2, cuts=(), ends=("terminated",)):
+    """Returns steps of environments that reset themselves, in several pieces, and each episode's rows and positions.
+
+    lengths: of the episodes of each environment, one after the other. cuts: after which steps the queue is emptied. ends: how
+    the episodes end, by turns.
+    """
+    random, queue, pieces, episodes = np.random.default_rng(seed), StepQueue(["position"]), [], []
+    running = {}
+    for index in range(environments):
+        running[index] = _begin(queue, index, random)
+    todo = {index: list(lengths) for index in range(environments)}
+    row = 0
+    for time in range(sum(lengths)):
+        for index in range(environments):
+            rows, positions = running[index]
+            position = random.normal(size=2).astype(np.float32)
+            positions.append(position)
+            rows.append(row)
+            row += 1
+            is_last = len(rows) == todo[index][0]
+            how = ends[len(episodes) % len(ends)]
+            told = {name: is_last and how == name for name in ("terminated", "truncated")}
+            queue.add(index, {"position": position}, action=np.zeros(1), reward=0.0, **told)
+            if is_last:
+                episodes.append((rows, positions, how))
+                todo[index].pop(0)
+                running[index] = _begin(queue, index, random)  # at once, as SAME_STEP does
+        if time in cuts:
+            pieces.append(queue.take())
+    return [*pieces, queue.take()], episodes
+
+
+def _begin(queue, index, random):
+    first = random.normal(size=2).astype(np.float32)
+    queue.begin(index, {"position": first})
+    return [], [first]
+
+
+def through(stage, pieces, values=None, known=None):
+    """Returns what a running stage makes of zeros, or of values, piece by piece."""
+    sizes = np.cumsum([len(piece) for piece in pieces])
+    values = np.zeros(sizes[-1]) if values is None else np.asarray(values, np.float64)
+    known = np.ones(sizes[-1], np.bool_) if known is None else np.asarray(known)
+    found = [
+        stage.apply(piece, values[end - len(piece) : end], known[end - len(piece) : end])
+        for piece, end in zip(pieces, sizes, strict=True)
+    ]
+    return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+
+
+# potentials
+
+
+@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.given(
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    seed=st.integers(0, 1000),
+    cuts=st.sets(st.integers(0, 20)),
+    weight=st.floats(-3, 3),
+)
+def test_shaping_adds_minus_the_first_potential_to_an_episode_that_ends_and_no_more_than_the_last_at_a_time_limit(
+    program, lengths, seed, cuts, weight
+):
+    pieces, episodes = lived(lengths, seed, cuts=cuts, ends=("terminated", "truncated"))
+    values, known = through(Potential(program, weight=weight).running(place()), pieces)
+    assert known.all() and len(episodes) == 2 * len(lengths)
+    for rows, positions, how in episodes:
+        added = (DISCOUNT ** np.arange(len(rows)) * values[rows]).sum()
+        left = DISCOUNT ** len(rows) * phi(positions[-1]) if how == "truncated" else 0.0
+        assert added == pytest.approx(weight * (left - phi(positions[0])), abs=1e-9)
+
+
+def test_a_potential_that_treated_all_ends_alike_would_be_found(program):
+    pieces, episodes = lived([3, 4], ends=("truncated",))
+    wrong = [replace(piece, terminated=piece.ended, truncated=~piece.ended) for piece in pieces]
+    values, _ = through(Potential(program).running(place()), wrong)
+    rows, positions, _ = episodes[0]
+    added = (DISCOUNT ** np.arange(len(rows)) * values[rows]).sum()
+    assert abs(added - (DISCOUNT ** len(rows) * phi(positions[-1]) - phi(positions[0]))) > 0.1
+
+
+def test_a_potential_has_the_learners_discount(program, tmp_path):
+    with pytest.raises(
+        InvalidSetting, match=r"potential has another discount than the learner\.\n.*1\.0\n.*0\.9, the learner's"
+    ):
+        Potential(program, discount=1.0).running(place())
+    with pytest.raises(InvalidSetting, match="potential needs the discount of the learner, and none is known here"):
+        Potential(program).running(place(discount=None))
+    assert Potential(program, discount=0.5).running(place(discount=None)) is not None
+    with pytest.raises(InvalidSetting, match="'discount' is out of range"):
+        Potential(program, discount=1.5)
+    moving = tmp_path / "moving.py"
+    moving.write_text('def reward(batch):\n    return batch["position"][:, 0] - batch["previous_position"][:, 0], {}\n')
+    with pytest.raises(InvalidSetting, match=r"follows from the state alone(.|\n)*got:     previous_position"):
+        Potential(str(moving)).running(place())
+
+
+def test_where_the_potential_is_unknown_so_is_the_reward(tmp_path):
+    path = tmp_path / "phi.py"
+    path.write_text('def reward(batch):\n    return np.sqrt(batch["position"][:, 0]), {}\n')  # none of a negative number
+    queue = StepQueue(["position"])
+    queue.begin(0, {"position": np.array([1.0, 0.0])})
+    for number, x in enumerate((4.0, -1.0, 9.0, -1.0)):
+        ends = {"terminated": number == 3, "truncated": False}
+        queue.add(0, {"position": np.array([x, 0.0])}, action=np.zeros(1), reward=0.0, **ends)
+    values, known = through(Potential(str(path), limits=Limits(invalid_share=1.0)).running(place()), [queue.take()])
+    assert known.tolist() == [True, False, False, True], "the last one ends the task: its potential is not asked for"
+    assert values[known] == pytest.approx([DISCOUNT * 2 - 1, -3.0])
+
+
+# bounds and differences
+
+
+def test_clip_pays_nothing_for_what_is_good_enough_and_bound_keeps_between():
+    pieces, _ = lived([3], environments=1)
+    clipped, _ = through(Clip(at=0.5).running(place()), pieces, [0.2, 0.5, 7.0])
+    assert clipped == pytest.approx([-0.3, 0.0, 0.0])
+    bounded, _ = through(Bound(low=-1, high=2).running(place()), pieces, [-5.0, 0.5, 7.0])
+    assert bounded == pytest.approx([-1.0, 0.5, 2.0])
+    with pytest.raises(InvalidSetting, match="'low' is out of range"):
+        Bound(low=2, high=2)
+    with pytest.raises(InvalidSetting, match="'at' is out of range"):
+        Clip(at=float("nan"))
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), cuts=st.sets(st.integers(0, 20)))
+def test_deltas_of_an_episode_add_up_to_its_last_reward(lengths, cuts):
+    pieces, episodes = lived(lengths, cuts=cuts, ends=("terminated", "truncated"))
+    values = np.random.default_rng(1).normal(size=sum(map(len, pieces)))
+    found, known = through(Delta().running(place()), pieces, values)
+    assert known.all()
+    for rows, _, _ in episodes:
+        assert found[rows].sum() == pytest.approx(values[rows[-1]])
+        assert found[rows[0]] == values[rows[0]]
+
+
+def test_the_step_after_a_gap_has_no_delta_and_an_episode_with_a_gap_no_preference(tmp_path):
+    pieces, _ = lived([4, 2], environments=1)
+    known = [True, False, True, True, True, True]
+    _, found = through(Delta().running(place()), pieces, known=known)
+    assert found.tolist() == [True, False, False, True, True, True]
+    _, found = through(par(tmp_path, [0.0]).running(place()), pieces, known=known)
+    assert found.tolist() == [True, False, True, False, True, True]
+
+
+# preference as reward
+
+
+def par(folder, scores, **settings):
+    path = folder / "references.json"
+    path.write_text(json.dumps({"scores": scores}))
+    return PreferenceAsReward(str(path), **settings)
+
+
+SCORES = st.floats(-50, 50)
+
+
+@hypothesis.given(score=SCORES, references=st.lists(SCORES, min_size=1, max_size=5), shift=SCORES, more=st.floats(0.1, 5))
+def test_a_preference_is_bounded_rising_and_knows_no_zero(score, references, shift, more):
+    value = shaped(score, references)
+    assert 0.0 <= value <= 1.0 and shaped(score + more, references) >= value
+    assert shaped(score + shift, [each + shift for each in references]) == pytest.approx(value, abs=1e-9)
+    assert shaped(score, [score]) == 0.5
+    slope = shaped(score + 0.01, [score]) - shaped(score - 0.01, [score])
+    assert slope >= shaped(score + more + 0.01, [score]) - shaped(score + more - 0.01, [score])
+    assert np.isfinite(shaped(1e300, references)) and shaped(1e300, references) == 1.0
+
+
+def test_an_episode_is_paid_at_its_end_for_what_it_added_up_to(tmp_path):
+    pieces, episodes = lived([3, 5], cuts=(1, 4), ends=("terminated", "truncated"))
+    values = np.random.default_rng(2).normal(size=sum(map(len, pieces)))
+    stage = par(tmp_path, [0.3, -1.0], slope=2.0)
+    found, known = through(stage.running(place()), pieces, values)
+    assert known.all()
+    for rows, _, _ in episodes:
+        wanted = np.mean([1 / (1 + np.exp(-2.0 * (values[rows].sum() - each))) for each in (0.3, -1.0)]) - 0.5
+        assert found[rows[-1]] == pytest.approx(wanted) and (found[rows[:-1]] == 0).all()
+
+
+def test_references_are_read_strictly(tmp_path):
+    for content in ("{}", "[1", '{"scores": []}', '{"scores": ["a"]}', '{"scores": [NaN]}'):
+        (tmp_path / "wrong.json").write_text(content)
+        with pytest.raises(InvalidSetting, match=r"wrong\.json holds no references"):
+            _ = PreferenceAsReward(str(tmp_path / "wrong.json")).scores
+    with pytest.raises(InvalidSetting, match="'slope' is out of range"):
+        PreferenceAsReward("x", slope=0.0)
+
+
+def test_a_hack_that_runs_away_with_the_score_earns_little_more_with_preferences(tmp_path):
+    """A policy moves its two actions up the gradient of its pay: the score likes quality, and a quirk without bound."""
+
+    def climbed(pay, steps=200, samples=32, rate=0.3):
+        random, mean = np.random.default_rng(0), np.zeros(2)
+        for _ in range(steps):
+            noise = random.normal(size=(samples, 2))
+            actions = mean + 0.3 * noise
+            paid = np.array([pay(-((quality - 1) ** 2) + quirk) for quality, quirk in actions])
+            mean += rate * (noise * (paid - paid.mean())[:, None]).mean(axis=0) / 0.3
+        return mean
+
+    stage = par(tmp_path, [-1.0, -0.8])
+    quality, quirk = climbed(lambda score: score)
+    safe_quality, safe_quirk = climbed(stage.of)
+    assert quality == pytest.approx(1.0, abs=0.3) and safe_quality == pytest.approx(1.0, abs=0.5)
+    assert quirk > 50 and safe_quirk < 8, "unshaped the quirk grows by the same every step; shaped its gain fades"
+
+
+# scale
+
+
+def test_scaled_rewards_are_divided_by_the_deviation_of_the_discounted_return_so_far():
+    pieces, _ = lived([4, 3], environments=1)
+    values = np.random.default_rng(3).normal(2.0, 5.0, 7)
+    stage = Scale(bound=100.0).running(place())
+    found, known = through(stage, pieces, values)
+    returns, total = [], 0.0
+    for row, value in enumerate(values):
+        total = value + (0.0 if row in (0, 4) else DISCOUNT * total)
+        returns.append(total)
+    assert known.all() and found == pytest.approx(values / np.std(returns))
+    with pytest.raises(InvalidSetting, match="follows the rewards of a training, and these episodes are recorded"):
+        Scale().running(place(is_recorded=True))
+
+
+STATEFUL = {
+    "delta": lambda folder: Delta(),
+    "par": lambda folder: par(folder, [0.1]),
+    "scale": lambda folder: Scale(),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_stage_that_is_restored_goes_on_as_it_would_have(name, tmp_path):
+    stage = STATEFUL[name](tmp_path)
+    pieces, _ = lived([5, 6], cuts=(2, 6))
+    values = np.random.default_rng(4).normal(size=sum(map(len, pieces)))
+    whole, _ = through(stage.running(place()), pieces, values)
+    first, size = stage.running(place()), len(pieces[0])
+    through(first, pieces[:1], values[:size])
+    second = stage.running(place())
+    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    rest, _ = through(second, pieces[1:], values[size:])
+    np.testing.assert_array_equal(rest, whole[size:])
+    if name != "scale":
+        with pytest.raises(KeyError):
+            through(stage.running(place()), pieces[1:], values[size:])  # the comparison can fail

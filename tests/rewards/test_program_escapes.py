@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidProgram, ProgramFailed
+from robo_rl.rewards.programs import process
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
@@ -291,6 +292,15 @@ def test_a_program_that_kills_hangs_or_lies_harms_nothing_but_itself(name):
     assert column.tolist() == [1.0, 2.0, 3.0]
 
 
+def test_the_end_of_its_core_time_is_a_timeout_too(monkeypatch):
+    """On a busy machine the kernel may end a process before the clock on the wall does."""
+    monkeypatch.setattr(process, "KILLED", 0.0)
+    with Ungated("def reward(batch):\n    while True:\n        pass", Limits(seconds=60.0)) as sandbox:
+        with pytest.raises(ProgramFailed, match="took too long") as failed:
+            sandbox.run({"x": np.array([1.0])})
+    assert failed.value.status == "timeout"
+
+
 def test_without_the_filter_the_limits_still_hold():
     code = """
 import os
@@ -321,6 +331,7 @@ def test_columns_in_the_process_are_not_those_of_the_parent():
 ORPHAN = """
 import sys
 import numpy as np
+from robo_rl.rewards.programs import process
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from robo_cli import study as study_command
 from robo_cli.main import dispatch
 from robo_cli.study_labels import Asked, Compared
 from robo_cli.study_plan import read_study
@@ -21,7 +20,7 @@ from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import shuffle
 from robo_datasets.labels import label_sets
-from robo_rl.errors import InvalidSetting, RoboRLError, RunError, UnknownName
+from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs import Run, find_run
 
 TASK = "robo/ArmReach-v0"
@@ -158,34 +157,6 @@ def study() -> str:
         text = TINY.format(algorithm=algorithm)
         Path(f"{algorithm}.yaml").write_text(text)
     return "study.yaml"
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Jobs are dispatched here, in turn: a process for each costs seconds, and signals want the main thread."""
-
-    class InTurn:
-        def __init__(self, jobs):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def map(self, function, jobs):
-            return map(function, jobs)
-
-    def run(job, logs):
-        try:
-            return next((status for command in job.commands if (status := dispatch([*command]))), 0)
-        except RoboRLError as error:
-            (logs / f"{job.name}.log").write_text(str(error))
-            return 1
-
-    monkeypatch.setattr(study_command, "_run", run)
-    monkeypatch.setattr(study_command, "ThreadPoolExecutor", InTurn)
 
 
 @pytest.mark.slow

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 from safetensors.numpy import load_file
 
-from robo_cli import main, race
+from robo_cli import main
+from robo_cli.jobs import Job
 from robo_cli.race_plan import read_race
 from robo_cli.race_table import markdown
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
@@ -50,30 +50,11 @@ def plan(tmp_path: Path) -> Path:
 
 
 def test_a_race_trains_each_once_and_writes_a_table(
-    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plan: Path, tmp_path: Path, in_this_process: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> SimpleNamespace:
-        asked.append(command[3:])
-        return SimpleNamespace(returncode=main.dispatch(command[3:]))
-
-    class Serial:
-        """Stands for the threads that wait for processes: here the commands run in this one, which must be the main thread."""
-
-        def __init__(self, _: int) -> None:
-            self.map = map
-
-        def __enter__(self) -> Serial:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr(race, "ThreadPoolExecutor", Serial)
-    monkeypatch.setattr(race, "subprocess", SimpleNamespace(run=run, DEVNULL=None))
     order = ["race", str(plan), "--out", str(tmp_path / "out")]
     assert main.dispatch(order) == 0
-    assert [Path(words[1]).stem for words in asked] == ["plain--empty", "taught--empty"] * 2
+    assert [Path(job.commands[0][1]).stem for job in in_this_process] == ["plain--empty", "taught--empty"] * 2
     shown = capsys.readouterr().out
     rows = [line for line in shown.splitlines() if line.startswith("| Empty")]
     assert [row.split(" | ")[1] for row in rows] == ["plain", "taught"]
@@ -81,7 +62,7 @@ def test_a_race_trains_each_once_and_writes_a_table(
     assert [each["seed"] for each in facts["rows"][1]["trainings"]] == [0, 1]
     evaluation = json.loads((find_run("latest", tmp_path / "out" / "runs").path / "evaluation.json").read_text())
     assert evaluation["deterministic"] is False and max(evaluation["returns"]) <= 1.0  # no bonus in it
-    assert main.dispatch(order) == 0 and len(asked) == 4  # nothing is trained twice
+    assert main.dispatch(order) == 0 and len(in_this_process) == 4  # nothing is trained twice
     changed = {**RACE, "recipe_of_all": {**RACE["recipe_of_all"], "steps": 256}}
     plan.write_text(yaml.safe_dump(changed))
     with pytest.raises(RunError, match=r"was trained with other settings\."):

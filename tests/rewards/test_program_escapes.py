@@ -295,9 +295,9 @@ def test_a_program_that_kills_hangs_or_lies_harms_nothing_but_itself(name):
 def test_the_end_of_its_core_time_is_a_timeout_too(monkeypatch):
     """On a busy machine the kernel may end a process before the clock on the wall does."""
     monkeypatch.setattr(process, "KILLED", 0.0)
-    with Ungated("def reward(batch):\n    while True:\n        pass", Limits(seconds=60.0)) as sandbox:
-        with pytest.raises(ProgramFailed, match="took too long") as failed:
-            sandbox.run({"x": np.array([1.0])})
+    sandbox = Ungated("def reward(batch):\n    while True:\n        pass", Limits(seconds=60.0))
+    with sandbox, pytest.raises(ProgramFailed, match="took too long") as failed:
+        sandbox.run({"x": np.array([1.0])})
     assert failed.value.status == "timeout"
 
 

@@ -20,6 +20,7 @@ from robo_cli.online_study import STAGES, OnlineStudy, finished, online_markdown
 from robo_cli.recipe import require_at_least
 from robo_cli.study_labels import is_labelled, is_made, require_as_made
 from robo_cli.study_options import Words
+from robo_cli.study_phases import Phase, phase_of
 from robo_cli.study_plan import Study, has_datasets, read_study, study_file
 from robo_cli.study_runs import (
     dataset_words,
@@ -29,7 +30,7 @@ from robo_cli.study_runs import (
     training_run,
     training_words,
 )
-from robo_cli.study_table import Evaluations, markdown, table
+from robo_cli.study_table import markdown, table
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_rl.evaluation import Evaluation
 from robo_rl.runs import write_text
@@ -68,7 +69,10 @@ def run(arguments: StudyOrder) -> int:
         for make in (_sources, _datasets, _models, *_label_stages(study), _trainings):
             _run_all(study, out, arguments.jobs, make)
     datasets = {name: made for name in study.datasets if (made := made_dataset(study, name, out)) is not None}
-    facts = table(study, datasets, _finished(study, datasets, out))
+    runs = _finished(study, datasets, out)
+    evaluations = {cell: _evaluations(each) for cell, each in runs.items()}
+    phases = {(method, name): _phases(each, datasets[name].card["reference"]) for (method, name), each in runs.items()}
+    facts = table(study, datasets, evaluations, phases)
     _write(out, facts, markdown(facts, list(study.methods)))
     return 0
 
@@ -150,11 +154,19 @@ def _training(name: str, words: Words, runs: Path, found: Path | None) -> list[J
     return [] if (found / EVALUATION).exists() else [Job(name, [["resume", str(found)]])]
 
 
-def _finished(study: Study, datasets: Mapping[str, Dataset], out: Path) -> Evaluations:
-    """Returns the evaluations of the runs that are finished."""
-    evaluations: dict[tuple[str, str], dict[int, Evaluation]] = defaultdict(dict)
+def _finished(study: Study, datasets: Mapping[str, Dataset], out: Path) -> Mapping[tuple[str, str], Mapping[int, Path]]:
+    """Returns (method, dataset) -> seed -> run that is finished."""
+    runs: dict[tuple[str, str], dict[int, Path]] = defaultdict(dict)
     for method, name, seed in study.trainings():
         found = training_run(study, method, datasets[name], seed, out) if name in datasets else None
         if found is not None and (found / EVALUATION).exists():
-            evaluations[method, name][seed] = Evaluation.from_json(json.loads((found / EVALUATION).read_text()))
-    return evaluations
+            runs[method, name][seed] = found
+    return runs
+
+
+def _evaluations(runs: Mapping[int, Path]) -> dict[int, Evaluation]:
+    return {seed: Evaluation.from_json(json.loads((run / EVALUATION).read_text())) for seed, run in runs.items()}
+
+
+def _phases(runs: Mapping[int, Path], reference: Mapping[str, Any]) -> dict[int, Phase]:
+    return {seed: phase for seed, run in runs.items() if (phase := phase_of(run, reference)) is not None}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from robo_cli.study_phases import Phases, phase_cell, phase_rows
 from robo_cli.study_plan import Study
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
@@ -18,24 +19,30 @@ Evaluations = Mapping[tuple[str, str], Mapping[int, Evaluation]]
 """(method, dataset) -> seed -> evaluation of a training that is finished"""
 
 
-def table(study: Study, datasets: Mapping[str, Dataset], found: Evaluations) -> dict[str, Any]:
-    """Returns every cell as plain values: scores of each seed, mean with interval; hashes; and the claims."""
+def table(study: Study, datasets: Mapping[str, Dataset], found: Evaluations, phases: Phases) -> dict[str, Any]:
+    """Returns every cell as plain values: scores of each seed, mean with interval, online phases; hashes; and the claims."""
     rows = {}
     for name, dataset in datasets.items():
         card = dataset.card
         own = _scores([entry.episode_return for entry in dataset.entries()], card["reference"])
         cells = {method: _cell(found[method, name], card["reference"]) for method in study.methods if found.get((method, name))}
+        for method in cells:
+            cells[method] |= {"online": phase_cell(gone_on)} if (gone_on := phases.get((method, name))) else {}
         facts = {"content": card["content"], "reference": card["reference"], "episodes": len(own), "score": float(own.mean())}
         rows[name] = facts | {"methods": cells}
     return {"study": study.name, "datasets": rows, "claims": [*_claims(study, datasets, found)]}
 
 
 def markdown(facts: Mapping[str, Any], methods: Sequence[str]) -> str:
-    """Returns the table for a page."""
+    """Returns the tables for a page; methods that went on online are in one of their own."""
+    known = [(method, cell) for row in facts["datasets"].values() for method, cell in row["methods"].items()]
+    gone_on = {method for method, cell in known if "online" in cell}
+    methods = [method for method in methods if method not in gone_on]
     lines = ["| dataset | data | " + " | ".join(methods) + " |", "|---|---|" + "---|" * len(methods)]
     for name, row in facts["datasets"].items():
         cells = [_text(row["methods"].get(method)) for method in methods]
         lines.append(f"| {name} | {row['score']:.0f} | " + " | ".join(cells) + " |")
+    lines += phase_rows(facts)
     lines += ["", "| expected | on | difference | holds |", "|---|---|---|---|"]
     for claim in facts["claims"]:
         interval = f"{claim['difference']:+.1f} [{claim['low']:+.1f}, {claim['high']:+.1f}]"

@@ -18,9 +18,11 @@ from robo_cli.study_plan import read_study
 from robo_cli.study_runs import runs_of
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
+from robo_datasets.figures import normalised
 from robo_datasets.labelling import shuffle
 from robo_datasets.labels import label_sets
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
+from robo_rl.evaluation import Evaluation
 from robo_rl.runs import Run, find_run
 
 TASK = "robo/ArmReach-v0"
@@ -191,6 +193,31 @@ def test_a_study_makes_what_is_missing_and_nothing_twice(study, in_this_process,
     assert dispatch([*order, "--table"]) == 0
     cells = json.loads(Path("out/table.json").read_text())["datasets"]["reach-replay"]["methods"]
     assert cells["iql"]["seeds"] == [0] and cells["bc"]["seeds"] == [0, 1]
+
+
+ONLINE = """  gone-on:
+    recipe: iql.yaml
+    settings: {then: online, online.steps: 20, evaluation.every: 10, evaluation.episodes-during: 2}
+    only: [reach-replay]
+seeds"""
+
+
+def test_a_study_tells_what_going_on_online_cost(study, in_this_process, capsys):
+    Path(study).write_text(STUDY.replace("seeds", ONLINE, 1))
+    assert dispatch(["study", study, "--out", "out"]) == 0
+    facts = json.loads(Path("out/table.json").read_text())
+    cells = facts["datasets"]["reach-replay"]["methods"]
+    assert "online" not in cells["iql"]
+    runs = [Run(path) for path in sorted(Path("out/runs").glob("*-gone-on--reach-replay-?"), key=lambda path: path.name[-1])]
+    online = cells["gone-on"]["online"]
+    assert online["regret"] == [run.description["regret"] for run in runs]
+    assert np.allclose(online["after"], cells["gone-on"]["scores"], atol=0.01)
+    reference = facts["datasets"]["reach-replay"]["reference"]
+    for run, before in zip(runs, online["before"], strict=True):
+        evaluation = Evaluation.from_json(json.loads((run.path / "evaluations" / "0000000020.json").read_text()))
+        assert before == pytest.approx(np.mean([normalised(value, reference) for value in evaluation.returns]), abs=1e-3)
+    shown = capsys.readouterr().out
+    assert "| dataset | data | bc | iql |" in shown and "| reach-replay | gone-on |" in shown
 
 
 LABELLED = """

@@ -2,7 +2,8 @@
 
 A YAML file over the dataclasses below. Everything lies in one folder, and what is there already is not made again:
 
-    OUT/programs/  what language models wrote          OUT/runs/  runs          OUT/logs/  what they printed
+    OUT/programs/  what language models wrote          OUT/models/  reward models that were learned
+    OUT/runs/      runs                                OUT/logs/    what all of these printed
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pydantic
 import yaml
 
 from robo_cli.recipe import read_recipe
-from robo_cli.study_labels import STRICT
+from robo_cli.study_labels import STRICT, Model, is_made, require_as_made, reward_folders
 from robo_cli.study_options import Settings, Words, options
 from robo_cli.study_runs import differing, runs_of
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
@@ -53,6 +54,8 @@ class OnlineMethod:
     settings: Settings = field(default_factory=dict)
     program: str = ""
     """Of the study, which its reward reads."""
+    model: str = ""
+    """Of the study, which its reward reads, and the completion beside it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,8 @@ class OnlineStudy:
     summary: str
     methods: dict[str, OnlineMethod]
     programs: dict[str, Program] = field(default_factory=dict)
+    models: dict[str, Model] = field(default_factory=dict)
+    """Reward models that are learned before the trainings."""
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: Settings = field(default_factory=dict)
     """Of every training."""
@@ -80,6 +85,7 @@ class OnlineStudy:
 
     def __post_init__(self) -> None:
         named = [("program", method.program, self.programs) for method in self.methods.values() if method.program]
+        named += [("model", method.model, self.models) for method in self.methods.values() if method.model]
         named += [("method", name, self.methods) for claim in self.claims for name in (claim.better, claim.than)]
         for kind, name, known in named:
             if name not in known:
@@ -93,8 +99,9 @@ class OnlineStudy:
     def words(self, method: str, seed: int, out: Path) -> Words:
         """Returns how a method is trained."""
         chosen = self.methods[method]
-        settings = self.settings | chosen.settings
-        if "seed" in read_recipe(chosen.recipe).reward.settings:  # what the reward learns begins anew with each seed, too
+        settings, recipe = self.settings | chosen.settings, read_recipe(chosen.recipe)
+        settings |= reward_folders(chosen.model, recipe, settings, out)
+        if "seed" in recipe.reward.settings:  # what the reward learns begins anew with each seed, too
             settings["reward.settings.seed"] = seed
         if chosen.program:
             settings["reward.settings.path"] = str(program_file(chosen.program, out))
@@ -125,6 +132,14 @@ def programs(study: OnlineStudy, out: Path) -> Commands:
     return {name: _writing(study.programs[name], path) for name, path in files.items() if not path.exists()}
 
 
+def models(study: OnlineStudy, out: Path) -> Commands:
+    """Returns the reward models that have to be learned."""
+    folders = {name: out / "models" / name for name in study.models}
+    for name, folder in folders.items():
+        require_as_made(folder.with_suffix(".json"), study.models[name])
+    return {name: study.models[name].command(folder) for name, folder in folders.items() if not is_made(folder)}
+
+
 def trainings(study: OnlineStudy, out: Path) -> Commands:
     """Returns the trainings that have to be begun, or resumed."""
     commands: dict[str, Words] = {}
@@ -137,7 +152,7 @@ def trainings(study: OnlineStudy, out: Path) -> Commands:
     return commands
 
 
-STAGES: Sequence[Callable[[OnlineStudy, Path], Commands]] = (programs, trainings)
+STAGES: Sequence[Callable[[OnlineStudy, Path], Commands]] = (programs, models, trainings)
 
 
 def finished(study: OnlineStudy, out: Path) -> Found:
@@ -157,6 +172,7 @@ def online_table(study: OnlineStudy, found: Found) -> dict[str, Any]:
         method: {
             "seeds": sorted(runs),
             "returns": [float(np.mean(evaluations[method][seed].returns)) for seed in sorted(runs)],
+            "success": [_success(evaluations[method][seed]) for seed in sorted(runs)],
             "while learning": [_while_learning(runs[seed]) for seed in sorted(runs)],
             "mean": _interval([evaluations[method][seed].returns for seed in sorted(runs)]),
         }
@@ -168,11 +184,15 @@ def online_table(study: OnlineStudy, found: Found) -> dict[str, Any]:
 
 def online_markdown(facts: Mapping[str, Any]) -> str:
     """Returns the table for a page."""
-    lines = ["| method | return | of each seed | mean of the evaluations while learning |", "|---|---|---|---|"]
+    lines = [
+        "| method | return | of each seed | success of each seed | mean of the evaluations while learning |",
+        "|---|---|---|---|---|",
+    ]
     for method, row in facts["methods"].items():
         mean, low, high = row["mean"]
         each = [", ".join(f"{value:.4g}" for value in row[column]) for column in ("returns", "while learning")]
-        lines.append(f"| {method} | {mean:.4g} [{low:.4g}, {high:.4g}] | {each[0]} | {each[1]} |")
+        successes = ", ".join("" if rate is None else f"{rate:.0%}" for rate in row["success"])
+        lines.append(f"| {method} | {mean:.4g} [{low:.4g}, {high:.4g}] | {each[0]} | {successes} | {each[1]} |")
     lines += ["", "| expected | difference | holds |", "|---|---|---|"]
     for claim in facts["claims"]:
         difference, low, high = claim["difference"]
@@ -189,6 +209,10 @@ def _writing(program: Program, path: Path) -> Words:
 
 def _evaluation(run: Path) -> Evaluation:
     return Evaluation.from_json(json.loads((run / EVALUATION).read_text()))
+
+
+def _success(evaluation: Evaluation) -> float | None:
+    return None if evaluation.success_rate is None else evaluation.success_rate.estimate
 
 
 def _while_learning(run: Path) -> float:

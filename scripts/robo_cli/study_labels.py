@@ -10,6 +10,7 @@ from typing import Any
 
 import pydantic
 
+from robo_cli.recipe import Recipe
 from robo_cli.study_options import Settings, Words, options
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
@@ -18,6 +19,7 @@ from robo_rl.errors import RunError
 from robo_rl.runs import write_text
 from robo_rl.settings import plain
 
+COMPLETION = "reward.completion.name"
 STRICT = pydantic.ConfigDict(extra="forbid")
 
 
@@ -120,6 +122,14 @@ def span_of(dataset: Dataset, labels: str) -> float:
     if not sums:
         raise RunError(f"{dataset.path} has no labels of the set {labels!r}.", fix="run the study again")
     return max(sums) - min(sums)
+
+
+def reward_folders(model: str, recipe: Recipe[Any], settings: Settings, out: Path) -> Settings:
+    """Returns the settings by which a training's reward finds a model of the study, its completion too where it has one."""
+    if not model:
+        return {}
+    parts = ["reward", *(["reward.completion"] if recipe.reward.completion.name or COMPLETION in settings else [])]
+    return {f"{part}.settings.folder": str(out / "models" / model) for part in parts}
 
 
 def _folder(model: str, out: Path) -> Mapping[str, Any]:

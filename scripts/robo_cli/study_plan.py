@@ -68,6 +68,8 @@ class Method:
     """Rewards are scaled so that their sums over a dataset's episodes span this; 0 leaves them. IQL's paper scales to 1,000."""
     labels: str = ""
     """Of the study, whose rewards count in the place of the recorded ones."""
+    model: str = ""
+    """Of the study, which the reward of the recipe or the settings reads while a policy learns online."""
     only: tuple[str, ...] = ()
     """Datasets; none for all."""
 
@@ -116,6 +118,7 @@ class Study:
         named += [("label set", method.labels) for method in self.methods.values() if method.labels]
         named += [("label set", each.shuffled) for each in self.labels.values() if isinstance(each, Shuffled)]
         models = [each.model for each in self.labels.values() if not isinstance(each, Shuffled)]
+        models += [method.model for method in self.methods.values()]
         named += [("model", model) for model in models if model]
         named += [("source", source) for method in self.methods.values() for source in method.for_source]
         named += [("dataset", dataset) for method in self.methods.values() for dataset in method.only]

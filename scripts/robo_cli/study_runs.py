@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from robo_cli.recipe import read_recipe, to_yaml
-from robo_cli.study_labels import is_labelled, span_of
+from robo_cli.study_labels import is_labelled, reward_folders, span_of
 from robo_cli.study_options import Words, options
 from robo_cli.study_plan import Data, Study
 from robo_cli.train import recipe_of
@@ -19,7 +19,8 @@ from robo_datasets.labels import LabelSet
 from robo_rl.errors import RunError
 from robo_rl.runs import Run
 
-PATHS = ("demonstrations.dataset",)  # the folder may have been moved
+FOLDERS = "reward.settings.folder", "reward.completion.settings.folder"
+PATHS = ("demonstrations.dataset", *FOLDERS)  # they may have been moved; whose weights they are is noted in the run
 WHOLE = ("environment.arguments",)  # one that is missing is a change, too
 
 
@@ -76,8 +77,9 @@ def training_words(study: Study, method: str, dataset: Dataset, seed: int) -> Wo
     """Returns how a method is trained on a dataset."""
     name = dataset.path.name
     labels = study.methods[method].labels
-    settings = options(study.settings_of(method, name, span_of(dataset, labels)))
-    words = [study.methods[method].recipe, "--dataset", str(dataset.path), "--seed", str(seed), *settings]
+    chosen, settings = study.methods[method], study.settings_of(method, name, span_of(dataset, labels))
+    settings |= reward_folders(chosen.model, read_recipe(chosen.recipe), settings, dataset.path.parents[1])
+    words = [chosen.recipe, "--dataset", str(dataset.path), "--seed", str(seed), *options(settings)]
     return [*words, *(["--labels", labels] if labels else []), "--name", f"{method}--{name}"]
 
 

@@ -22,7 +22,7 @@ from robo_rl.rewards.decomposition.latent import LatentReward
 from robo_rl.rewards.decomposition.rewards import RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
-from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress
+from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
 from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
 from robo_rl.rewards.pipeline import RewardPipeline
@@ -129,6 +129,7 @@ REWARDS = {
     "classifier": classifier,
     "embedded-progress": embedded(EmbeddedProgress),
     "embedded-completion": embedded(EmbeddedCompletion),
+    "embedded-shuffled": embedded(EmbeddedShuffled),
     "episodic": lambda _: EpisodicReward(),
     "return-decomposition": lambda _: ReturnDecomposition(),
     "subgoals": lambda _: SubgoalReward(),

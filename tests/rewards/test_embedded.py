@@ -19,7 +19,13 @@ from robo_rl.rewards.embedded.layers import CONTRAST, averaged
 from robo_rl.rewards.embedded.measuring import area_under_roc, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
-from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedImageText, EmbeddedProgress, EmbeddedRater
+from robo_rl.rewards.embedded.rewards import (
+    EmbeddedCompletion,
+    EmbeddedImageText,
+    EmbeddedProgress,
+    EmbeddedRater,
+    EmbeddedShuffled,
+)
 from robo_rl.rewards.embedded.second_look import MASKS, WINDOW, SecondLook
 from robo_rl.rewards.embedded.words import Vocabulary
 from robo_rl.rewards.image_text import image_text_model
@@ -236,6 +242,22 @@ def test_modes_words_and_weights_are_part_of_the_identity(folder, tmp_path):
     assert len({each.identity for each in made}) == 5
     (tmp_path / "moved").symlink_to(folder)
     assert EmbeddedProgress(folder=str(tmp_path / "moved")).identity == made[0].identity
+
+
+@pytest.mark.parametrize(("answer", "truth"), [("progress", EmbeddedProgress), ("completion", EmbeddedCompletion)])
+def test_the_control_says_what_the_model_says_of_features_out_of_order(folder, answer, truth):
+    pictures = dots().pictures[:12]
+    firsts = np.broadcast_to(pictures[:1], pictures.shape)
+    controls = [EmbeddedShuffled(folder=folder, answer=answer, seed=seed) for seed in (0, 0, 1)]
+    model, told = truth(folder=folder), [control.score(pictures, firsts, TOLD).values for control in controls]
+    np.testing.assert_array_equal(told[0], told[1])  # a function of the picture, so that a policy can follow it
+    assert np.abs(told[0] - told[2]).max() > 1e-6 and np.abs(told[0] - model.score(pictures, firsts, TOLD).values).max() > 1e-6
+    described = model.model.describe(pictures)
+    order = np.random.default_rng(0).permutation(described.shape[1])
+    assert sorted(order) == [*range(described.shape[1])] and (order != np.arange(len(order))).any()
+    expected = model.judge(described[:1, order].expand(12, -1), described[:, order], TOLD)
+    np.testing.assert_allclose(told[0], expected, atol=1e-6)
+    assert len({each.identity for each in (*controls, model)}) == 3
 
 
 def test_first_pictures_that_repeat_are_encoded_once(folder, monkeypatch):

@@ -96,6 +96,26 @@ class EmbeddedCompletion(EmbeddedReward):
         return self.model.completion(firsts, now, instruction)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedShuffled(EmbeddedReward):
+    """A control: the embedded model with what its encoder sees in another order, always the same, so that it judges nonsense.
+
+    Its scores follow from pictures as the model's do and are as large; a policy must not learn the task from them.
+    """
+
+    name = "embedded-shuffled"
+    answer: Literal["progress", "completion"] = "progress"
+    """In whose place it stands."""
+    seed: int = 0
+    """Of the order."""
+
+    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+        """Returns what the model says of features (N, F) that stand in each other's places."""
+        order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
+        ask = self.model.progress if self.answer == "progress" else self.model.completion
+        return ask(firsts[:, order], now[:, order], instruction)
+
+
 @dataclass(frozen=True)
 class EmbeddedImageText:
     """The embedded model's pictures and sentences in one space; knows one scene by one camera and a few dozen words."""

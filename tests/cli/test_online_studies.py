@@ -1,0 +1,87 @@
+"""Studies whose trainings read a reward model that the study fits: folders arrive, a moved study is still its own."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from robo_cli.online_study import models, read_online_study
+from robo_cli.recipe import to_yaml
+from robo_cli.study_plan import read_study, study_file
+from robo_cli.study_runs import differing, training_words
+from robo_cli.train import recipe_of
+from robo_rl.errors import UnknownName
+
+STUDY = """
+summary: A study in small.
+models:
+  reach: {fit: embedded, settings: {environment: robo/ArmReach-v0}}
+methods:
+  plain: {recipe: arm-reach-sac-sparse}
+  seen: {recipe: arm-reach-vlm, model: reach}
+  ended: {recipe: arm-pick-vlm, model: reach}
+  added:
+    recipe: arm-reach-vlm
+    model: reach
+    settings: {reward.completion.name: embedded-completion}
+"""
+
+
+@pytest.fixture
+def study():
+    Path("study.yaml").write_text(STUDY)
+    return read_online_study(study_file("study.yaml"))
+
+
+def folders(words) -> dict[str, str]:
+    return {word: words[at + 1] for at, word in enumerate(words) if word.endswith(".folder")}
+
+
+def test_models_are_fitted_before_and_found_by_rewards_and_completions(study):
+    (command,) = models(study, Path("out")).values()
+    assert command[:5] == ["reward", "fit", "embedded", "--out", "out/models/reach"]
+    assert folders(study.words("plain", 0, Path("out"))) == {}
+    own = {"--reward.settings.folder": "out/models/reach"}
+    assert folders(study.words("seen", 0, Path("out"))) == own
+    for method in ("ended", "added"):
+        found = folders(study.words(method, 0, Path("out")))
+        assert found == own | {"--reward.completion.settings.folder": "out/models/reach"}
+    (Path("out/models/reach") / "0").mkdir(parents=True)
+    assert models(study, Path("out")), "a folder without a manifest is not a model"
+    (Path("out/models/reach") / "0" / "MANIFEST.json").write_text("{}")
+    assert not models(study, Path("out"))
+
+
+def test_a_study_that_was_moved_knows_its_runs(study, tmp_path):
+    words = study.words("seen", 0, Path("out"))
+    (tmp_path / "recipe.yaml").write_text(to_yaml(recipe_of(words)))
+    assert differing(tmp_path, study.words("seen", 0, Path("elsewhere"))) == {}
+    assert set(differing(tmp_path, [*words, "--reward.settings.mode", "level"])) == {"reward.settings.mode"}
+
+
+def test_a_model_that_the_study_does_not_have():
+    Path("study.yaml").write_text(STUDY.replace("model: reach}", "model: raech}"))
+    with pytest.raises(UnknownName, match="model of the study study 'raech'"):
+        read_online_study(study_file("study.yaml"))
+
+
+def test_a_method_on_datasets_may_go_on_with_a_model_too():
+    text = """
+summary: Learning from data, then from pictures.
+datasets: {pick: {environment: robo/ArmPick-v0, family: expert}}
+models: {pick: {fit: embedded, settings: {environment: robo/ArmPick-v0}}}
+methods: {seen: {recipe: offline-iql, model: pick, settings: {then: online, reward.name: embedded-progress}}}
+"""
+    Path("data.yaml").write_text(text)
+    study = read_study("data.yaml")
+    dataset = SimpleNamespace(path=Path("out/data/pick"), card={"return": {"most": 1.0, "least": 0.0}})
+    assert folders(training_words(study, "seen", dataset, 0)) == {"--reward.settings.folder": "out/models/pick"}
+    Path("data.yaml").write_text(text.replace("model: pick,", "model: pickle,"))
+    with pytest.raises(UnknownName, match="model of the study data 'pickle'"):
+        read_study("data.yaml")
+
+
+def test_the_shipped_study_compares_true_seen_and_shuffled_rewards():
+    study = read_online_study(study_file("pictures"))
+    kinds = {f"{task}-{kind}" for task in ("reach", "pick") for kind in ("true", "vlm", "shuffled")}
+    assert {*study.methods} == kinds | {"cloned", "refined-true", "refined-vlm"}

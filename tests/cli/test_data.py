@@ -86,7 +86,7 @@ def _array(values):
 def test_a_recipe_learns_from_a_dataset(recorded, capsys):
     Path("bc.yaml").write_text(
         f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ndemonstrations: {{dataset: {recorded}}}\n"
-        "evaluation: {episodes: 2}\n"
+        "evaluation: {episodes: 2, films: 0}\n"
     )
     assert dispatch(["train", "bc.yaml"]) == 0
     assert f"6 episodes of {recorded}" in capsys.readouterr().out
@@ -98,7 +98,7 @@ def test_a_recipe_learns_from_a_dataset(recorded, capsys):
 
 def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
     Path("bc.yaml").write_text(
-        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2, films: 0}}\n"
         f"demonstrations: {{dataset: {recorded}}}\n"
     )
     dispatch(["train", "bc.yaml"])
@@ -117,7 +117,7 @@ def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
 
 def test_a_run_is_not_resumed_with_other_episodes(recorded):
     Path("bc.yaml").write_text(
-        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2, films: 0}}\n"
         f"demonstrations: {{dataset: {recorded}}}\n"
     )
     dispatch(["train", "bc.yaml"])
@@ -135,7 +135,7 @@ def test_a_run_is_not_resumed_with_other_episodes(recorded):
 
 def test_a_run_goes_on_after_its_dataset_was_moved(recorded, capsys):
     Path("bc.yaml").write_text(
-        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2}}\n"
+        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2, films: 0}}\n"
         f"demonstrations: {{dataset: {recorded}}}\n"
     )
     dispatch(["train", "bc.yaml"])

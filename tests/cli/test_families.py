@@ -34,7 +34,7 @@ learner: {{hidden: [8, 8], batch_size: 16, learning_starts: 10}}
 steps: 80
 log_every: 0
 record_episodes: true
-evaluation: {{episodes: 1, every: 20, episodes_during: 1}}
+evaluation: {{episodes: 1, every: 20, episodes_during: 1, films: 0}}
 """
 ENDS = (15, 30, 45, 60, 75)  # steps at which training episodes end
 

@@ -25,7 +25,7 @@ demonstrations: {episodes: 2}
 steps: 60
 log_every: 10
 checkpoint_every: 20
-evaluation: {episodes: 2, every: 30, episodes_during: 1}
+evaluation: {episodes: 2, every: 30, episodes_during: 1, films: 0}
 """
 # Episodes end at steps 20, 40 and 60, as long as none succeeds: the reach takes 20 steps at least for this policy.
 DEATHS = {
@@ -72,14 +72,13 @@ def parameters(run: Run) -> dict[str, np.ndarray]:
     [pytest.param(death, id=name, marks=[pytest.mark.slow] if name in ALIKE else []) for name, death in DEATHS.items()],
 )
 def test_killed_and_resumed_equals_uninterrupted(
-    recipe: Path, uninterrupted: Run, tmp_path: Path, death: tuple[str, ...]
+    recipe: Path, uninterrupted: Run, tmp_path: Path, death: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = Path(__file__).with_name("train_and_die.py")
     killed = subprocess.run([sys.executable, script, recipe, tmp_path, *death], capture_output=True, timeout=200, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    resumed = robo_rl("resume", "latest", "--runs", str(tmp_path))
-    assert resumed.returncode == 0, resumed.stderr
-    assert "exact" in resumed.stdout
+    assert main.dispatch(["resume", "latest", "--runs", str(tmp_path)]) == 0  # in another process than it began in
+    assert "exact" in capsys.readouterr().out
     run = find_run("latest", tmp_path)
     expected, got = parameters(uninterrupted), parameters(run)
     assert expected.keys() == got.keys()

@@ -96,15 +96,25 @@ def test_a_recipe_learns_from_a_dataset(recorded, capsys):
         dispatch(["train", "slower.yaml"])
 
 
-def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
-    Path("bc.yaml").write_text(
-        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2, films: 0}}\n"
-        f"demonstrations: {{dataset: {recorded}}}\n"
-    )
+def half_a_run(recorded: Path) -> Path:
+    """Returns a run of 20 updates that was stopped after its checkpoint at 10."""
+    Path("bc.yaml").write_text(f"""
+environment: {{name: {TASK}}}
+algorithm: bc
+steps: 20
+checkpoint_every: 10
+evaluation: {{episodes: 2, films: 0}}
+demonstrations: {{dataset: {recorded}}}
+""")
     dispatch(["train", "bc.yaml"])
     (run,) = Path("runs").iterdir()
     (run / "evaluation.json").unlink()
     shutil.rmtree(run / "checkpoints" / "0000000020")
+    return run
+
+
+def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
+    run = half_a_run(recorded)
     dispatch(["record", TASK, "--episodes", "2", "--seed", "6", "--out", str(recorded), "--append"])
     assert dispatch(["resume", "latest"]) == 0
     assert "resumed at step 10, exact" in capsys.readouterr().out
@@ -116,14 +126,7 @@ def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
 
 
 def test_a_run_is_not_resumed_with_other_episodes(recorded):
-    Path("bc.yaml").write_text(
-        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2, films: 0}}\n"
-        f"demonstrations: {{dataset: {recorded}}}\n"
-    )
-    dispatch(["train", "bc.yaml"])
-    (run,) = Path("runs").iterdir()
-    (run / "evaluation.json").unlink()
-    shutil.rmtree(run / "checkpoints" / "0000000020")
+    run = half_a_run(recorded)
     dataset = Dataset(recorded)
     dataset.catalogue.remove(dataset.entries()[2].identity)
     dispatch(["record", TASK, "--episodes", "1", "--seed", "6", "--out", str(recorded), "--append"])
@@ -134,14 +137,7 @@ def test_a_run_is_not_resumed_with_other_episodes(recorded):
 
 
 def test_a_run_goes_on_after_its_dataset_was_moved(recorded, capsys):
-    Path("bc.yaml").write_text(
-        f"environment: {{name: {TASK}}}\nalgorithm: bc\nsteps: 20\ncheckpoint_every: 10\nevaluation: {{episodes: 2, films: 0}}\n"
-        f"demonstrations: {{dataset: {recorded}}}\n"
-    )
-    dispatch(["train", "bc.yaml"])
-    (run,) = Path("runs").iterdir()
-    (run / "evaluation.json").unlink()
-    shutil.rmtree(run / "checkpoints" / "0000000020")
+    run = half_a_run(recorded)
     recorded.rename("moved")
     with pytest.raises(DatasetNotFound, match=r"dataset of the run is not there(.|\n)*data/reach(.|\n)*--dataset PATH"):
         dispatch(["resume", "latest"])

@@ -126,7 +126,7 @@ def test_a_run_can_be_resumed_after_its_dataset_has_grown(recorded, capsys):
 
 
 def test_a_run_is_not_resumed_with_other_episodes(recorded):
-    run = half_a_run(recorded)
+    half_a_run(recorded)
     dataset = Dataset(recorded)
     dataset.catalogue.remove(dataset.entries()[2].identity)
     dispatch(["record", TASK, "--episodes", "1", "--seed", "6", "--out", str(recorded), "--append"])

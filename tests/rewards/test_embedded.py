@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,6 +220,16 @@ def test_flat_pictures_are_refused():
 
 
 # the model as a reward
+
+
+def test_pictures_are_checked_one_by_one():
+    """As floats all at once they would be eight times as large, and a training set is most of what a laptop has."""
+    many = dots()
+    tracemalloc.start()
+    replace(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < many.pictures.nbytes
 
 
 def test_a_saved_model_says_the_same_and_is_the_same(folder):

@@ -65,12 +65,13 @@ class EmbeddedModel:
     @torch.no_grad()
     def describe(self, pictures: Pictures) -> Tensor:
         """Returns (N, F), what the encoder sees; raises SpecMismatch for pictures of another size, camera or scene."""
-        self.require_scene(pictures)
-        parts = [
-            self.encoder.describe(torch.from_numpy(np.array(pictures[start : start + BATCH])))
-            for start in range(0, len(pictures), BATCH)
-        ]
-        return torch.cat(parts) if parts else torch.zeros(0, 4 * len(self.origin.slots))
+        self.require_scene(pictures[:0])
+        parts = [torch.zeros(0, 4 * len(self.origin.slots))]
+        for start in range(0, len(pictures), BATCH):
+            shown = pictures[start : start + BATCH]
+            self.require_scene(shown)  # its floats are twelve times the pictures
+            parts.append(self.encoder.describe(torch.from_numpy(np.array(shown))))
+        return torch.cat(parts)
 
     def positions(self, described: Tensor) -> npt.NDArray[np.float32]:
         """Returns (N, S, 3) [m], where described pictures (N, F) have their things; in the middle what is not seen."""

@@ -12,7 +12,7 @@ import tyro
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_cli.reward_file import read_reward
+from robo_cli.reward_file import read_labeller
 from robo_cli.typed_settings import settings_of
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
@@ -115,7 +115,7 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
 
 def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], progress: Progress) -> tuple[str, Audit]:
     shape, settings = SHAPES[arguments.shape], settings_of(arguments.settings)
-    model = read_reward(arguments.reward, settings)
+    model = read_labeller(arguments.reward, settings)
     if arguments.wrong_text and not getattr(model, "hears_instruction", True):
         fix = "--wrong-settings NAME=VALUE, with words that none of the episodes carries out"
         raise InvalidSetting("This reward does not hear the instruction.", got=f"--wrong-text {arguments.wrong_text}", fix=fix)
@@ -123,7 +123,7 @@ def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
     sees = reads_pictures(model, dataset.read(entries[0]))
     controls = controls_of(subject, sees=sees)
     if arguments.wrong_text or arguments.wrong_settings:
-        wrong = read_reward(arguments.reward, settings | settings_of(arguments.wrong_settings))
+        wrong = read_labeller(arguments.reward, settings | settings_of(arguments.wrong_settings))
         controls.append(wrongly_told(wrong, arguments.wrong_text, shape))
     shown = partial(counted, f"audit {arguments.reward}", "episodes")
     episodes = (dataset.read(entry) for entry in shown(entries))

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from robo_cli.display import counted
-from robo_cli.reward_file import read_reward
+from robo_cli.reward_file import read_labeller
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
@@ -62,13 +62,7 @@ def run(arguments: Label) -> int:
     if arguments.shuffled:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
-        model = read_reward(arguments.reward, settings_of(arguments.settings))
-        if getattr(model, "learns_in_a_run", False):
-            raise InvalidSetting(
-                f"The reward {arguments.reward} is learned while a policy acts, and has no labels for recorded episodes.",
-                got=str(arguments.dataset),
-                fix="name it as reward.name of a recipe, or label with another reward (robo-rl reward list)",
-            )
+        model = read_labeller(arguments.reward, settings_of(arguments.settings))
         if getattr(model, "mode", "") == "potential":
             print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)

@@ -14,7 +14,7 @@ from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols import RewardModel
 from robo_rl.settings import settings_as
 
-PROGRAM = "program:"
+PROGRAM, PIPELINE = "program:", "pipeline"
 SHIPPED = Path(str(files("robo_cli") / "programs"))
 """Folder of the programs that come with the package."""
 
@@ -22,15 +22,31 @@ SHIPPED = Path(str(files("robo_cli") / "programs"))
 def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
     """Returns a reward model by its name or from a YAML file with `reward` and `settings`, to which `settings` are added.
 
-    "program:PATH" is short for the reward `program` with that path. Raises UnknownName, and InvalidSetting naming the setting.
+    "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline.
+    Raises UnknownName, and InvalidSetting naming the setting.
     """
-    if name.startswith(PROGRAM):
-        name, settings = "program", {**settings, "path": str(program_file(name.removeprefix(PROGRAM)))}
-    if name.endswith((".yaml", ".yml")):
+    if name.endswith((".yaml", ".yml")) and not name.startswith(PROGRAM):
         found = _read(Path(name))
         name, settings = str(found["reward"]), {**found.get("settings", {}), **settings}
+    if name.startswith(PROGRAM):
+        name, settings = "program", {**settings, "path": str(program_file(name.removeprefix(PROGRAM)))}
+    elif name == PIPELINE and isinstance(sources := settings.get("sources"), list | tuple):
+        settings = {**settings, "sources": [_source(each) for each in sources]}
     model: RewardModel = settings_as(load("rewards", name), settings, source=f"the reward {name}")
     return model
+
+
+def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
+    """Returns a reward model that can label recorded episodes; raises what `read_reward` raises, and InvalidSetting."""
+    model = read_reward(name, settings)
+    if not getattr(model, "learns_in_a_run", False):
+        return model
+    inside = ", or the program that it learns from: program:PATH" if hasattr(model, "judge") else ""
+    raise InvalidSetting(
+        f"The reward {name} is learned while a policy acts, and has no labels for recorded episodes.",
+        allowed=f"robo-rl train RECIPE --reward.name {name}; what it paid is in robo-rl report RUN",
+        fix=f"train with it, or name another reward for recorded episodes (robo-rl reward list){inside}",
+    )
 
 
 def program_file(name: str) -> Path:
@@ -49,6 +65,15 @@ def program_file(name: str) -> Path:
 def shipped_programs() -> list[str]:
     """Returns the names of the programs that come with the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.py") if path.stem != "__init__")
+
+
+def _source(told: Any) -> Any:
+    """Returns a source of a pipeline with the file of its program in the place of `program:NAME`."""
+    reward = told.get("reward") if isinstance(told, Mapping) else None
+    if not isinstance(reward, str) or not reward.startswith(PROGRAM):
+        return told
+    file = program_file(reward.removeprefix(PROGRAM))
+    return {"name": file.stem, **told, "reward": "program", "settings": {**(told.get("settings") or {}), "path": str(file)}}
 
 
 def _read(path: Path) -> dict[str, Any]:

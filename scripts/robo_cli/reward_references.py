@@ -11,7 +11,7 @@ import numpy as np
 import tyro
 
 from robo_cli.display import counted
-from robo_cli.reward_file import read_reward
+from robo_cli.reward_file import read_labeller
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
@@ -38,7 +38,7 @@ def write_references(arguments: References) -> int:
     """Labels the episodes and writes the sums."""
     if arguments.out.exists():
         raise InvalidSetting(f"{arguments.out} is there already.", fix="name a new file: references are drawn once")
-    dataset, model = Dataset(arguments.dataset), read_reward(arguments.reward, settings_of(arguments.settings))
+    dataset, model = Dataset(arguments.dataset), read_labeller(arguments.reward, settings_of(arguments.settings))
     entries = dataset.entries()
     places = np.linspace(0, len(entries) - 1, min(arguments.episodes, len(entries))).round().astype(int).tolist()
     scores = []

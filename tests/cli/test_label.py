@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli.main import dispatch
+from robo_cli.reward_file import program_file
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
@@ -199,8 +200,22 @@ def test_a_mistake_with_preferences_is_one_error(dataset, arguments, error, mess
         dispatch(arguments)
 
 
-@pytest.mark.parametrize("name", ["rrd", "return-decomposition"])
-def test_what_is_learned_in_a_run_labels_no_dataset(dataset, name):
-    with pytest.raises(InvalidSetting, match="learned while a policy acts, and has no labels for recorded episodes"):
-        dispatch(["label", str(dataset.path), "--reward", name, "--name", "never"])
-    assert "never" not in label_sets(dataset)
+@pytest.mark.parametrize(
+    ("reward", "name", "also"),
+    [
+        (["rrd"], "rrd", ""),
+        (["return-decomposition"], "return-decomposition", ""),
+        (["lare", "--settings", f"path={program_file('arm_reach')}"], "lare", r"program:PATH"),
+        (["pipeline", "--settings", "sources=[{reward: rrd}]"], "pipeline", ""),
+    ],
+)
+def test_what_is_learned_in_a_run_says_that_recorded_episodes_need_another_reward(dataset, reward, name, also):
+    data, told = str(dataset.path), "learned while a policy acts, and has no labels for recorded episodes"
+    for words in (
+        ["label", data, "--reward", *reward, "--name", "never"],
+        ["audit", *reward, "--dataset", data, "--out", "never"],
+        ["reward", "references", *reward, "--dataset", data, "--out", "never"],
+    ):
+        with pytest.raises(InvalidSetting, match=rf"{told}(.|\n)*robo-rl train RECIPE --reward.name {name};(.|\n)*{also}"):
+            dispatch(words)
+    assert "never" not in label_sets(dataset) and not Path("never").exists()

@@ -170,3 +170,22 @@ def test_a_recipe_may_name_a_pipeline(capsys):
     newest = {name: value for line in run.metrics() for name, value in line.items()}
     assert {"reward/program/1_bound", "reward/program/approach", "reward/environment", "reward/1_delta"} <= set(newest)
     assert newest["reward/of_environment"] == newest["rollout/ep_rew_mean"] and newest["reward/missing"] == 0.0
+
+
+def test_a_program_is_named_alike_alone_in_a_file_and_in_a_pipeline(tmp_path):
+    (tmp_path / "mine.py").write_text(FIRST)
+    (tmp_path / "mine.yaml").write_text(f"reward: 'program:{tmp_path / 'mine.py'}'\nsettings: {{every: 7}}\n")
+    alone = read_reward("program", {"path": str(tmp_path / "mine.py"), "every": 7})
+    assert read_reward(str(tmp_path / "mine.yaml"), {}).identity == alone.identity
+
+    def pipeline(*sources):
+        return read_reward("pipeline", {"sources": list(sources)})
+
+    mixed = pipeline({"reward": "program:arm_push"}, {"reward": "program:arm_reach", "name": "near", "weight": 0.5})
+    path = str(program_file("arm_push"))
+    assert [part.name for part in mixed.parts] == ["arm_push", "near"], "in the log they are called as they are named"
+    assert mixed.parts[0].model.identity == read_reward("program", {"path": path}).identity
+    settings = {"reward": f"program:{tmp_path / 'mine.py'}", "settings": {"every": 7}}
+    assert pipeline(settings).parts[0].model == alone
+    with pytest.raises(UnknownName, match="arm_pick, arm_push, arm_reach"):
+        pipeline({"reward": "program:arm_psh"})

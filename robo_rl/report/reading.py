@@ -14,6 +14,7 @@ import yaml
 
 from robo_rl.errors import RunNotFound
 from robo_rl.evaluation import Evaluation
+from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
@@ -161,6 +162,7 @@ def _warnings(run: RecordedRun) -> list[str]:
         warnings.append("No metrics were logged.")
     if (found := probe(run.metrics)) is not None and found.is_suspicious:
         warnings.append(str(found))
+    warnings += annotation_warnings(run.newest)
     if run.final is None:
         warnings.append("There is no final evaluation: the run is unfinished, or was stopped.")
     else:

@@ -55,6 +55,12 @@ class CachedJudge:
         self._statuses.update(answer.status for answer in answers)
         return answers
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether the cache has answers of this judge, in whatever process they came."""
+        with self._cache.opened() as kept:
+            return bool(kept.spent(self._name))
+
     def spent(self) -> Metrics:
         """Returns what was asked and found by this process, and what all answers of this judge have cost."""
         counts = {

@@ -106,7 +106,7 @@ class Endpoint:
 
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
         patience = Patience(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
-        transport = Transport(f"{self.base_url.rstrip('/')}/chat/completions", self._key(), patience, self._pace, stop)
+        transport = Transport(f"{self.base_url.rstrip('/')}/chat/completions", self.require_key(), patience, self._pace, stop)
         started = time.monotonic()
         try:
             answer = _answer_in(transport.post(self.request(question)), transport)
@@ -143,7 +143,8 @@ class Endpoint:
             return {"type": "text", "text": part}
         return {"type": "image_url", "image_url": {"url": data_url(part, self.longest_side)}}
 
-    def _key(self) -> str:
+    def require_key(self) -> str:
+        """Returns the key, empty for a server that wants none; raises JudgeUnavailable where it is missing."""
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         if self.key_variable and not key:
             raise JudgeUnavailable(

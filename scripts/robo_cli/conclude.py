@@ -14,6 +14,7 @@ from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
 from robo_rl.report import write_report
+from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
 from robo_rl.runs import Run, write_text
 from robo_rl.video import VideoRequest, render_mode_for_films
@@ -32,6 +33,9 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
     if (found := probe(run.metrics())) is not None:
         run.describe(hacking=asdict(found) | {"is_suspicious": found.is_suspicious})
         print(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
+    newest = {tag: value for line in run.metrics() for tag, value in line.items()}
+    for warning in annotation_warnings(newest):
+        print(f"WARNING  {warning}")
     report = write_report([run.path], run.path / "report.html")
     print(f"{evaluation}\nreport   {report}")
     return 0

@@ -17,7 +17,7 @@ from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
-from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.programs.judging import end_workers
 from robo_rl.rollout import RandomPolicy, rollout
@@ -63,12 +63,14 @@ def write_latent(arguments: Latent) -> int:
     log = arguments.out.with_suffix(".calls.jsonl")
     if arguments.out.exists() and not log.exists():
         raise InvalidSetting(f"{arguments.out} is there already, and not from this command.", fix="name a new file")
+    if arguments.replay is None:
+        require_task(arguments.llm, arguments.environment)
     environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
     spec = specification(environment)
     task, view = _task(arguments, spec), EnvAbstraction.of(spec)
-    steps = _steps(environment, spec, view, arguments.steps)
-    environment.close()
     with language_model(arguments.llm, settings_of(arguments.llm_settings), log=log, replay=arguments.replay) as model:
+        steps = _steps(environment, spec, view, arguments.steps)
+        environment.close()
         try:
             told = _shown if arguments.settings.rounds else lambda attempt: None  # 0 rounds try nothing
             program = LatentCode(model, view, steps, arguments.settings).write(task, told)

@@ -67,8 +67,8 @@ class SearchReward:
 
 def search_reward(arguments: SearchReward) -> int:
     """Prints every round and who won; 1 where no program could be used."""
-    arguments.asking.require_one()
     recipe = recipe_of([arguments.recipe, *options(settings_of(arguments.settings))])
+    arguments.asking.require_one(recipe.environment.name)
     torch.set_num_threads(recipe.threads)
     require_success(recipe)
     order = _order(arguments, recipe)

@@ -39,7 +39,7 @@ def write_reward(arguments: WriteReward) -> int:
     name, settings = environment_named(arguments.task)
     asking, out = arguments.asking, arguments.out
     order = {"method": "text2reward", "environment": name, "arguments": settings, "sentence": asking.sentence}
-    asking.require_one()
+    asking.require_one(name)
     rounds = rounds_so_far(out, arguments.feedback)
     begin(out, order | asking.order | {"temperature": arguments.config.temperature})
     desk = desk_for(name, settings, asking, out / CALLS)

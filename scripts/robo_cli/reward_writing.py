@@ -14,8 +14,7 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import PACK, language_model
-from robo_rl.rewards.language.packs import read_pack
+from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.search.examples import nearest
 from robo_rl.rewards.search.means import means
@@ -46,8 +45,11 @@ class Asking:
     examples: int = 0
     """Programs for other tasks that are shown, the nearest by their sentences; 0 for none (zero-shot)."""
 
-    def require_one(self) -> None:
-        """Raises InvalidSetting unless it is clear who answers, UnknownName for a rule or a pack that there is not."""
+    def require_one(self, environment: str) -> None:
+        """Raises InvalidSetting unless it is clear who answers, and for a pack made for another environment.
+
+        Raises UnknownName for a rule or a pack that there is not.
+        """
         if bool(self.llm) == (self.replay is not None):
             raise InvalidSetting(
                 "Who answers?",
@@ -57,8 +59,7 @@ class Asking:
             )
         if self.llm.startswith(RULE):
             read_rule(self.llm.removeprefix(RULE))
-        if self.llm.startswith(PACK):
-            read_pack(self.llm.removeprefix(PACK))
+        require_task(self.llm, environment)
 
     @property
     def order(self) -> dict[str, Any]:
@@ -77,13 +78,17 @@ class Desk:
 
 
 def desk_for(name: str, arguments: Mapping[str, Any], asking: Asking, log: Path) -> Desk:
-    """Returns it for an environment, in which steps to try programs on are recorded first."""
-    spec, attempt = spec_and_trial(name, arguments)
-    sentence = asking.sentence or spec.instruction
-    if not sentence:
-        raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")
-    view = EnvAbstraction.of(spec)
+    """Returns it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there."""
     model = _model(asking, log)
+    try:
+        spec, attempt = spec_and_trial(name, arguments)
+        sentence = asking.sentence or spec.instruction
+        if not sentence:
+            raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")
+    except BaseException:
+        model.close()
+        raise
+    view = EnvAbstraction.of(spec)
     task = RewardTask(sentence, view.text, means(), spec.max_steps)
     return Desk(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples), model)
 

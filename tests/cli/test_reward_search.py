@@ -107,6 +107,29 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked():
     assert "chance" in str(told.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "error", "told"),
+    [
+        (["--llm", "endpont"], UnknownName, "did you mean 'endpoint'"),
+        (["--llm", "endpoint"], InvalidSetting, "Which model"),
+        (["--llm", "endpoint", "--llm-settings", "model=m", "key_variable=NO_SUCH_KEY"], JudgeError, "NO_SUCH_KEY is empty"),
+        (["--llm", "pack:beacons-doorkey"], InvalidSetting, "(?s)got:     robo/Arm.*allowed: minigrid/MiniGrid-DoorKey-5x5-v0"),
+        (["--replay", "no.jsonl"], JudgeError, "no.jsonl cannot be read"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", ["write robo/ArmPush-v0 --out x", "search tiny.yaml --out x", "latent robo/ArmPush-v0 --out x.py"]
+)
+def test_who_answers_is_known_before_anything_is_simulated(command, words, error, told, monkeypatch):
+    def simulated(*arguments, **more):
+        raise AssertionError("a step was simulated")
+
+    for module in ("reward_probe", "reward_latent"):
+        monkeypatch.setattr(f"robo_cli.{module}.rollout", simulated)
+    with pytest.raises(error, match=told):
+        dispatch(["reward", *command.split(), *words])
+
+
 def test_a_command_that_asked_in_vain_does_not_bind_its_folder():
     write = ["reward", "write", "robo/ArmPush-v0", "--out", "push", "--llm"]
     with pytest.raises(InvalidSetting, match="Which model"):

@@ -234,6 +234,18 @@ def test_the_return_of_a_reward_model_is_shown_beside_the_true_one_and_a_hacked_
     assert ("the policy may have learnt to please the reward model" in text) == is_hacked
 
 
+def test_an_annotator_that_stopped_or_mostly_failed_is_said(tmp_path):
+    path = make_run(tmp_path, films=False)
+    assert "annotator" not in page_of([path], tmp_path).text
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line |= {"annotation/stopped": 1.0, "annotation/failed": 0.6, "annotation/labels": 7.0, "reward/missing": 0.25}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    text = page_of([path], tmp_path).text
+    assert "The annotator has stopped: the policy learns from the 7 labels of before" in text
+    assert "60% of the answers of the annotator were none" in text and "25% of all steps had a caption without a label" in text
+
+
 def test_several_seeds_share_one_headline_judged_by_the_weakest(tmp_path):
     runs = [make_run(tmp_path, seed=seed, rate=rate, films=False) for seed, rate in enumerate((0.98, 0.5, 1.0))]
     page = page_of(runs, tmp_path)

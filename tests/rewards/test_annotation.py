@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.errors import JudgeUnavailable
-from robo_rl.rewards.annotation.annotator import AnnotatorStopped, BackgroundAnnotator, Label
+from robo_rl.errors import JudgeUnavailable, RewardUnavailable
+from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label
 from robo_rl.rewards.annotation.captioning import WaitingCaptions
 from robo_rl.rewards.annotation.desk import Desk
 from robo_rl.rewards.annotation.recorded import Arrival, RecordedAnnotator
@@ -232,9 +232,35 @@ def test_when_the_annotator_dies_one_warning_says_so_and_rewards_go_on():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(3):
+            assert running.metrics["annotation/stopped"] == 1.0, "every line of the log says so"
             running.begin(0, word(0), None)
             steps(running, [1, 9], ended=True)
             assert running.score()[0].tolist() == [0.5, 0.0]
+
+
+def test_without_any_label_a_training_ends_when_the_annotator_dies():
+    running = begun(given := annotator(Dead()))
+    steps(running, [1, 0])
+    running.score()
+    until(given._outcomes.qsize)
+    steps(running, [1])
+    with pytest.raises(RewardUnavailable, match=r"stopped before any caption had a label(.|\n)*rejects the key"):
+        running.score()
+    assert running.metrics["annotation/stopped"] == 1.0
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_answers_that_are_none_one_after_another_end_the_training(good):
+    model = Model()
+    running = begun(given := annotator(model))
+    for number in range(good + MOST_FAILED):
+        model.status = "ok" if number < good else "garbage"
+        steps(running, [number + 1])
+        running.score()
+        settled(given)
+    steps(running, [0])
+    with pytest.raises(RewardUnavailable, match=rf"(?s)last {MOST_FAILED} answers .*{MOST_FAILED} garbage.*{good} labels"):
+        running.score()
 
 
 # rewards

@@ -190,6 +190,12 @@ def test_an_environment_that_cannot_be_described_is_refused():
         ONIRetrieval().online(spec, weight=1.0, discount=None)
 
 
+def test_replies_for_another_environment_are_refused_before_anything_is_learned():
+    spec = specification(make_environment(DOOR_KEY))
+    with pytest.raises(InvalidSetting, match=rf"(?s)another environment.*got:     {DOOR_KEY}.*allowed: robo/ArmReach-v0"):
+        ONIRetrieval(llm="pack:point-example").online(spec, weight=1.0, discount=None)
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -10,7 +10,7 @@ import yaml
 from robo_rl.errors import BudgetReached, InvalidSetting, OutOfReplies, UnknownName
 from robo_rl.rewards.judging import Form
 from robo_rl.rewards.language.conversation import prompt
-from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.language.packs import pack_files, read_pack
 
 HEAD = {"pack": 1, "made": "by hand", "author": "somebody", "about": "a test", "method": "test", "task": "robo/ArmReach-v0"}
@@ -141,6 +141,13 @@ def test_a_file_that_is_no_pack_is_one_error(words, message):
         read_pack("none.yaml")
     with pytest.raises(UnknownName, match="or name a file"):
         read_pack("none")
+
+
+def test_a_pack_for_another_environment_is_one_error_that_names_both():
+    with pytest.raises(InvalidSetting, match=r"(?s)The pack test .*got:     robo/ArmPush-v0.*allowed: robo/ArmReach-v0.*copy"):
+        require_task(pack(), "robo/ArmPush-v0")
+    require_task(pack(), "robo/ArmReach-v0")
+    require_task("endpoint", "robo/ArmPush-v0")
 
 
 # ---------------------------------------------------------------------------------------------- those that come along

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.subgoals.language import PURPOSE, LanguageTeacher
 from robo_rl.rewards.subgoals.level import Level, Place, Subgoal, Thing
@@ -199,6 +200,12 @@ def test_an_answer_that_cannot_be_used_is_no_subgoal(tmp_path: Path, words: str)
     asked = teacher(tmp_path, words)
     assert list(asked.subgoals(ROOM)) == [] and asked.unanswered == 1
     asked.close()
+
+
+def test_replies_for_the_levels_of_another_environment_are_refused_when_one_is_made() -> None:
+    teaching = {"teacher": "llm", "settings": {"llm": "pack:beacons-doorkey"}}
+    with pytest.raises(InvalidSetting, match=r"(?s)another environment.*DoorKey-6x6-v0.*allowed: minigrid/.*-5x5-v0"):
+        make_environment("minigrid/MiniGrid-DoorKey-6x6-v0", encoding="one-hot", subgoals="position", teaching=teaching)
 
 
 def test_a_teacher_of_words_needs_a_model_or_a_log() -> None:

@@ -10,10 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from robo_rl.errors import RewardUnavailable
 from robo_rl.rewards.annotation.desk import Desk, Query
 from robo_rl.rewards.annotation.questions import Questions
 from robo_rl.rewards.cached_judge import SILENT
 from robo_rl.types import Metrics, StateDict
+
+MOST_FAILED = 30
+"""Answers in a row that were none; an easy task has hardly more captions to ask about."""
 
 
 class Label(NamedTuple):
@@ -68,8 +72,9 @@ class BackgroundAnnotator:
     """Asks a model in a thread, `batch` queries at once and the newest first.
 
     An answer that cannot be read, and one that never came, is missing: it is no label. The former is final, because the model's
-    log would repeat it; the latter is tried `tries` times. Where the model can answer nothing any more, the thread ends and a
-    warning says so, once.
+    log would repeat it; the latter is tried `tries` times. Where the model can answer nothing any more, the thread ends, a
+    warning says so, and the metric `annotation/stopped` from then on. Where there is no label at all then, and where many
+    answers in a row were none, the training ends with RewardUnavailable: it would learn from something else than it seems to.
     """
 
     def __init__(self, questions: Questions, *, capacity: int, batch: int, tries: int) -> None:
@@ -78,7 +83,7 @@ class BackgroundAnnotator:
         self._outcomes: queue.SimpleQueue[_Outcome | Exception] = queue.SimpleQueue()
         self._statuses: Counter[str] = Counter()
         self._failures: Counter[Query] = Counter()
-        self._dropped = self._labelled = 0
+        self._dropped = self._labelled = self._failed_in_a_row = 0
         self._thread: threading.Thread | None = None
         self._has_stopped = False
 
@@ -94,6 +99,7 @@ class BackgroundAnnotator:
             "waiting": waiting,
             "in_flight": in_flight,
             "dropped": self._dropped,
+            "stopped": self._has_stopped,
         }
         found["failed"] = (answers - self._statuses["ok"]) / max(answers, 1)
         faults = {f"status_{status.replace(' ', '_')}": count for status, count in self._statuses.items() if status != "ok"}
@@ -112,7 +118,10 @@ class BackgroundAnnotator:
             self._thread.start()
 
     def arrived(self, step: int) -> list[Label]:
-        """Returns the labels that came since the last call; warns where no more will come."""
+        """Returns the labels that came since the last call; warns where no more will come.
+
+        Raises RewardUnavailable where there is no label and none will come, and after MOST_FAILED answers in a row without one.
+        """
         del step
         labels = []
         while not self._outcomes.empty():
@@ -128,18 +137,35 @@ class BackgroundAnnotator:
         self._desk.done(outcome.query)
         if outcome.value is None:
             self._failures[outcome.query] += 1 if outcome.status in SILENT else self._tries
+            self._failed_in_a_row += 1
+            if self._failed_in_a_row >= MOST_FAILED:
+                raise self._nothing_usable()
             return None
         self._labelled += 1
+        self._failed_in_a_row = 0
         return Label(outcome.query, outcome.value)
 
     def _stop(self, reason: Exception) -> None:
         self._has_stopped = True
         told = " ".join(str(reason).split()) or type(reason).__name__
+        if not self._labelled:
+            raise RewardUnavailable(
+                "The annotator has stopped before any caption had a label.", got=told, fix="mend that, and begin or resume"
+            ) from reason
         warnings.warn(
             f"The annotator has stopped: {told} Rewards go on with the {self._labelled} labels that are known; "
             "interrupt and resume the run to start it again.",
             AnnotatorStopped,
             stacklevel=2,
+        )
+
+    def _nothing_usable(self) -> RewardUnavailable:
+        ended = ", ".join(f"{count} {status}" for status, count in self._statuses.most_common())
+        return RewardUnavailable(
+            f"The last {self._failed_in_a_row} answers of the annotator were none.",
+            got=f"of all answers {ended}; {self._labelled} labels",
+            allowed=f"less than {MOST_FAILED} in a row",
+            fix="see what it says (robo-rl reward calls LOG), choose another model or goal, and begin or resume",
         )
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ from robo_rl.rewards.annotation.running import AnnotatedRewards, Factors
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.settings import plain
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
@@ -112,6 +112,8 @@ class ONI(ABC):
         self.describer().require(spec)
         if self.replay:
             record_of(Path(self.replay))
+        else:
+            require_task(self.llm, spec.name)
         return AnnotationRewards(self, weight)
 
     def label(self, episode: Episode) -> RewardLabels:

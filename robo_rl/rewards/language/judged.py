@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +19,17 @@ class JudgeSource:
 
     def __init__(self, judge: Judge, records: list[Record]) -> None:
         """Wraps a judge. records: of this run so far, whose cost counts for the budget."""
-        self.identity, self._terms = judge.identity, judge.terms
+        self.identity, self._terms, self._judge, self._records = judge.identity, judge.terms, judge, records
         self._asking, self._budget = CachedJudge(_without_limits(judge), self), Budget(judge, records)
         self._pending: dict[str, Request] = {}
         self._told: Heard | None = None
         self._has_answered = False
+
+    def require_key(self) -> None:
+        """Raises JudgeUnavailable where a key is missing; none is needed while run or cache may have the answers."""
+        require: Callable[[], object] | None = getattr(self._judge, "require_key", None)
+        if require is not None and not self._records and not self._asking.has_answered:
+            require()
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
         """Tells each answer; raises BudgetReached, JudgeChanged, JudgeUnavailable. What came until then was told."""

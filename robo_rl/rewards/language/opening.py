@@ -30,7 +30,8 @@ def language_model(
 
     llm: the name of a judge such as `endpoint` with its settings, a YAML file with `judge` and `settings`, or
     `pack:NAME_OR_FILE`; not looked at where `replay` names a log that answers everything. log: of this run, which is begun or
-    gone on with. Raises UnknownName, InvalidSetting, and JudgeError for a log that cannot be used.
+    gone on with. Raises UnknownName, InvalidSetting, JudgeError for a log that cannot be used, and JudgeUnavailable for a key
+    that is missing where no answer is known yet.
     """
     if replay is not None:
         source = LogSource(replay)
@@ -48,7 +49,19 @@ def language_model(
     asked: Any = judge(name, {**defaults, **settings})
     variable = getattr(asked, "key_variable", "")
     opened = CallLog(log)
-    return LanguageModel(JudgeSource(asked, opened.records), opened, os.environ.get(variable, "").strip() if variable else "")
+    source = JudgeSource(asked, opened.records)
+    try:
+        source.require_key()
+    except BaseException:
+        opened.close()
+        raise
+    return LanguageModel(source, opened, os.environ.get(variable, "").strip() if variable else "")
+
+
+def require_task(llm: str, task: str) -> None:
+    """Raises InvalidSetting where `llm` is a pack of replies for another environment than `task`, UnknownName for no pack."""
+    if llm.startswith(PACK):
+        read_pack(llm.removeprefix(PACK)).require(task)
 
 
 def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -76,6 +76,16 @@ class PackSource:
         whole = json.dumps(self.pack.model_dump(), sort_keys=True).encode()
         return f"pack {self.name} (made {self.pack.made})", hash_of(whole)
 
+    def require(self, task: str) -> None:
+        """Raises InvalidSetting where the replies are for another environment."""
+        if task != self.pack.task:
+            raise InvalidSetting(
+                f"The pack {self.name} has replies for another environment.",
+                got=task,
+                allowed=self.pack.task,
+                fix="a pack for this one, a model (llm: endpoint), or, where the replies fit, a copy with another `task`",
+            )
+
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
         """Tells the replies; raises OutOfReplies where a prompt has none, UnknownName for an unknown purpose."""
         for request in requests:

@@ -11,7 +11,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.judging import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
-from robo_rl.rewards.language.opening import language_model
+from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 
 PURPOSE = "subgoals"
@@ -65,6 +65,10 @@ class LanguageTeacher:
         self._known: dict[str, Sequence[Subgoal]] = {}
         self.unanswered = 0
         """Levels without a usable answer."""
+
+    def require(self, environment: str) -> None:
+        """Raises InvalidSetting where the replies of a pack are for the levels of another environment."""
+        require_task(self.llm, environment)
 
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
         """Returns what the model lists; none where it gave no usable answer. Raises what `LanguageModel.sample` raises."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.subgoals.forms import FORMS, Form
+from robo_rl.rewards.subgoals.language import LanguageTeacher
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS
 from robo_rl.rewards.subgoals.teachers import read_teacher
@@ -72,6 +73,8 @@ class Guidance:
         """Returns what guides so many environments."""
         given = self.teaching
         teacher = _Nobody() if given is None else read_teacher(given.teacher, given.settings)
+        if isinstance(teacher, LanguageTeacher):
+            teacher.require(spec.name)
         unguided = 0.0 if given is None else given.unguided
         return Guide(self._form(), teacher, num_envs, unguided=unguided, max_steps=spec.max_steps or 1)
 

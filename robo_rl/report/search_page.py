@@ -30,6 +30,7 @@ def write_search(rounds: Sequence[Round], confirmed: Sequence[Outcome], facts: M
     page = template("search").render(
         facts=facts,
         winner=winner,
+        has_won=any(each.has_succeeded for each in candidates),
         why=REASONS[facts["method"]],
         confirmed=confirmed,
         rounds=[(each, [_row(candidate, each) for candidate in each.candidates]) for each in rounds],

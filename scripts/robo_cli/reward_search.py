@@ -21,7 +21,7 @@ from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known
 from robo_rl.errors import UnknownName
 from robo_rl.report.search_page import write_search
-from robo_rl.rewards.search.candidate import Candidate
+from robo_rl.rewards.search.candidate import Candidate, best_of
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.outcome import KeptTrainer, Outcome
@@ -66,7 +66,7 @@ class SearchReward:
 
 
 def search_reward(arguments: SearchReward) -> int:
-    """Prints every round and who won; 1 where no program could be used."""
+    """Prints every round and who won; 1 where no candidate succeeded."""
     recipe = recipe_of([arguments.recipe, *options(settings_of(arguments.settings))])
     arguments.asking.require_one(recipe.environment.name)
     torch.set_num_threads(recipe.threads)
@@ -82,15 +82,16 @@ def search_reward(arguments: SearchReward) -> int:
         print(desk.model.report())
         desk.model.close()
     print(f"ended: {search.ended}")
-    winner = rounds[-1].incumbent if rounds else None
+    candidates = [each for round in rounds for each in round.candidates]
+    winner = rounds[-1].incumbent if any(each.has_succeeded for each in candidates) else None
     confirmed = [] if winner is None else _confirmed(winner, arguments, recipe)
     facts = {"recipe": recipe.name, "environment": recipe.environment.name, "sentence": desk.task.sentence}
     page = write_search(rounds, confirmed, order | facts | {"ended": search.ended}, arguments.out / "search.html")
     print(f"report   {page}")
+    facts |= {"method": arguments.method, "ended": search.ended}
     if winner is None:
-        print("no program could be used: see the reasons above")
-        return 1
-    return _conclude(winner, confirmed, rounds, arguments.out, **facts, method=arguments.method, ended=search.ended)
+        return _without_winner(best_of(candidates), rounds, arguments.out, **facts)
+    return _conclude(winner, confirmed, rounds, arguments.out, **facts)
 
 
 def _order(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _confirmed(winner: Candidate, arguments: SearchReward, recipe: Recipe[Any]) 
 def _conclude(winner: Candidate, confirmed: list[Outcome], rounds: list[Round], out: Path, **facts: Any) -> int:
     scores = [outcome.score for outcome in confirmed]
     keep_program(winner, out / WINNER, **facts, confirmed=scores)
-    by_chance = {"first round": _mean_score(rounds[:1]), "all rounds": _mean_score(rounds)}
+    by_chance = _by_chance(rounds)
     result = facts | {"winner": winner.name, "score": winner.merit[0], "confirmed": scores, "chosen by chance": by_chance}
     write_text(out / RESULT, json.dumps(result, indent=1))
     print(f"winner   candidate {winner.name}, {_told(winner)}: {out / WINNER}")
@@ -165,6 +166,24 @@ def _conclude(winner: Candidate, confirmed: list[Outcome], rounds: list[Round], 
     print(f"chance   a program drawn at random reaches in the mean {shown}")
     print(f"use it:  robo-rl train RECIPE --reward.name program:{out / WINNER}")
     return 0
+
+
+def _without_winner(best: Candidate | None, rounds: list[Round], out: Path, **facts: Any) -> int:
+    """Tells that nobody has won: who was the least bad is no winner."""
+    score = None if best is None else best.merit[0]
+    result = facts | {"winner": None, "score": score, "best": best and best.name, "confirmed": []}
+    write_text(out / RESULT, json.dumps(result | {"chosen by chance": _by_chance(rounds)}, indent=1))
+    if best is None:
+        print("no program could be used: see the reasons above")
+        return 1
+    during = f"; while it learnt {best.merit[1]:.1%} in the mean" if best.merit[1] else ""
+    print(f"no candidate succeeded: the best score is {score:.1%}, of candidate {best.name}{during}")
+    print("there is no winner: train longer (--settings steps=...), search on with more rounds, or make the task easier")
+    return 1
+
+
+def _by_chance(rounds: list[Round]) -> dict[str, float | None]:
+    return {"first round": _mean_score(rounds[:1]), "all rounds": _mean_score(rounds)}
 
 
 def _mean_score(rounds: list[Round]) -> float | None:

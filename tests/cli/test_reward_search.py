@@ -1,12 +1,14 @@
 """robo-rl reward write, search and compare, on trainings of a few steps: what they leave, and that nothing is done twice."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from robo_cli.conclude import judge
 from robo_cli.main import dispatch
 from robo_cli.reward_trainer import term_traces
 from robo_rl.errors import InvalidProgram, InvalidSetting, JudgeError, RunError, UnknownName
@@ -38,6 +40,29 @@ def parameters(folder: Path) -> dict[str, np.ndarray]:
     return load_file(found)
 
 
+@pytest.fixture
+def luck(monkeypatch):
+    """The first of the episodes that choose candidates ends in success, which few steps of training hardly lead to."""
+
+    def lucky(*arguments, **more):
+        found = judge(*arguments, **more)
+        return replace(found, successes=(True, *found.successes[1:]))
+
+    monkeypatch.setattr("robo_cli.reward_trainer.judge", lucky)
+
+
+def test_who_never_succeeds_does_not_win(capsys):
+    assert dispatch(["reward", "search", "tiny.yaml", *SMALL, "--llm", "rule:reach", "--confirm", "1", "--out", "search"]) == 1
+    told = capsys.readouterr().out
+    assert "no candidate succeeded: the best score is 0.0%, of candidate 1-0" in told and "winner  " not in told
+    result = json.loads(Path("search/result.json").read_text())
+    assert (result["winner"], result["best"], result["score"], result["confirmed"]) == (None, "1-0", 0.0, [])
+    assert not Path("search/winner.py").exists() and not Path("search/confirmations").exists()
+    page = Path("search/search.html").read_text()
+    assert "No candidate succeeded: there is no winner" in page and "Candidate 1-0 won" not in page
+
+
+@pytest.mark.usefixtures("luck")
 def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monkeypatch, capsys):
     search = ["reward", "search", "tiny.yaml", *SMALL]
     rule = ["--llm", "rule:reach", "--llm-settings", "seed=3", "--out", "search"]
@@ -65,7 +90,9 @@ def test_a_killed_search_goes_on_and_its_replay_gives_identical_parameters(monke
     outcome = json.loads(next(Path("search").glob("trainings/*/outcome.json")).read_text())
     assert outcome["steps"] == [15, 30] and {"gain", "place", "total"} <= outcome["terms"].keys()
     result = json.loads(Path("search/result.json").read_text())
-    assert result["winner"] == "1-0" and result["chosen by chance"]["first round"] == outcome["score"]
+    assert (
+        result["winner"] == "1-0" and result["score"] == 0.5 and result["chosen by chance"]["first round"] == outcome["score"]
+    )
     page = Path("search/search.html").read_text()
     assert "Candidate 1-0 won" in page and "The budget of trainings was spent." in page and "gain = closer" in page
     with pytest.raises(RunError, match="holds a search with other settings"):

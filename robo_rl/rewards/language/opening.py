@@ -49,13 +49,13 @@ def language_model(
     asked: Any = judge(name, {**defaults, **settings})
     variable = getattr(asked, "key_variable", "")
     opened = CallLog(log)
-    source = JudgeSource(asked, opened.records)
+    asking = JudgeSource(asked, opened.records)
     try:
-        source.require_key()
+        asking.require_key()
     except BaseException:
         opened.close()
         raise
-    return LanguageModel(source, opened, os.environ.get(variable, "").strip() if variable else "")
+    return LanguageModel(asking, opened, os.environ.get(variable, "").strip() if variable else "")
 
 
 def require_task(llm: str, task: str) -> None:

@@ -42,6 +42,11 @@ class Candidate:
         return self.outcome is not None and self.outcome.score is not None
 
     @property
+    def has_succeeded(self) -> bool:
+        """Whether its policy reached declared success at least once, in the episodes that choose."""
+        return self.merit[0] > 0
+
+    @property
     def merit(self) -> tuple[float, float]:
         """What candidates are chosen by; the least of all where nothing was judged."""
         return (Outcome() if self.outcome is None else self.outcome).merit

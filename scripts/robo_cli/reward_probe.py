@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import gymnasium
@@ -26,8 +26,8 @@ FIRST_SEED = 700_000
 """Of the resets: apart from those of training, demonstrations and evaluations."""
 
 
-def spec_and_trial(name: str, arguments: Mapping[str, object]) -> tuple[EnvironmentSpec, Try]:
-    """Returns the spec of an environment, and what tries programs on steps recorded in it now.
+def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[int] = ()) -> tuple[EnvironmentSpec, Try]:
+    """Returns the spec of an environment, and what tries programs on steps recorded in it now, also in batches of these sizes.
 
     Recording first shows whether the environment works at all, before a model is asked for anything.
     """
@@ -37,11 +37,19 @@ def spec_and_trial(name: str, arguments: Mapping[str, object]) -> tuple[Environm
     batches = [view.batch(episode) for episode in _episodes(environment, name, spec)]
     environment.close()
     columns = {column: np.concatenate([batch[column] for batch in batches]) for column in view.columns}
-    return spec, partial(_tried, columns)
+    return spec, partial(_tried, columns, sizes)
 
 
-def _tried(columns: Mapping[str, Array], program: RewardProgram) -> Verdict:
-    verdict = probation(program, columns)
+def batch_sizes(learner: object) -> tuple[int, ...]:
+    """Returns how many steps a learner that asks for the rewards of whole rollouts asks for at once; nothing for others."""
+    for environments, steps in (("num_envs", "steps_per_env"), ("n_envs", "n_steps")):
+        if hasattr(learner, environments) and hasattr(learner, steps):
+            return (getattr(learner, environments) * getattr(learner, steps),)
+    return ()
+
+
+def _tried(columns: Mapping[str, Array], sizes: Sequence[int], program: RewardProgram) -> Verdict:
+    verdict = probation(program, columns, sizes=sizes)
     if verdict.passed:
         return Verdict("ok")
     failed = next(finding for finding in verdict.findings if finding.kind == "failure")

@@ -13,6 +13,7 @@ import tyro
 
 from robo_cli.recipe import Recipe, require_at_least
 from robo_cli.reward_clips import rater_comparer
+from robo_cli.reward_probe import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, Desk, desk_for
 from robo_cli.study_options import options
@@ -73,7 +74,8 @@ def search_reward(arguments: SearchReward) -> int:
     require_success(recipe)
     order = _order(arguments, recipe)
     begin(arguments.out, order)
-    desk = desk_for(recipe.environment.name, recipe.environment.arguments, arguments.asking, arguments.out / CALLS)
+    environment, sizes = recipe.environment, batch_sizes(recipe.learner)
+    desk = desk_for(environment.name, environment.arguments, arguments.asking, arguments.out / CALLS, sizes)
     trainer = RecipeTrainer(recipe, arguments.out / TRAININGS)
     search = _search(arguments, desk, trainer)
     try:

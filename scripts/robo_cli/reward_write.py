@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from robo_cli.recipe import read_recipe
+from robo_cli.reward_probe import batch_sizes
 from robo_cli.reward_writing import Asking, desk_for
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
@@ -36,13 +37,13 @@ class WriteReward:
 
 def write_reward(arguments: WriteReward) -> int:
     """Prints where the program is, and how it came about; 1 where there is none that can be used."""
-    name, settings = environment_named(arguments.task)
+    name, settings, sizes = task_named(arguments.task)
     asking, out = arguments.asking, arguments.out
     order = {"method": "text2reward", "environment": name, "arguments": settings, "sentence": asking.sentence}
     asking.require_one(name)
     rounds = rounds_so_far(out, arguments.feedback)
     begin(out, order | asking.order | {"temperature": arguments.config.temperature})
-    desk = desk_for(name, settings, asking, out / CALLS)
+    desk = desk_for(name, settings, asking, out / CALLS, sizes)
     try:
         found = write(desk.writer, desk.task, arguments.config, examples=desk.examples, rounds=rounds)
     finally:
@@ -70,14 +71,15 @@ def write_reward(arguments: WriteReward) -> int:
     return 0
 
 
-def environment_named(task: str) -> tuple[str, dict[str, Any]]:
-    """Returns name and arguments of an environment, or of that of a recipe."""
+def task_named(task: str) -> tuple[str, dict[str, Any], tuple[int, ...]]:
+    """Returns name and arguments of an environment, or of that of a recipe with the steps that its learner asks for at once."""
     if "/" in task and not task.endswith((".yaml", ".yml")):
-        return task, {}
-    environment = read_recipe(task).environment
+        return task, {}, ()
+    recipe = read_recipe(task)
+    environment = recipe.environment
     if not environment.name:
         raise InvalidSetting(f"The recipe {task} names no environment.", fix="name an environment, such as robo/ArmPush-v0")
-    return environment.name, dict(environment.arguments)
+    return environment.name, dict(environment.arguments), batch_sizes(recipe.learner)
 
 
 def rounds_so_far(out: Path, feedback: str) -> list[Feedback]:

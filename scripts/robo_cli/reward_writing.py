@@ -77,11 +77,14 @@ class Desk:
     model: LanguageModel
 
 
-def desk_for(name: str, arguments: Mapping[str, Any], asking: Asking, log: Path) -> Desk:
-    """Returns it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there."""
+def desk_for(name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()) -> Desk:
+    """Returns it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
+
+    sizes: of batches that a learner will ask for.
+    """
     model = _model(asking, log)
     try:
-        spec, attempt = spec_and_trial(name, arguments)
+        spec, attempt = spec_and_trial(name, arguments, sizes)
         sentence = asking.sentence or spec.instruction
         if not sentence:
             raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")

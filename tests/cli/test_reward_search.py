@@ -32,7 +32,8 @@ SMALL = ["--eureka.rounds", "1", "--eureka.programs", "2", "--eureka.budget", "1
 def few_steps_to_try_on(monkeypatch):
     Path("tiny.yaml").write_text(RECIPE)
     monkeypatch.setattr("robo_cli.reward_probe.ROWS", 20)
-    monkeypatch.setattr("robo_rl.rewards.programs.probation.SINGLE_ROWS", 2)
+    for name in ("SINGLE_ROWS", "EVERY_SIZE"):
+        monkeypatch.setattr(f"robo_rl.rewards.programs.probation.{name}", 2)
 
 
 def parameters(folder: Path) -> dict[str, np.ndarray]:

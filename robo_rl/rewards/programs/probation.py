@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,8 +26,11 @@ from robo_rl.types import Array
 
 Kind = Literal["ok", "note", "failure"]
 TOTAL = "The total"
-LEAST_ROWS, SINGLE_ROWS, OTHER_SIZES = 2, 64, 16
-"""Rows that a program can be tried on; rows that are computed one by one, spread over all; sizes of batches drawn by chance."""
+LEAST_ROWS, SINGLE_ROWS = 2, 64
+"""Rows that a program can be tried on; rows that are computed one by one, spread over all."""
+EVERY_SIZE, OTHER_SIZES = 1_024, 16
+"""Up to so many rows a batch of every size is tried: episodes, and steps that an off-policy learner asks for at once, are of
+any; sizes beyond that are drawn by chance, so many."""
 SATURATION, MOST_AT_BOUND = 0.01, 0.9
 """A value is at its bound within this share of its range; so many rows may be."""
 DOMINANCE = 1_000.0
@@ -86,10 +89,12 @@ def probation(
     *,
     clips: Clips | None = None,
     limits: Limits | None = None,
+    sizes: Sequence[int] = (),
     seed: int = 0,
 ) -> Verdict:
     """Returns what the checks found on `columns`, name -> (N, ...), best 2,000 rows of success, of failure and of chance.
 
+    sizes: of batches that it will be asked for and that are known, such as the steps of a rollout; tried beside others.
     Nothing a program does raises here; only a wrong call does, and SandboxUnavailable.
     """
     used = {name: np.asarray(column) for name, column in columns.items() if name in program.columns}
@@ -100,7 +105,7 @@ def probation(
     with Sandbox(program, limits or Limits()) as sandbox:
         try:
             sandbox.run({name: column[:LEAST_ROWS] for name, column in used.items()} or columns)  # start the process
-            return _Trial(sandbox, used or columns, np.random.default_rng(seed)).verdict(clips)
+            return _Trial(sandbox, used or columns, sizes, np.random.default_rng(seed)).verdict(clips)
         except (ProgramFailed, InvalidProgram) as error:
             return Verdict((Finding(error.status, "failure", " ".join(str(error).split())),))
 
@@ -108,8 +113,10 @@ def probation(
 class _Trial:
     """The checks of one program on one set of rows; each returns what it found."""
 
-    def __init__(self, sandbox: Sandbox, columns: Mapping[str, Array], generator: np.random.Generator) -> None:
-        self.sandbox, self.columns, self.generator = sandbox, columns, generator
+    def __init__(
+        self, sandbox: Sandbox, columns: Mapping[str, Array], sizes: Sequence[int], generator: np.random.Generator
+    ) -> None:
+        self.sandbox, self.columns, self.sizes, self.generator = sandbox, columns, sizes, generator
         self.before = _hash(columns)
         started = time.perf_counter()
         self.rewards = sandbox.run(columns)
@@ -133,27 +140,30 @@ class _Trial:
     def single_rows(self) -> Finding:
         rows = np.unique(np.linspace(0, self.rows - 1, SINGLE_ROWS).astype(np.int64))
         alone = np.array([self.sandbox.run(self._row(row)).total[0] for row in rows])
-        sizes = self._sizes()
-        if _close(alone, self.rewards.total[rows]) and all(self._is_same_among(size) for size in sizes):
-            text = (
+        sizes = self._other_sizes()
+        drawn = self.generator.integers(self.rows, size=sizes[-1])  # by chance, some more than once
+        batch, wanted = {name: column[drawn] for name, column in self.columns.items()}, self.rewards.total[drawn]
+        if _close(alone, self.rewards.total[rows]) and all(self._are_same(batch, wanted, size) for size in reversed(sizes)):
+            words = (
                 f"{len(rows)} rows give the same rewards alone as among the others, and in batches of {len(sizes)} other sizes"
             )
-            return Finding("batch", "ok", text)
+            return Finding("batch", "ok", words)
         text = "The reward of a row depends on the other rows of the batch, or on their number: "
         return Finding("batch", "failure", f"{text}take sums, means, extremes over axis=1 only.")
 
-    def _sizes(self) -> list[int]:
-        """Returns numbers of rows: the powers of two, which batches often have, the most at once, and some by chance."""
+    def _other_sizes(self) -> list[int]:
+        """Returns numbers of rows: all small ones, powers of two, the most at once, those that are known, some by chance."""
         row = sum(column[:1].nbytes for column in self.columns.values())
         most = max(2, min(self.sandbox.limits.rows, MOST_BYTES // max(row, 1)))
         drawn = np.exp(self.generator.uniform(np.log(2), np.log(most), OTHER_SIZES)).astype(int)
-        return sorted({most, *(2**power for power in range(1, most.bit_length())), *drawn.tolist()})
+        known = [part for size in self.sizes for part in (min(size, most), size % most) if part]  # more goes in pieces
+        powers = [2**power for power in range(1, most.bit_length())]
+        return sorted({*range(2, min(EVERY_SIZE, most) + 1), *powers, most, *known, *drawn.tolist()})
 
-    def _is_same_among(self, size: int) -> bool:
-        """Whether rows drawn by chance, some more than once, earn in a batch of this size what they earn among all."""
-        drawn = self.generator.integers(self.rows, size=size)
-        found = self.sandbox.run({name: column[drawn] for name, column in self.columns.items()})
-        return _close(found.total, self.rewards.total[drawn])
+    def _are_same(self, batch: Mapping[str, Array], wanted: npt.NDArray[np.float64], size: int) -> bool:
+        """Whether the first rows of a batch, so many alone, earn what they earn among all."""
+        found = self.sandbox.run({name: column[:size] for name, column in batch.items()})
+        return _close(found.total, wanted[:size])
 
     def _row(self, row: int) -> dict[str, Array]:
         return {name: column[row : row + 1] for name, column in self.columns.items()}

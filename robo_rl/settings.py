@@ -46,9 +46,19 @@ def plain(value: Any) -> Any:
 
 def _value(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
+        if value is None:
+            raise _without_value(where, "a mapping")
         return settings_as(hint, value, source=where)
     try:
         return pydantic.TypeAdapter(hint).validate_python(value)
     except pydantic.ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=f"{hint}: {problem}") from None
+        problem = f"{hint}: {error.errors()[0]['msg']}"
+        if value is None:
+            raise _without_value(where, problem) from None
+        fix = "write null for no value; None is a word in YAML" if value == "None" else None
+        raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=problem, fix=fix) from None
+
+
+def _without_value(where: str, allowed: str) -> InvalidSetting:
+    fix = "leave the key out for its usual value, or give it one"
+    return InvalidSetting(f"{where} has no value.", got="None, which is null or nothing in YAML", allowed=allowed, fix=fix)

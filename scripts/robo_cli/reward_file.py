@@ -27,7 +27,7 @@ def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
     """
     if name.endswith((".yaml", ".yml")) and not name.startswith(PROGRAM):
         found = _read(Path(name))
-        name, settings = str(found["reward"]), {**found.get("settings", {}), **settings}
+        name, settings = str(found["reward"]), {**(found.get("settings") or {}), **settings}
     if name.startswith(PROGRAM):
         name, settings = "program", {**settings, "path": str(program_file(name.removeprefix(PROGRAM)))}
     elif name == PIPELINE and isinstance(sources := settings.get("sources"), list | tuple):
@@ -84,4 +84,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or "reward" not in found or found.keys() - {"reward", "settings"}:
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
         raise InvalidSetting(f"{path} is no reward.", got=got, allowed="the keys reward and settings")
+    if not isinstance(found.get("settings") or {}, dict):
+        raise InvalidSetting(f"{path}: settings must be a mapping.", got=repr(found["settings"]), allowed="NAME: VALUE")
     return found

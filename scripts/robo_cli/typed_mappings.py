@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from robo_cli.recipe import Recipe
+from robo_cli.typed_settings import typed_value
 from robo_rl.errors import InvalidSetting
 
 MAPPINGS = ("environment.arguments", "reward.settings", "reward.arguments", "reward.completion.settings")
@@ -62,7 +63,7 @@ def _options(words: Sequence[str]) -> list[list[str]]:
 
 def _value(option: str, text: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return typed_value(text)
     except yaml.YAMLError as error:
         raise InvalidSetting(f"{option} has no readable value.", got=f"{text}: {error}", allowed="a value as in YAML") from None
 

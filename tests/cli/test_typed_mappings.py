@@ -3,8 +3,10 @@
 import pytest
 
 from robo_cli.recipe import parse_recipe
+from robo_cli.reward_file import read_reward
 from robo_cli.train import recipe_of
 from robo_cli.typed_mappings import mappings_in, with_mappings
+from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
 
 RECIPE = parse_recipe(
@@ -36,6 +38,26 @@ def test_new_keys_are_added_and_known_ones_are_left_as_options():
 
 def as_words() -> dict:
     return {"name": "x", "environment": {"arguments": {"action_repeat": 3}}, "algorithm": "sac", "steps": 9}
+
+
+@pytest.mark.parametrize("nothing", ["None", "null", ""])
+def test_none_is_no_value_however_it_is_typed(nothing):
+    assert settings_of((f"goal={nothing}", "word=none")) == {"goal": None, "word": "none"}
+    assert mappings_in(RECIPE, ["--reward.settings.goal", nothing])[0] == [("reward.settings", {"goal": None})]
+    for settings in (f"path={nothing}", f"limits={nothing}"):
+        with pytest.raises(
+            InvalidSetting, match=r"(?s)the reward program: (path|limits) has no value.*null.*leave the key out"
+        ):
+            read_reward("program", {"path": "x.py", **settings_of((settings,))})
+
+
+def test_the_word_none_in_a_file_is_told_from_null(tmp_path):
+    (tmp_path / "mine.yaml").write_text("reward: program\nsettings: {path: x.py, every: None}\n")
+    with pytest.raises(InvalidSetting, match=r"(?s)every has the wrong type.*got:     'None'.*write null for no value"):
+        read_reward(str(tmp_path / "mine.yaml"), {})
+    for empty in ("settings:", "settings: {}"):
+        (tmp_path / "mine.yaml").write_text(f"reward: episodic\n{empty}\n")
+        assert read_reward(str(tmp_path / "mine.yaml"), {}).identity[0] == "episodic"
 
 
 def test_a_whole_mapping_at_once_in_json_or_yaml():

@@ -72,7 +72,7 @@ def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any
         found = yaml.safe_load(Path(llm).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidSetting(f"{llm} cannot be read.", got=error, allowed="a YAML file") from None
-    if not isinstance(found, dict) or found.keys() - {"judge", "settings"} or not isinstance(found.get("settings", {}), dict):
+    if not isinstance(found, dict) or found.keys() - {"judge", "settings"} or not isinstance(found.get("settings") or {}, dict):
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
         raise InvalidSetting(f"{llm} is no language model.", got=got, allowed="the keys judge (endpoint) and settings")
-    return str(found.get("judge", "endpoint")), {**found.get("settings", {}), **settings}
+    return str(found.get("judge", "endpoint")), {**(found.get("settings") or {}), **settings}

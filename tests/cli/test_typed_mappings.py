@@ -58,6 +58,9 @@ def test_the_word_none_in_a_file_is_told_from_null(tmp_path):
     for empty in ("settings:", "settings: {}"):
         (tmp_path / "mine.yaml").write_text(f"reward: episodic\n{empty}\n")
         assert read_reward(str(tmp_path / "mine.yaml"), {}).identity[0] == "episodic"
+    (tmp_path / "mine.yaml").write_text("reward: episodic\nsettings: [1]\n")
+    with pytest.raises(InvalidSetting, match=r"mine.yaml: settings must be a mapping"):
+        read_reward(str(tmp_path / "mine.yaml"), {})
 
 
 def test_a_whole_mapping_at_once_in_json_or_yaml():

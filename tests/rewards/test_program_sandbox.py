@@ -153,6 +153,26 @@ def test_what_is_not_finite_is_missing_and_too_much_of_it_fails():
     assert failure("np.log(x)", -np.ones(3)).status == "not finite"
 
 
+def test_a_program_that_turns_bad_late_is_noticed_as_soon_as_one_that_begins_so():
+    gates, good, bad = Gates((), Limits()), np.ones((1, 10_000)), np.full((1, 10), np.nan)
+    for _ in range(200):  # 2,000,000 rows, of which 2,000 might be bad if all counted
+        gates.judged(good.copy())
+    noticed = 0
+    with pytest.raises(ProgramFailed, match="not finite"):
+        while noticed < 2_000:
+            noticed += 10
+            gates.judged(bad.copy())
+    assert 50 <= noticed <= 110
+
+
+def test_few_bad_rows_now_and_then_never_fail_however_long_it_lasts():
+    gates, most = Gates((), Limits()), np.ones((1, 10_000))
+    most[0, :5] = np.nan  # half of what may be
+    for _ in range(200):
+        assert np.count_nonzero(~gates.judged(most.copy()).valid) == 5
+    assert gates.rows <= 110_000
+
+
 def test_a_term_that_is_not_finite_makes_its_row_missing():
     gates = Gates(("a",), Limits())
     rewards = gates.judged(np.array([[1.0, 2.0], [np.inf, 3.0]]))

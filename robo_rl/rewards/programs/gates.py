@@ -12,6 +12,8 @@ from robo_rl.errors import ProgramFailed, require_allowed
 
 LEAST_ROWS = 1_000
 """The share of rows without a reward is one of so many rows at least."""
+RECENT = 100_000
+"""Rows after which those before count half: a program that turns bad late is noticed as soon as one that begins so."""
 LARGEST_TERM = 1e12
 """No term may be larger in size: whoever looks at terms squares them."""
 CLOSE = 1e-6
@@ -33,7 +35,7 @@ class Limits:
     largest: float = 1e4
     """No reward may be larger in size."""
     invalid_share: float = 0.001
-    """So many of all rows so far, of a thousand at least, may have no finite reward; then the program has failed."""
+    """So many of the recent rows, of a thousand at least, may have no finite reward; then the program has failed."""
     is_additive: bool = False
     """The terms must sum to the total, to 1e-6 of its size."""
     without_seccomp: bool = False
@@ -95,7 +97,9 @@ class Gates:
     terms: Sequence[str]
     limits: Limits
     rows: int = 0
+    """Recent ones."""
     invalid_rows: int = 0
+    """Of these, without a finite reward."""
 
     def judged(self, values: npt.NDArray[np.float64]) -> ProgramRewards:
         """Returns what (1 + terms, N) numbers say, ProgramFailed where they are no rewards; changes `values`.
@@ -117,11 +121,13 @@ class Gates:
         return ProgramRewards(total, Terms(self.terms, values), valid)
 
     def _count(self, valid: npt.NDArray[np.bool_]) -> None:
+        while self.rows >= RECENT:
+            self.rows, self.invalid_rows = self.rows // 2, self.invalid_rows // 2
         self.rows += len(valid)
         self.invalid_rows += len(valid) - int(np.count_nonzero(valid))
         if self.invalid_rows > self.limits.invalid_share * max(self.rows, LEAST_ROWS):
             got = f"{self.invalid_rows} of {self.rows} rows"
-            allowed = f"{self.limits.invalid_share:.1%} of all, of {LEAST_ROWS} at least"
+            allowed = f"{self.limits.invalid_share:.1%} of them, of {LEAST_ROWS} at least"
             fix = "divide by x + 1e-6, take roots and logarithms of np.maximum(x, 1e-6), limit exponents with np.clip"
             raise ProgramFailed("not finite", "Rewards or terms are not finite.", got=got, allowed=allowed, fix=fix)
 

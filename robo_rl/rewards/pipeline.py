@@ -58,11 +58,6 @@ class RewardPipeline:
         return read_stages(self.stages, "the pipeline")
 
     @property
-    def learns_in_a_run(self) -> bool:
-        """Whether a source does, so that there is nothing that a recorded dataset could be labelled with."""
-        return any(getattr(part.model, "learns_in_a_run", False) for part in self.parts)
-
-    @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of all sources, weights and stages."""
         sources = [[part.model and part.model.identity, part.weight, _told(part.stages)] for part in self.parts]

@@ -97,4 +97,10 @@ def _model(settings: SourceSettings, where: str) -> RewardModel | None:
     if settings.environment:
         return None
     model: RewardModel = settings_as(load("rewards", settings.reward), settings.settings, source=f"{where}: {settings.reward}")
+    if getattr(model, "learns_in_a_run", False):
+        raise InvalidSetting(
+            f"{where}: the reward {settings.reward} is learned from whole episodes of a run, and cannot be one of several.",
+            allowed="a reward that labels steps (robo-rl reward list)",
+            fix=f"name it alone: reward: {{name: {settings.reward}, ...}}",
+        )
     return model

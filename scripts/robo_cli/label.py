@@ -63,6 +63,8 @@ def run(arguments: Label) -> int:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
         model = read_labeller(arguments.reward, settings_of(arguments.settings))
+        if hasattr(model, "require"):
+            model.require(dataset.spec)
         if getattr(model, "mode", "") == "potential":
             print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)

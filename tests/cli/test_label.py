@@ -200,13 +200,31 @@ def test_a_mistake_with_preferences_is_one_error(dataset, arguments, error, mess
         dispatch(arguments)
 
 
+def test_annotations_are_for_steps_that_can_be_described_and_replies_for_their_environment(dataset, monkeypatch):
+    words = [
+        "label",
+        str(dataset.path),
+        "--reward",
+        "oni-retrieval",
+        "--settings",
+        "llm=pack:beacons-doorkey",
+        "--name",
+        "never",
+    ]
+    with pytest.raises(InvalidSetting, match="The captioner minigrid cannot describe"):
+        dispatch(words)
+    monkeypatch.setattr("robo_sims.minigrid_captions.MiniGridCaptioner.require", lambda self, spec: None)
+    with pytest.raises(InvalidSetting, match=r"(?s)another environment.*got:     robo/ArmReach-v0.*allowed: minigrid"):
+        dispatch(words)
+    assert "never" not in label_sets(dataset)
+
+
 @pytest.mark.parametrize(
     ("reward", "name", "also"),
     [
         (["rrd"], "rrd", ""),
         (["return-decomposition"], "return-decomposition", ""),
         (["lare", "--settings", f"path={program_file('arm_reach')}"], "lare", r"program:PATH"),
-        (["pipeline", "--settings", "sources=[{reward: rrd}]"], "pipeline", ""),
     ],
 )
 def test_what_is_learned_in_a_run_says_that_recorded_episodes_need_another_reward(dataset, reward, name, also):

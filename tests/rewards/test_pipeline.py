@@ -227,6 +227,7 @@ def test_identity_follows_from_all_that_counts(files, tmp_path):
         ({"stages": [{"stage": "clip"}]}, InvalidSetting, r"the pipeline: stages\[0\], clip lacks the key 'at'"),
         ({"stages": [{"stage": "bound", "settings": {"hihg": 1}}]}, UnknownName, "'hihg'(.|\n)*'high'"),
         ({"stages": ["clip"]}, InvalidSetting, "stages has the wrong type(.|\n)*valid dictionary"),
+        ({"sources": [{"reward": "rrd"}]}, InvalidSetting, r"sources\[0\]: the reward rrd is learned(.|\n)*name it alone"),
         ({"every": 0}, InvalidSetting, "'every' is out of range"),
     ],
 )

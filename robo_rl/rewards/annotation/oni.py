@@ -106,14 +106,18 @@ class ONI(ABC):
         settings = {name: value for name, value in plain(self).items() if name not in PASSING}
         return self.name, hash_of(json.dumps(settings, sort_keys=True).encode())
 
-    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> AnnotationRewards:
-        """Returns what gives these rewards in an environment; raises InvalidSetting where its steps cannot be described."""
-        del discount  # each step is paid by itself
+    def require(self, spec: EnvironmentSpec) -> None:
+        """Raises InvalidSetting where steps of an environment cannot be described, or a pack answers for another one."""
         self.describer().require(spec)
+        if not self.replay:
+            require_task(self.llm, spec.name)
+
+    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> AnnotationRewards:
+        """Returns what gives these rewards in an environment; raises InvalidSetting where it cannot."""
+        del discount  # each step is paid by itself
+        self.require(spec)
         if self.replay:
             record_of(Path(self.replay))
-        else:
-            require_task(self.llm, spec.name)
         return AnnotationRewards(self, weight)
 
     def label(self, episode: Episode) -> RewardLabels:

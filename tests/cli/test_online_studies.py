@@ -18,12 +18,12 @@ models:
   reach: {fit: embedded, settings: {environment: robo/ArmReach-v0}}
 methods:
   plain: {recipe: arm-reach-sac-sparse}
-  seen: {recipe: arm-reach-vlm, model: reach}
+  seen: {recipe: arm-reach-sac-sparse, model: reach, settings: {reward.name: embedded-progress}}
   ended: {recipe: arm-pick-vlm, model: reach}
   added:
-    recipe: arm-reach-vlm
+    recipe: arm-reach-sac-sparse
     model: reach
-    settings: {reward.completion.name: embedded-completion}
+    settings: {reward.name: embedded-progress, reward.completion.name: embedded-completion}
 """
 
 
@@ -60,7 +60,7 @@ def test_a_study_that_was_moved_knows_its_runs(study, tmp_path):
 
 
 def test_a_model_that_the_study_does_not_have():
-    Path("study.yaml").write_text(STUDY.replace("model: reach}", "model: raech}"))
+    Path("study.yaml").write_text(STUDY.replace("model: reach,", "model: raech,"))
     with pytest.raises(UnknownName, match="model of the study study 'raech'"):
         read_online_study(study_file("study.yaml"))
 

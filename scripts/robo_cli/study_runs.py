@@ -19,9 +19,11 @@ from robo_datasets.labels import LabelSet
 from robo_rl.errors import RunError
 from robo_rl.runs import Run
 
-FOLDERS = "reward.settings.folder", "reward.completion.settings.folder"
-PATHS = ("demonstrations.dataset", *FOLDERS)  # they may have been moved; whose weights they are is noted in the run
-WHOLE = ("environment.arguments",)  # one that is missing is a change, too
+PATHS = ("demonstrations.dataset",)  # the folder may have been moved
+FOLDER = (
+    "folder"  # of a model, among the settings of a reward: it may have been moved, too, and the run notes whose weights it has
+)
+WHOLE = ("environment.arguments", "reward.settings", "reward.completion.settings")  # one that is missing is a change, too
 
 
 def source_words(study: Study, name: str) -> Words:
@@ -111,7 +113,10 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         name = above + key
-        flat |= _flat(value, f"{name}.") if isinstance(value, dict) and name not in WHOLE else {name: value}
+        if name in WHOLE and isinstance(value, dict):
+            flat[name] = {part: told for part, told in value.items() if part != FOLDER}
+        else:
+            flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return flat
 
 

@@ -56,7 +56,7 @@ def test_a_study_that_was_moved_knows_its_runs(study, tmp_path):
     words = study.words("seen", 0, Path("out"))
     (tmp_path / "recipe.yaml").write_text(to_yaml(recipe_of(words)))
     assert differing(tmp_path, study.words("seen", 0, Path("elsewhere"))) == {}
-    assert set(differing(tmp_path, [*words, "--reward.settings.mode", "level"])) == {"reward.settings.mode"}
+    assert set(differing(tmp_path, [*words, "--reward.settings.mode", "level"])) == {"reward.settings"}
 
 
 def test_a_model_that_the_study_does_not_have():

@@ -21,8 +21,6 @@ from robo_rl.runs import Run
 
 PATHS = ("demonstrations.dataset",)  # the folder may have been moved
 FOLDER = "folder"  # of a model, among the settings of a reward: may have been moved, too; the run notes whose weights it has
-    "folder"  # of a model, among the settings of a reward: it may have been moved, too, and the run notes whose weights it has
-)
 WHOLE = ("environment.arguments", "reward.settings", "reward.completion.settings")  # one that is missing is a change, too
 
 

@@ -36,8 +36,8 @@ def table(study: Study, datasets: Mapping[str, Dataset], found: Evaluations, pha
 def markdown(facts: Mapping[str, Any], methods: Sequence[str]) -> str:
     """Returns the tables for a page; methods that went on online are in one of their own."""
     known = [(method, cell) for row in facts["datasets"].values() for method, cell in row["methods"].items()]
-    gone_on = {method for method, cell in known if "online" in cell}
-    methods = [method for method in methods if method not in gone_on]
+    offline = {method for method, cell in known if "online" not in cell}
+    methods = [method for method in methods if method in offline]
     lines = ["| dataset | data | " + " | ".join(methods) + " |", "|---|---|" + "---|" * len(methods)]
     for name, row in facts["datasets"].items():
         cells = [_text(row["methods"].get(method)) for method in methods]

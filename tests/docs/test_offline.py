@@ -20,8 +20,8 @@ def facts_of(study: str):
 def test_the_page_shows_the_table_of_the_study(study):
     facts = facts_of(study)
     measured = {method for row in facts["datasets"].values() for method in row["methods"]}
-    methods = [method for method in read_study(study).methods if method in measured]  # others may wait to be run
-    assert measured == set(methods)
+    methods = [*read_study(study).methods]
+    assert measured <= {*methods}, "others may wait to be run"
     assert markdown(facts, methods).strip() in (DOCS / PAGES[study]).read_text()
 
 

@@ -14,6 +14,8 @@
     ├── SimulationFailed     a simulator diverged again and again
     ├── RewardUnavailable    a reward model gave no usable answer for long
     ├── RenderingUnavailable no working OpenGL back end
+    ├── InvalidMap           a road map that is broken, or needs more than the simulator has
+    ├── ServerUnavailable    a simulator's server does not start, is not there, or is another than it must be
     ├── JudgeError
     │   ├── JudgeUnavailable a model that is asked rejects the key, is not there, or answers nothing any more
     │   │   └── QuestionNotAccepted the server does not take a question, which may be too long
@@ -138,6 +140,14 @@ class RewardUnavailable(RoboRLError):
 
 class RenderingUnavailable(RoboRLError):
     """No OpenGL back end can draw without a display."""
+
+
+class InvalidMap(RoboRLError):
+    """A road map is broken, or needs more than the simulator has."""
+
+
+class ServerUnavailable(RoboRLError):
+    """A simulator's server does not start, is not there, or is another than it must be."""
 
 
 class JudgeError(RoboRLError):

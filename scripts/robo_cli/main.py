@@ -28,6 +28,7 @@ COMMANDS = {
     "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
+    "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
 START = """start with:
@@ -59,13 +60,13 @@ def main() -> None:
 def dispatch(arguments: list[str]) -> int:
     """Runs one command and returns its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {name:10} {text}" for name, (_, text) in COMMANDS.items())
+        rows = "\n".join(f"  {name:12} {text}" for name, (_, text) in COMMANDS.items())
         print(f"usage: robo-rl COMMAND ...\n\n{rows}\n\n{START}\n\n`robo-rl COMMAND --help` shows examples.")
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
-    module: Any = importlib.import_module(f"robo_cli.{name}")
+    module: Any = importlib.import_module(f"robo_cli.{name.replace('-', '_')}")
     options, text = COMMANDS[name]
     if options is None:  # a recipe decides which keys there are
         return int(module.main(rest))

@@ -1,0 +1,46 @@
+"""robo-rl carla-server: a light stand-in for CARLA's server, for any script that uses the carla client."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from robo_rl.errors import MissingExtra
+
+EXAMPLES = """robo-rl carla-server --port 2000 --map grid
+robo-rl carla-server --map highway --traffic 30     (cars that drive themselves)
+robo-rl carla-server --map grid_test_3 --physics dynamic"""
+
+
+@dataclass(frozen=True)
+class CarlaServer:
+    """Serve CARLA's protocol (client 0.9.16) without CARLA: own maps, own physics, flat pictures. Ctrl-C ends it."""
+
+    port: int = 2000
+    """Of calls; streams use the next one. 0 takes a free pair."""
+    map: str = "grid"
+    """ring, grid, highway; or drawn by chance: grid_train_0, grid_test_0, ..."""
+    physics: str = "kinematic"
+    """Model of vehicles: kinematic or dynamic."""
+    rate: float = 20.0
+    """[1/s] frames while no client has switched to synchronous mode."""
+
+
+def run(arguments: CarlaServer) -> int:
+    """Serves until interrupted."""
+    try:
+        from robo_sims.carla.standin.server import Options, Server
+    except ModuleNotFoundError as error:
+        if error.name != "msgpack":
+            raise
+        raise MissingExtra("The stand-in for CARLA", "msgpack", "carla") from None
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    server = Server(Options(arguments.port, arguments.map, arguments.physics, arguments.rate))
+    print(f"stand-in for CARLA 0.9.16, map {arguments.map}: carla.Client('127.0.0.1', {server.port})", flush=True)
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        print("ended")
+    finally:
+        server.close()
+    return 0

@@ -1,0 +1,112 @@
+"""Actors, and the snapshot: one record an actor, in the order of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.standin.layouts import ACTIVE, ACTOR_RECORD
+
+Floats = npt.NDArray[np.float64]
+X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
+"""Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Half sizes [m] and the centre, in the actor's frame."""
+
+    centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    extent: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @classmethod
+    def standing(cls, length: float, width: float, height: float) -> Box:
+        """Returns the box of what stands on the ground."""
+        return cls((0.0, 0.0, height / 2), (length / 2, width / 2, height / 2))
+
+    def encoded(self, actor: int) -> list[object]:
+        """Returns it as the client reads it."""
+        return [list(self.centre), list(self.extent), [0.0, 0.0, 0.0], actor]
+
+
+@dataclass(eq=False)
+class Actor:
+    """What the client calls an actor."""
+
+    id: int
+    type_id: str
+    attributes: dict[str, str]
+    description: list[object]
+    """As the client sent it; it is sent back."""
+    box: Box = field(default_factory=Box)
+    tag: int = 0
+    parent: int = 0
+    token: bytes = b""
+    """24 bytes where it has a stream."""
+    stream: int = 0
+    row: int = -1
+
+    def encoded(self) -> list[object]:
+        """Returns it as the client reads it."""
+        tags = bytes([self.tag]) if self.tag else b""
+        return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
+
+    @property
+    def is_solid(self) -> bool:
+        """Whether others hit it."""
+        return self.box.extent[0] > 0 and self.type_id.startswith(("vehicle.", "walker.", "static."))
+
+
+class Bodies:
+    """All actors of an episode and what a snapshot says of them."""
+
+    def __init__(self) -> None:
+        self.actors: list[Actor] = []
+        self.by_id: dict[int, Actor] = {}
+        self.motion: Floats = np.zeros((0, 15))
+        self.records = np.zeros(0, ACTOR_RECORD)
+
+    def __iter__(self) -> Iterator[Actor]:
+        return iter(self.actors)
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    def add(self, actor: Actor, pose: list[list[float]]) -> None:
+        """Adds an actor that rests at [[x, y, z], [pitch, yaw, roll]]."""
+        actor.row = len(self.actors)
+        self.actors.append(actor)
+        self.by_id[actor.id] = actor
+        motion, records = np.zeros((len(self), 15)), np.zeros(len(self), ACTOR_RECORD)
+        motion[:-1], records[:-1] = self.motion, self.records  # np.concatenate would change the layout
+        motion[-1, :6] = [*pose[0], *pose[1]]
+        records["id"][-1], records["state"][-1] = actor.id, ACTIVE
+        self.motion, self.records = motion, records
+
+    def remove(self, actor: Actor) -> None:
+        """Removes an actor."""
+        self.motion = np.delete(self.motion, actor.row, 0)
+        self.records = np.delete(self.records, actor.row, 0)
+        self.actors.remove(actor)
+        del self.by_id[actor.id]
+        for row, left in enumerate(self.actors):
+            left.row = row
+
+    def place(self, actor: Actor, pose: list[list[float]]) -> None:
+        """Puts an actor somewhere, at rest."""
+        self.motion[actor.row, :6] = [*pose[0], *pose[1]]
+        self.motion[actor.row, 6:] = 0
+
+    def snapshot(self) -> bytes:
+        """Returns the records of all actors."""
+        assert self.records.dtype.itemsize == ACTOR_RECORD.itemsize
+        self.records["motion"] = self.motion
+        return self.records.tobytes()
+
+
+def rows_of(actors: list[Actor]) -> npt.NDArray[np.intp]:
+    """Returns the rows of actors."""
+    return np.array([actor.row for actor in actors], np.intp)

@@ -1,0 +1,53 @@
+"""What the calls work on: the world, its streams and the maps that can be loaded."""
+
+from __future__ import annotations
+
+import logging
+
+from robo_sims.carla.standin.maps.catalogue import NAMES, town
+from robo_sims.carla.standin.maps.town import Town
+from robo_sims.carla.standin.maps.validator import validated
+from robo_sims.carla.standin.settings import Settings
+from robo_sims.carla.standin.streams import Streams
+from robo_sims.carla.standin.world import World
+
+LOG = logging.getLogger(__name__)
+FOLDER = "Carla/Maps/"
+OWN = "OpenDriveMap"
+"""CARLA's name of a map that a client has sent."""
+
+
+class Host:
+    """Holds one world at a time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.sent: Town | None = None
+        """The map that a client has sent last."""
+
+    @property
+    def streams(self) -> Streams:
+        """Returns who listens."""
+        return self.world.streams
+
+    def map_names(self) -> list[str]:
+        """Returns what can be loaded, in the form that clients expect."""
+        return [f"/Game/{FOLDER}{name}" for name in NAMES]
+
+    def load(self, name: str, reset_settings: bool = True) -> None:
+        """Begins an episode on a map; "" is the present one."""
+        short = name.rsplit("/", 1)[-1]
+        if not short or short == self.world.town.name:
+            chosen = self.world.town if short != OWN or self.sent is None else self.sent
+        elif short == OWN and self.sent is not None:
+            chosen = self.sent
+        else:
+            chosen = town(short)
+        if reset_settings:
+            self.world.settings = Settings()
+        self.world.begin(chosen)
+        LOG.info("map %s, episode %d", chosen.name, self.world.episode)
+
+    def receive(self, text: str) -> None:
+        """Keeps a map that a client sent; raises InvalidMap where it is broken."""
+        self.sent = Town(validated(text, OWN), text)

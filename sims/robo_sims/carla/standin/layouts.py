@@ -1,0 +1,144 @@
+"""Every size, index and byte layout of the protocol of the CARLA 0.9.16 client. No other module holds one.
+
+The client casts what it receives without a check: a wrong size or number here is a segmentation fault there.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+import numpy as np
+
+VERSION = "0.9.16"
+"""Of the only client that these layouts are for."""
+
+TOKEN = struct.Struct("<IHBB16s")
+"""stream id, port, protocol, kind of address, address: none, so that the client takes the host that it is connected to."""
+TCP, NO_ADDRESS = 1, 0
+WORLD_STREAM = 1
+"""Id of the stream of snapshots."""
+LENGTH = struct.Struct("<I")
+"""Before each message of a stream; and what a client sends once: the id of the stream."""
+SENSOR_HEADER = struct.Struct("<QQd6f")
+"""type, frame, timestamp [s], x, y, z, pitch, yaw, roll"""
+SNAPSHOT_HEADER = struct.Struct("<Qdf3iI")
+"""episode, platform timestamp [s], step [s], origin of the map, state"""
+MAP_CHANGED = 1
+IMAGE_HEADER = struct.Struct("<IIf")
+"""width, height, field of view [degree]"""
+LIDAR_HEADER = struct.Struct("<fI")
+"""horizontal angle [rad], channels; then the number of points of each channel, uint32"""
+
+ACTOR_RECORD = np.dtype(
+    {
+        # Before the union: x y z, pitch yaw roll [degree], velocity, angular velocity [degree/s], acceleration
+        "names": ["id", "state", "motion"]
+        # of a vehicle: throttle steer brake; speed limit [km/h]
+        + ["pedals", "hand_brake", "reverse", "manual", "gear", "limit", "light_state", "has_light", "light", "failure"]
+        # of a traffic light: green yellow red elapsed [s]
+        + ["sign", "times", "pole", "frozen", "colour"]
+        # of a walker
+        + ["direction", "walking", "jump"],
+        "formats": ["<u4", "u1", "<15f4"]
+        + ["<3f4", "u1", "u1", "u1", "<i4", "<f4", "u1", "u1", "<u4", "u1"]
+        + ["S32", "<4f4", "<u4", "u1", "u1"]
+        + ["<3f4", "<f4", "u1"],
+        "offsets": [0, 4, 5] + [65, 77, 78, 79, 80, 84, 88, 89, 90, 94] + [65, 97, 113, 117, 118] + [65, 77, 81],
+        "itemsize": 119,
+    }
+)
+ACTIVE = 1
+"""State of an actor."""
+
+assert TOKEN.size == 24
+assert SENSOR_HEADER.size == 48
+assert SNAPSHOT_HEADER.size == 36
+assert IMAGE_HEADER.size == 12
+assert LIDAR_HEADER.size == 8
+assert ACTOR_RECORD.itemsize == 119
+
+
+class SensorType(IntEnum):
+    """First number of a sensor's header, as 0.9.16 counts."""
+
+    COLLISION = 0
+    DEPTH = 1
+    GNSS = 4
+    IMU = 5
+    LIDAR = 11
+    RGB = 13
+    SEMANTIC = 14
+    WORLD = 17
+
+
+class Command(IntEnum):
+    """Commands of a batch."""
+
+    SPAWN = 0
+    DESTROY = 1
+    VEHICLE_CONTROL = 2
+    ACKERMANN = 3
+    WALKER_CONTROL = 4
+    PHYSICS_CONTROL = 5
+    TRANSFORM = 6
+    WALKER_STATE = 7
+    TARGET_VELOCITY = 8
+    TARGET_ANGULAR_VELOCITY = 9
+    SIMULATE_PHYSICS = 14
+    AUTOPILOT = 16
+    LIGHT_STATE = 18
+    LOCATION = 19
+    CONSOLE = 20
+    TRAFFIC_LIGHT = 21
+
+
+class Attribute(IntEnum):
+    """Types of a blueprint's attributes."""
+
+    BOOL = 1
+    INT = 2
+    FLOAT = 3
+    STRING = 4
+    COLOUR = 5
+
+
+class Colour(IntEnum):
+    """States of a traffic light."""
+
+    RED = 0
+    YELLOW = 1
+    GREEN = 2
+    OFF = 3
+    UNKNOWN = 4
+
+
+class Tag(IntEnum):
+    """What a pixel of a semantic picture shows, since 0.9.14."""
+
+    ROAD = 1
+    SIDEWALK = 2
+    BUILDING = 3
+    POLE = 6
+    TRAFFIC_LIGHT = 7
+    TERRAIN = 10
+    SKY = 11
+    PEDESTRIAN = 12
+    CAR = 14
+    TRUCK = 15
+    BUS = 16
+    MOTORCYCLE = 18
+    BICYCLE = 19
+    STATIC = 20
+    ROAD_LINE = 24
+    GROUND = 25
+
+
+def token(stream: int, port: int) -> bytes:
+    """Returns what a client needs to find a stream."""
+    return TOKEN.pack(stream, port, TCP, NO_ADDRESS, b"")
+
+
+def with_length(*parts: bytes | memoryview) -> bytes:
+    """Returns a message of a stream."""
+    return b"".join((LENGTH.pack(sum(len(part) for part in parts)), *parts))

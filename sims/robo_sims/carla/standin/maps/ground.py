@@ -1,0 +1,104 @@
+"""The ground as pictures: what lies at a place, the speed limit there, and the light that counts there."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.standin.layouts import Tag
+from robo_sims.carla.standin.maps.roads import Floats, Road, RoadMap
+
+FINEST, LARGEST = 4.0, 6000
+"""[pixels/m] of labels where the map is small enough; pixels along either side."""
+MARGIN = 30.0
+"""[m] around the roads."""
+LABELS = {"driving": Tag.ROAD, "sidewalk": Tag.SIDEWALK, "shoulder": Tag.GROUND}
+LINE, DASH = 0.2, 3.0
+"""[m] width of a line as it is drawn; length of a dash and of a gap."""
+SHIFT = 4
+"""Fractional bits of OpenCV's coordinates."""
+
+
+class Ground:
+    """Pictures over the extent of a map, in the simulator's frame: column from x, row from y."""
+
+    def __init__(self, road_map: RoadMap) -> None:
+        outlines = [_band(road, *_outer(road)) for road in road_map.roads]
+        corners = np.concatenate(outlines)
+        self.low = corners.min(0) - MARGIN
+        size = corners.max(0) + MARGIN - self.low
+        self.scale = min(FINEST, LARGEST / float(size.max()))
+        self.shape = tuple(int(n) + 1 for n in (size * self.scale)[::-1])
+        self.labels = np.full(self.shape, Tag.TERRAIN, np.uint8)
+        self.limits = np.zeros(self.shape, np.uint8)
+        """[km/h]"""
+        self.lights = np.zeros(self.shape, np.uint8)
+        """1 + the number of a traffic light in the places before it; 0 elsewhere."""
+        for kind in LABELS:
+            for road in road_map.roads:
+                self._lanes(road, kind)
+        for road in sorted(road_map.roads, key=lambda road: -road.junction):
+            if road.junction == -1:
+                self._lines(road)
+
+    def at(self, x: Floats, y: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Returns row and column of places; those outside belong to the edge."""
+        column = ((x - self.low[0]) * self.scale).astype(np.intp)
+        row = ((y - self.low[1]) * self.scale).astype(np.intp)
+        return row.clip(0, self.shape[0] - 1), column.clip(0, self.shape[1] - 1)
+
+    def fill(self, picture: npt.NDArray[np.uint8], outline: Floats, value: int) -> None:
+        """Fills an outline (n, 2) in the simulator's frame."""
+        cv2.fillPoly(picture, [self._pixels(outline)], int(value), shift=SHIFT)
+
+    def _pixels(self, points: Floats) -> npt.NDArray[np.int32]:
+        return np.round(((points - self.low) * self.scale - 0.5) * (1 << SHIFT)).astype(np.int32)
+
+    def _lanes(self, road: Road, kind: str) -> None:
+        for lane in road.lanes:
+            if lane.kind == kind:
+                inner, outer = road.edges(lane.id, _stations(road))
+                band = _band(road, inner, outer)
+                self.fill(self.labels, band, LABELS[kind])
+                if kind == "driving":
+                    self.fill(self.limits, band, round(road.speed * 3.6))
+
+    def _lines(self, road: Road) -> None:
+        s = _stations(road)
+        self._line(road, np.zeros_like(s), road.centre_mark)
+        for lane in road.lanes:
+            if lane.kind == "driving":
+                self._line(road, road.edges(lane.id, s)[1], lane.mark)
+
+    def _line(self, road: Road, t: Floats, mark: str) -> None:
+        if mark == "none":
+            return
+        s = _stations(road)
+        x, y, _ = road.beside(s, t)
+        points = np.stack([x, -y], axis=1)
+        thickness = max(1, round(LINE * self.scale))
+        dashes = [(s >= start) & (s <= start + DASH) for start in np.arange(0, road.length, 2 * DASH)]
+        parts = [points] if mark == "solid" else [points[chosen] for chosen in dashes if chosen.sum() > 1]
+        cv2.polylines(
+            self.labels, [self._pixels(part) for part in parts], False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT
+        )
+
+
+def _stations(road: Road) -> Floats:
+    return np.linspace(0, road.length, max(2, int(road.length / 0.5) + 1))
+
+
+def _outer(road: Road) -> tuple[Floats, Floats]:
+    """Returns t of the road's left and right edge."""
+    s = _stations(road)
+    ids = [0, *(lane.id for lane in road.lanes)]
+    return road.edges(max(ids), s)[1], road.edges(min(ids), s)[1]
+
+
+def _band(road: Road, inner: Floats, outer: Floats) -> Floats:
+    """Returns the outline (n, 2) between two edges, in the simulator's frame."""
+    s = _stations(road)
+    (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
+    there, back = np.stack([x, -y], axis=1), np.stack([far_x, -far_y], axis=1)
+    return np.concatenate([there, back[::-1]])

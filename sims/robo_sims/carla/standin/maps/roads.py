@@ -1,0 +1,187 @@
+"""What a road map is made of, as OpenDRIVE 1.4 has it: x east, y north, heading anticlockwise [rad], lengths [m].
+
+One lane section per road: where the number of lanes changes, another road begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A line or an arc of a reference line."""
+
+    x: float
+    y: float
+    heading: float
+    length: float
+    curvature: float = 0.0
+    """[1/m], positive to the left; 0 is a line."""
+
+    def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns x, y and heading at distances from the beginning."""
+        heading = self.heading + self.curvature * s
+        if abs(self.curvature) < 1e-12:
+            return self.x + s * np.cos(self.heading), self.y + s * np.sin(self.heading), heading
+        x = self.x + (np.sin(heading) - np.sin(self.heading)) / self.curvature
+        y = self.y - (np.cos(heading) - np.cos(self.heading)) / self.curvature
+        return x, y, heading
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane: negative numbers lie right of the reference line and are driven along it, positive ones against it."""
+
+    id: int
+    kind: str = "driving"
+    width: tuple[float, float, float, float] = (3.5, 0.0, 0.0, 0.0)
+    """Coefficients of a polynomial in s."""
+    mark: str = "solid"
+    """Of the outer edge: "solid", "broken" or "none"."""
+    predecessor: int | None = None
+    successor: int | None = None
+
+    def width_at(self, s: Floats) -> Floats:
+        """Returns the width at distances along the road."""
+        a, b, c, d = self.width
+        return a + s * (b + s * (c + s * d))
+
+
+@dataclass(frozen=True)
+class Link:
+    """What an end of a road touches: a road's "start" or "end", or a junction."""
+
+    kind: str
+    id: int
+    contact: str | None = None
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A light or a sign beside the road."""
+
+    id: int
+    s: float
+    t: float
+    type: str
+    value: float = -1.0
+    unit: str = ""
+    orientation: str = "+"
+    """For which traffic: "+" along the reference line, "-" against it."""
+    lanes: tuple[int, int] = (-1, -1)
+    dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class Building:
+    """A box beside the road, along it."""
+
+    id: int
+    s: float
+    t: float
+    length: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Road:
+    """A road of one lane section."""
+
+    id: int
+    pieces: tuple[Piece, ...]
+    lanes: tuple[Lane, ...]
+    junction: int = -1
+    predecessor: Link | None = None
+    successor: Link | None = None
+    speed: float = 50.0 / 3.6
+    """[m/s] the limit."""
+    centre_mark: str = "broken"
+    signals: tuple[Signal, ...] = ()
+    buildings: tuple[Building, ...] = ()
+
+    @cached_property
+    def length(self) -> float:
+        """Along the reference line."""
+        return float(sum(piece.length for piece in self.pieces))
+
+    def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns x, y and heading of the reference line."""
+        starts = np.concatenate([[0.0], np.cumsum([piece.length for piece in self.pieces])])[:-1]
+        index = np.clip(np.searchsorted(starts, s, side="right") - 1, 0, len(self.pieces) - 1)
+        out = np.empty((3, len(s)))
+        for number, piece in enumerate(self.pieces):
+            chosen = index == number
+            out[:, chosen] = piece.at(s[chosen] - starts[number])
+        return out[0], out[1], out[2]
+
+    def lane(self, number: int) -> Lane | None:
+        """Returns a lane by its number, or None."""
+        return next((lane for lane in self.lanes if lane.id == number), None)
+
+    def edges(self, number: int, s: Floats) -> tuple[Floats, Floats]:
+        """Returns t (to the left) of a lane's inner and outer edge."""
+        side = 1 if number > 0 else -1
+        inner = np.zeros_like(s)
+        for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
+            if lane.id * side > 0 and abs(lane.id) < abs(number):
+                inner = inner + side * lane.width_at(s)
+        lane = self.lane(number)
+        return inner, inner + side * (lane.width_at(s) if lane else 0.0)
+
+    def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns x, y and heading of points at t left of the reference line."""
+        x, y, heading = self.at(s)
+        return x - t * np.sin(heading), y + t * np.cos(heading), heading
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A way through a junction: `links` maps lanes of the incoming road to lanes of the connecting one."""
+
+    id: int
+    incoming: int
+    connecting: int
+    contact: str
+    links: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Lights that show the same colour."""
+
+    id: int
+    signals: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Junction:
+    """Where roads meet."""
+
+    id: int
+    connections: tuple[Connection, ...]
+    controllers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoadMap:
+    """A whole map."""
+
+    name: str
+    roads: tuple[Road, ...]
+    junctions: tuple[Junction, ...] = ()
+    controllers: tuple[Controller, ...] = ()
+    latitude: float = 49.0
+    """[degree] of the origin, as is the next."""
+    longitude: float = 8.0
+    by_id: dict[int, Road] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {road.id: road for road in self.roads})

@@ -1,0 +1,131 @@
+"""The server's process: two ports, one thread, asleep where nothing is to be done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+from robo_rl.errors import ServerUnavailable
+from robo_sims.carla.standin.calls import table
+from robo_sims.carla.standin.clock import RATE
+from robo_sims.carla.standin.host import Host
+from robo_sims.carla.standin.maps.catalogue import town
+from robo_sims.carla.standin.rpc import Caller
+from robo_sims.carla.standin.streams import Streams
+from robo_sims.carla.standin.world import World
+
+LOG = logging.getLogger(__name__)
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a server simulates and where it listens."""
+
+    port: int = 2000
+    """Of calls; streams use the next one. 0 takes a free pair."""
+    map: str = "ring"
+    """ring, grid, highway, or one drawn by chance, such as grid_train_0 or grid_test_0."""
+    physics: str = "kinematic"
+    """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
+    rate: float = RATE
+    """[1/s] frames of asynchronous mode."""
+    host: str = "127.0.0.1"
+    """Address to listen at. The protocol has no passwords: leave it."""
+
+
+class Server:
+    """Listens from the moment it is made."""
+
+    def __init__(self, options: Options) -> None:
+        first = town(options.map)  # an unknown name is told before a port is taken
+        calls, streams = listeners(options.host, options.port)
+        self.port = int(calls.getsockname()[1])
+        self.listener = calls
+        self.host = Host(World(first, Streams(streams), physics=options.physics, rate=options.rate))
+        self.calls = table(self.host)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(calls, selectors.EVENT_READ, self._accept)
+        self.selector.register(self.host.streams, selectors.EVENT_READ, lambda _: self.host.streams.serve())
+        self.is_running = True
+
+    def stop_with(self, file: int) -> None:
+        """Stops when the other end of a pipe is closed: whoever holds it is gone."""
+        self.selector.register(file, selectors.EVENT_READ, partial(self._ended, file))
+
+    def _ended(self, file: int, _: int) -> None:
+        self.is_running = bool(os.read(file, 64))
+
+    def _accept(self, _: int) -> None:
+        Caller(self.listener.accept()[0], self.selector, self.calls)
+
+    def run(self) -> None:
+        """Serves until it is stopped."""
+        while self.is_running:
+            for key, mask in self.selector.select(self._patience()):
+                key.data(mask)
+
+    def _patience(self) -> float | None:
+        """Returns how long nothing is due; in asynchronous mode does what is."""
+        world = self.host.world
+        if world.settings.synchronous:
+            return None
+        left = world.clock.until_due(world.step_seconds)
+        if left:
+            return left
+        try:
+            world.tick()
+        except Exception:
+            LOG.exception("a step failed")
+        return 0.0
+
+    def close(self) -> None:
+        """Closes both ports."""
+        self.host.streams.close()
+        self.listener.close()
+        self.selector.close()
+
+
+def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """Returns sockets that listen at a port and the next one; raises ServerUnavailable."""
+    problem: OSError | None = None
+    for _ in range(1 if port else ATTEMPTS):
+        calls = socket.socket()
+        calls.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        streams = socket.socket()
+        streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            calls.bind((host, port))
+            streams.bind((host, calls.getsockname()[1] + 1))
+            calls.listen()
+            streams.listen()
+            return calls, streams
+        except (OSError, OverflowError) as error:
+            problem = error if isinstance(error, OSError) else OSError(str(error))
+            calls.close()
+            streams.close()
+    raise ServerUnavailable(
+        f"The stand-in cannot listen at {host}:{port} and the port after it.", got=problem, fix="choose another --port, or 0"
+    )
+
+
+def main() -> None:
+    """Runs a server for the process that started this one: options come on the command line, readiness goes to stdout."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="carla stand-in: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
+    server = Server(Options(**json.loads(sys.argv[1])))
+    server.stop_with(sys.stdin.fileno())
+    print(json.dumps({"port": server.port}), flush=True)  # noqa: T201
+    server.run()
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

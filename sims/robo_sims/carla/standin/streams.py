@@ -1,0 +1,99 @@
+"""The streaming port: a client connects once for each stream, says which, and reads from then on."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+
+from robo_sims.carla.standin import layouts
+from robo_sims.carla.standin.connections import Connection
+
+PATIENCE = 0.25
+"""[s] that a tick waits for a subscription that was announced."""
+
+
+class Subscriber:
+    """A connection to the streaming port."""
+
+    def __init__(self, sock: socket.socket, selector: selectors.BaseSelector) -> None:
+        self.connection = Connection(sock, selector, self)
+        self.said = b""
+        self.stream: int | None = None
+
+
+class Streams:
+    """Who listens to what."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener = listener
+        self.port = int(listener.getsockname()[1])
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(listener, selectors.EVENT_READ)
+        self.subscribers: dict[int, list[Subscriber]] = {}
+        self.announced: set[int] = set()
+        self.may_drop = True
+        """Whether a slow reader loses messages; where a client waits for each, it must not."""
+
+    def fileno(self) -> int:
+        """Returns what another selector can wait for."""
+        return self.selector.fileno()
+
+    def announce(self, stream: int) -> bytes:
+        """Returns the token of a stream that a client is about to subscribe to."""
+        self.announced.add(stream)
+        return layouts.token(stream, self.port)
+
+    def is_heard(self, stream: int) -> bool:
+        """Whether anybody listens."""
+        return bool(self.subscribers.get(stream))
+
+    def send(self, stream: int, *parts: bytes | memoryview) -> None:
+        """Sends a message to all who listen."""
+        subscribers = self.subscribers.get(stream)
+        if subscribers:
+            message = layouts.with_length(*parts)
+            for subscriber in subscribers:
+                subscriber.connection.send(message, may_drop=self.may_drop)
+
+    def wait(self) -> None:
+        """Waits for the subscriptions that were announced, each once: `listen()` returns before its connection exists."""
+        if self.announced:
+            end = time.monotonic() + PATIENCE
+            while self.announced and (left := end - time.monotonic()) > 0:
+                self.serve(left)
+            self.announced.clear()
+
+    def serve(self, timeout: float = 0.0) -> None:
+        """Accepts, reads and writes what can be."""
+        for key, mask in self.selector.select(timeout):
+            if key.data is None:
+                Subscriber(self.listener.accept()[0], self.selector)
+            elif mask & selectors.EVENT_WRITE:
+                key.data.connection.flush()
+            else:
+                self._read(key.data)
+
+    def _read(self, subscriber: Subscriber) -> None:
+        data = subscriber.connection.received()
+        if data is None:
+            self._forget(subscriber)
+        elif subscriber.stream is None:
+            subscriber.said += data
+            if len(subscriber.said) >= layouts.LENGTH.size:
+                (subscriber.stream,) = layouts.LENGTH.unpack(subscriber.said[: layouts.LENGTH.size])
+                self.subscribers.setdefault(subscriber.stream, []).append(subscriber)
+                self.announced.discard(subscriber.stream)
+
+    def _forget(self, subscriber: Subscriber) -> None:
+        subscriber.connection.close()
+        if subscriber.stream is not None:
+            self.subscribers[subscriber.stream].remove(subscriber)
+
+    def close(self) -> None:
+        """Closes all connections and the port."""
+        for key in list(self.selector.get_map().values()):
+            if key.data is not None:
+                key.data.connection.close()
+        self.selector.close()
+        self.listener.close()

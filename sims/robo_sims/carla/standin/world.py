@@ -1,0 +1,162 @@
+"""One world: the map, the actors, and what a step does to them."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from robo_sims.carla.standin import blueprints, layouts
+from robo_sims.carla.standin.actors import Actor, Bodies, Box, rows_of
+from robo_sims.carla.standin.attachments import Attachments
+from robo_sims.carla.standin.clock import RATE, Clock
+from robo_sims.carla.standin.maps.town import Town
+from robo_sims.carla.standin.physics.parameters import BY_NAME as VEHICLES
+from robo_sims.carla.standin.poses import Pose, combined
+from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.settings import Settings
+from robo_sims.carla.standin.streams import Streams
+from robo_sims.carla.standin.surroundings import Surroundings
+from robo_sims.carla.standin.vehicles import MODELS, Driven
+
+FIRST_ID = 1
+"""Of the spectator; ids count on from it in every episode."""
+WALKER_SIZE = (0.4, 0.4, 1.8)
+NO_LIGHTS, NO_COLOURS = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
+CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
+"""Weather of a clear noon."""
+
+
+class World:
+    """What a server simulates."""
+
+    def __init__(self, town: Town, streams: Streams, *, physics: str = "kinematic", rate: float = RATE) -> None:
+        self.streams, self.physics = streams, physics
+        self.clock = Clock(rate)
+        self.settings = Settings()
+        self.weather = list(CALM)
+        self.episode = 0
+        self.next_stream = layouts.WORLD_STREAM + 1
+        self.begin(town)
+
+    def begin(self, town: Town) -> None:
+        """Begins an episode on a map: nobody is left but the spectator."""
+        self.town = town
+        self.episode += 1
+        self.clock.restart()
+        self.map_changed = True
+        self.next_id = FIRST_ID
+        self.bodies = Bodies()
+        self.attachments = Attachments()
+        self.driven = {name: Driven(name) for name in MODELS}
+        self.surroundings = Surroundings(town.ground)
+        self.spectator = self._added("spectator", {}, [0, "spectator", []], [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]])
+
+    # actors
+
+    def actor(self, number: object) -> Actor:
+        """Returns an actor by its id; raises Refused where there is none."""
+        found = self.bodies.by_id.get(number) if isinstance(number, int) else None
+        if found is None:
+            raise Refused(f"actor {number} is not there")
+        return found
+
+    def spawn(self, description: list[object], pose: Pose, parent: int = 0) -> Actor:
+        """Returns a new actor; raises Refused for an unknown blueprint and where the place is taken."""
+        type_id, given = str(description[1]), description[2]
+        blueprint = blueprints.BY_NAME.get(type_id)
+        if blueprint is None or not isinstance(given, list):
+            raise Refused(f"the stand-in has no blueprint {type_id!r}")
+        attributes = blueprint.values(given)
+        holder = self.actor(parent) if parent else None
+        relative = pose
+        if holder is not None:
+            pose = combined(self.bodies.motion[holder.row, :6], pose)
+        actor = self._added(type_id, attributes, description, pose)
+        if holder is not None:
+            actor.parent = holder.id
+            self.attachments.poses[actor] = relative
+        self._equip(actor)
+        self.reindex()
+        return actor
+
+    def _added(self, type_id: str, attributes: dict[str, str], description: list[object], pose: Pose) -> Actor:
+        actor = Actor(self.next_id, type_id, attributes, description)
+        self.next_id += 1
+        if type_id in VEHICLES:
+            model = VEHICLES[type_id]
+            actor.box, actor.tag = Box.standing(model.length, model.width, model.height), model.tag
+        if actor.is_solid:
+            pose = [[pose[0][0], pose[0][1], 0.0], [0.0, pose[1][1], 0.0]]  # it settles on the flat ground at once
+        self.bodies.add(actor, pose)
+        return actor
+
+    def _equip(self, actor: Actor) -> None:
+        if actor.type_id.startswith("vehicle."):
+            self.driver_of(actor)
+
+    def driver_of(self, actor: Actor) -> None:
+        """Puts a vehicle under its physical model."""
+        group = self.driven[actor.attributes["dynamics"] or self.physics]
+        group.keep([*group.actors, actor])
+        group.place(actor, self.bodies)
+
+    def place(self, actor: Actor, pose: Pose) -> None:
+        """Puts an actor somewhere, at rest."""
+        if actor.is_solid:
+            pose = [[pose[0][0], pose[0][1], 0.0], [0.0, pose[1][1], 0.0]]
+        self.bodies.place(actor, pose)
+        for group in self.driven.values():
+            if actor in group.actors:
+                group.place(actor, self.bodies)
+
+    def group_of(self, actor: Actor) -> Driven:
+        """Returns the physical model that moves a vehicle; raises Refused where a client does not drive it."""
+        for group in self.driven.values():
+            if actor in group.actors:
+                return group
+        raise Refused(f"actor {actor.id} ({actor.type_id}) is not driven by clients")
+
+    def destroy(self, actor: Actor) -> None:
+        """Removes an actor and what is fixed to it."""
+        for child in [other for other in self.bodies if other.parent == actor.id]:
+            self.destroy(child)
+        self.bodies.remove(actor)
+        for group in self.driven.values():
+            if actor in group.actors:
+                group.keep([other for other in group.actors if other is not actor])
+        self.reindex()
+
+    def reindex(self) -> None:
+        """Lets everybody note anew where the actors stand in the snapshot."""
+        self.attachments.reindex(self.bodies)
+        for group in self.driven.values():
+            group.rows = rows_of(group.actors)
+        self.surroundings.reindex(self.bodies)
+
+    # time
+
+    @property
+    def step_seconds(self) -> float:
+        """[s] of a step."""
+        return self.settings.step(1.0 / self.clock.rate)
+
+    def tick(self) -> int:
+        """Does one step and tells everybody; returns its frame."""
+        dt = self.step_seconds
+        self.clock.advance(dt)
+        for group in self.driven.values():
+            group.step(self.bodies, dt)
+        self.surroundings.write(self.bodies, NO_LIGHTS, NO_COLOURS)
+        self.attachments.step(self.bodies)
+        self._tell(dt)
+        return self.clock.frame
+
+    def _tell(self, dt: float) -> None:
+        if self.streams.is_heard(layouts.WORLD_STREAM):
+            clock = self.clock
+            state = layouts.MAP_CHANGED if self.map_changed else 0
+            first = layouts.SENSOR_HEADER.pack(layouts.SensorType.WORLD, clock.frame, clock.elapsed, 0, 0, 0, 0, 0, 0)
+            second = layouts.SNAPSHOT_HEADER.pack(self.episode, time.time(), dt, 0, 0, 0, state)
+            self.streams.send(layouts.WORLD_STREAM, first, second, self.bodies.snapshot())
+            self.map_changed = False

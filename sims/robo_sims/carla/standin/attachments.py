@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from robo_sims.carla.standin.actors import VX, WX, X, Y, YAW, Actor, Bodies, rows_of
+from robo_sims.carla.standin.actors import VX, WX, YAW, Actor, Bodies, X, Y, rows_of
 from robo_sims.carla.standin.poses import Pose
 
 

@@ -24,6 +24,8 @@ class Host:
         self.world = world
         self.sent: Town | None = None
         """The map that a client has sent last."""
+        self.managers: dict[object, list[object]] = {}
+        """Port -> [address, port] of Traffic Managers, which live in clients."""
 
     @property
     def streams(self) -> Streams:

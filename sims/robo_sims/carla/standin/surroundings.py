@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import X, Y, Bodies, rows_of
+from robo_sims.carla.standin.actors import Bodies, X, Y, rows_of
 from robo_sims.carla.standin.layouts import Colour
 from robo_sims.carla.standin.maps.ground import Ground
 

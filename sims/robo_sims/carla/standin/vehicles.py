@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from robo_sims.carla.standin.actors import AX, AY, VX, VY, WZ, X, Y, YAW, Actor, Bodies, rows_of
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of
 from robo_sims.carla.standin.physics import dynamic, kinematic
 from robo_sims.carla.standin.physics.parameters import BY_NAME, Vehicle
 from robo_sims.carla.standin.physics.state import Controls, Parameters, State
@@ -45,6 +48,14 @@ class Driven:
         state.forward[number] = vx * np.cos(yaw) + vy * np.sin(yaw)
         state.sideways[number] = vy * np.cos(yaw) - vx * np.sin(yaw)
         state.turning[number] = state.wheel[number] = 0.0
+
+    def struck(self, actor: Actor, motion: npt.NDArray[np.float64]) -> None:
+        """Takes over place and velocity after a collision; what goes sideways is lost to the tyres."""
+        number, state = self.actors.index(actor), self.state
+        yaw = math.radians(state.yaw[number])
+        state.x[number], state.y[number] = motion[X], motion[Y]
+        state.forward[number] = motion[VX] * math.cos(yaw) + motion[VY] * math.sin(yaw)
+        state.sideways[number] = state.turning[number] = 0.0
 
     def control(self, actor: Actor, bodies: Bodies, wanted: list[float]) -> None:
         """Takes a client's [throttle, steer, brake, hand brake, reverse, manual gear shift, gear]."""

@@ -10,17 +10,24 @@ from robo_sims.carla.standin import blueprints, layouts
 from robo_sims.carla.standin.actors import Actor, Bodies, Box, rows_of
 from robo_sims.carla.standin.attachments import Attachments
 from robo_sims.carla.standin.clock import RATE, Clock
+from robo_sims.carla.standin.collisions import Collisions, Hit
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.physics.parameters import BY_NAME as VEHICLES
 from robo_sims.carla.standin.poses import Pose, combined
 from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.sensors.kinds import KINDS
+from robo_sims.carla.standin.sensors.scene import Scene
+from robo_sims.carla.standin.sensors.sensor import Sensor
 from robo_sims.carla.standin.settings import Settings
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.surroundings import Surroundings
 from robo_sims.carla.standin.vehicles import MODELS, Driven
+from robo_sims.carla.standin.walkers import Walkers
 
 FIRST_ID = 1
 """Of the spectator; ids count on from it in every episode."""
+ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
+"""Where the spectator begins."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
 NO_LIGHTS, NO_COLOURS = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
@@ -50,7 +57,13 @@ class World:
         self.attachments = Attachments()
         self.driven = {name: Driven(name) for name in MODELS}
         self.surroundings = Surroundings(town.ground)
-        self.spectator = self._added("spectator", {}, [0, "spectator", []], [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]])
+        self.collisions = Collisions(town.buildings)
+        self.hits: list[Hit] = []
+        self.walkers = Walkers()
+        self.lamps: dict[int, int] = {}
+        self.scene = Scene(town.buildings)
+        self.sensors: list[Sensor] = []
+        self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
 
     # actors
 
@@ -67,33 +80,35 @@ class World:
         blueprint = blueprints.BY_NAME.get(type_id)
         if blueprint is None or not isinstance(given, list):
             raise Refused(f"the stand-in has no blueprint {type_id!r}")
-        attributes = blueprint.values(given)
         holder = self.actor(parent) if parent else None
-        relative = pose
-        if holder is not None:
-            pose = combined(self.bodies.motion[holder.row, :6], pose)
-        actor = self._added(type_id, attributes, description, pose)
+        placed = pose if holder is None else combined(self.bodies.motion[holder.row, :6], pose)
+        actor = Actor(self.next_id, type_id, blueprint.values(given), description)
+        actor.box, actor.tag = shape_of(type_id)
+        if actor.is_solid:
+            placed = settled(placed)
+            if not self.collisions.is_free(self.bodies, actor, placed):
+                raise Refused("Spawn failed because of collision at spawn position")
+        self._equip(actor)
+        self._add(actor, placed)
         if holder is not None:
             actor.parent = holder.id
-            self.attachments.poses[actor] = relative
-        self._equip(actor)
+            self.attachments.poses[actor] = pose
+        if type_id.startswith("vehicle."):
+            self.driver_of(actor)
         self.reindex()
         return actor
 
-    def _added(self, type_id: str, attributes: dict[str, str], description: list[object], pose: Pose) -> Actor:
-        actor = Actor(self.next_id, type_id, attributes, description)
+    def _add(self, actor: Actor, pose: Pose) -> Actor:
         self.next_id += 1
-        if type_id in VEHICLES:
-            model = VEHICLES[type_id]
-            actor.box, actor.tag = Box.standing(model.length, model.width, model.height), model.tag
-        if actor.is_solid:
-            pose = [[pose[0][0], pose[0][1], 0.0], [0.0, pose[1][1], 0.0]]  # it settles on the flat ground at once
         self.bodies.add(actor, pose)
         return actor
 
     def _equip(self, actor: Actor) -> None:
-        if actor.type_id.startswith("vehicle."):
-            self.driver_of(actor)
+        """Gives a sensor what it measures with, and a stream."""
+        if actor.type_id in KINDS:
+            self.sensors.append(KINDS[actor.type_id](actor, self))
+            actor.stream, self.next_stream = self.next_stream, self.next_stream + 1
+            actor.token = layouts.token(actor.stream, self.streams.port)
 
     def driver_of(self, actor: Actor) -> None:
         """Puts a vehicle under its physical model."""
@@ -103,9 +118,7 @@ class World:
 
     def place(self, actor: Actor, pose: Pose) -> None:
         """Puts an actor somewhere, at rest."""
-        if actor.is_solid:
-            pose = [[pose[0][0], pose[0][1], 0.0], [0.0, pose[1][1], 0.0]]
-        self.bodies.place(actor, pose)
+        self.bodies.place(actor, settled(pose) if actor.is_solid else pose)
         for group in self.driven.values():
             if actor in group.actors:
                 group.place(actor, self.bodies)
@@ -122,6 +135,7 @@ class World:
         for child in [other for other in self.bodies if other.parent == actor.id]:
             self.destroy(child)
         self.bodies.remove(actor)
+        self.sensors = [sensor for sensor in self.sensors if sensor.actor is not actor]
         for group in self.driven.values():
             if actor in group.actors:
                 group.keep([other for other in group.actors if other is not actor])
@@ -133,6 +147,9 @@ class World:
         for group in self.driven.values():
             group.rows = rows_of(group.actors)
         self.surroundings.reindex(self.bodies)
+        self.collisions.reindex(self.bodies, tuple(self.driven.values()))
+        self.scene.reindex(self.bodies)
+        self.walkers.reindex(self.bodies)
 
     # time
 
@@ -147,8 +164,14 @@ class World:
         self.clock.advance(dt)
         for group in self.driven.values():
             group.step(self.bodies, dt)
+        self.walkers.step(self.bodies, dt)
+        self.hits = self.collisions.step(self.bodies)
         self.surroundings.write(self.bodies, NO_LIGHTS, NO_COLOURS)
         self.attachments.step(self.bodies)
+        if self.sensors:
+            self.scene.step(self.bodies)
+            for sensor in self.sensors:
+                sensor.serve(self)
         self._tell(dt)
         return self.clock.frame
 
@@ -160,3 +183,22 @@ class World:
             second = layouts.SNAPSHOT_HEADER.pack(self.episode, time.time(), dt, 0, 0, 0, state)
             self.streams.send(layouts.WORLD_STREAM, first, second, self.bodies.snapshot())
             self.map_changed = False
+
+
+def shape_of(type_id: str) -> tuple[Box, int]:
+    """Returns the box of a type and its label; neither for what has none."""
+    if type_id in VEHICLES:
+        model = VEHICLES[type_id]
+        return Box.standing(model.length, model.width, model.height), model.tag
+    if type_id in blueprints.WALKERS:
+        # A walker's origin is its middle.
+        length, width, height = WALKER_SIZE
+        return Box((0.0, 0.0, 0.0), (length / 2, width / 2, height / 2)), layouts.Tag.PEDESTRIAN
+    if type_id in blueprints.PROPS:
+        return Box.standing(*blueprints.PROPS[type_id]), layouts.Tag.STATIC
+    return Box(), 0
+
+
+def settled(pose: Pose) -> Pose:
+    """Returns a pose upright on the flat ground: what is spawned above it falls at once."""
+    return [[pose[0][0], pose[0][1], 0.0], [0.0, pose[1][1], 0.0]]

@@ -1,0 +1,72 @@
+"""Batches: many commands in one call, answered one by one; and the calls that are the same as a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from robo_rl.errors import RoboRLError
+from robo_sims.carla.standin.calls.actors import Actors
+from robo_sims.carla.standin.calls.episodes import Episodes
+from robo_sims.carla.standin.host import Host
+from robo_sims.carla.standin.layouts import Command
+from robo_sims.carla.standin.responses import Refused, bare, no_value, value
+
+
+def calls(host: Host) -> dict[str, Callable[..., object]]:
+    """Returns name -> call."""
+    return dict(bare(apply_batch=Batches(host).apply))
+
+
+class Batches:
+    """Knows which command is which call."""
+
+    def __init__(self, host: Host) -> None:
+        self.episodes = Episodes(host)
+        actors = Actors(host)
+        self.actors = actors
+        self.commands: dict[int, Callable[..., object]] = {
+            Command.DESTROY: actors.destroy_present,
+            Command.VEHICLE_CONTROL: actors.control,
+            Command.ACKERMANN: actors.ackermann,
+            Command.WALKER_CONTROL: actors.walk,
+            Command.TRANSFORM: actors.place,
+            Command.WALKER_STATE: actors.walker_state,
+            Command.TARGET_VELOCITY: actors.set_velocity,
+            Command.SIMULATE_PHYSICS: actors.nothing,
+            Command.AUTOPILOT: actors.nothing,  # the client's own Traffic Manager does it
+            Command.LIGHT_STATE: actors.set_lights,
+            Command.LOCATION: actors.move,
+        }
+
+    def apply(self, commands: list[list[Any]], do_tick: bool = False) -> list[object]:
+        """Returns an answer for each command: the id of its actor, or why it failed."""
+        answers = [self._answer(command) for command in commands]
+        if do_tick:
+            self.episodes.tick()
+        return answers
+
+    def _answer(self, command: list[Any]) -> object:
+        index, body = command[0]
+        try:
+            return value(self._done(index, body))
+        except RoboRLError as error:
+            return no_value(str(error))
+
+    def _done(self, index: int, body: list[Any]) -> object:
+        if index == Command.SPAWN:
+            return self._spawned(body)
+        act = self.commands.get(index)
+        if act is None:
+            raise Refused(f"the stand-in has no batch command {index}")
+        act(*body)
+        return body[0]
+
+    def _spawned(self, body: list[Any]) -> object:
+        description, place, parent, *_, then = body
+        made = self.actors.spawn(description, place, parent[1] if parent[0] else 0)
+        for command in then:
+            index, later = command[0]
+            later[0] = made[0]  # the id was not known when the client wrote it
+            self._done(index, later)
+        return made[0]

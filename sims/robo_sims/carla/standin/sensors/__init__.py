@@ -1,0 +1,1 @@
+"""Sensors: what each measures, as bytes that the client decodes."""

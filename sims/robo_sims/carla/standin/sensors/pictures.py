@@ -1,0 +1,160 @@
+"""Cameras: semantic, colour and depth. Flat ground, boxes, no light and no shadow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.standin.actors import Actor
+from robo_sims.carla.standin.layouts import IMAGE_HEADER, SensorType, Tag
+from robo_sims.carla.standin.sensors.camera import FAR, SHIFT, Camera, View
+from robo_sims.carla.standin.sensors.scene import Boxes
+from robo_sims.carla.standin.sensors.sensor import Sensor, setting
+
+if TYPE_CHECKING:
+    from robo_sims.carla.standin.world import World
+
+Picture = npt.NDArray[np.uint8]
+LARGEST = 4096
+DEEPEST = 1000.0
+"""[m] that a depth picture can say."""
+PAINT = {
+    Tag.ROAD: (90, 90, 90),
+    Tag.SIDEWALK: (160, 160, 170),
+    Tag.TERRAIN: (70, 130, 90),
+    Tag.GROUND: (80, 100, 110),
+    Tag.SKY: (235, 190, 140),
+    Tag.ROAD_LINE: (235, 235, 235),
+}
+"""Blue, green, red of what lies on the ground."""
+PALETTE = np.full((256, 4), 255, np.uint8)
+for _tag, _colour in PAINT.items():
+    PALETTE[_tag, :3] = _colour
+
+
+class PictureSensor(Sensor):
+    """A camera; what it draws is up to its kind."""
+
+    def __init__(self, actor: Actor, world: World) -> None:
+        super().__init__(actor, world)
+        width, height = (int(setting(actor, f"image_size_{axis}", 1, LARGEST)) for axis in "xy")
+        self.camera = Camera(width, height, setting(actor, "fov", 1.0, 170.0))
+        self.header = IMAGE_HEADER.pack(width, height, self.camera.fov)
+        self.sky_of: tuple[float, float] | None = None
+        self.sky: Picture = np.zeros((height, width), bool)  # type: ignore[assignment]
+
+    def measured(self, world: World) -> list[bytes]:
+        """Returns the picture."""
+        if world.settings.no_rendering:
+            return []
+        pose = world.bodies.motion[self.actor.row, :6]
+        return [self.header + self.drawn(View(self.camera, pose), world).tobytes()]
+
+    def drawn(self, view: View, world: World) -> Picture:
+        """Returns (height, width, 4): blue, green, red, alpha."""
+        raise NotImplementedError
+
+    def ground(self, view: View, world: World) -> Picture:
+        """Returns labels of ground and sky."""
+        pose = world.bodies.motion[self.actor.row]
+        tilt = float(pose[3]), float(pose[5])
+        if tilt != self.sky_of:  # the horizon moves only with pitch and roll
+            self.sky, self.sky_of = view.sinking() <= 1e-4, tilt  # type: ignore[assignment]
+            self.has_sky = bool(self.sky.any())
+        labels = view.labels(world.town.ground, Tag.TERRAIN)
+        if self.has_sky:
+            labels[self.sky] = Tag.SKY
+        return labels
+
+    def boxes(self, view: View, world: World) -> list[tuple[int, npt.NDArray[np.int32]]]:
+        """Returns the numbers of boxes and their outlines, farthest first."""
+        chosen, corners = view.visible(world.scene.boxes, self.actor.parent)
+        if not len(chosen):
+            return []
+        pairs = zip(chosen.tolist(), view.outlines(corners), strict=True)
+        return [(number, outline) for number, outline in pairs if outline is not None]
+
+
+class Semantic(PictureSensor):
+    """What each pixel shows, in the red channel."""
+
+    kind = SensorType.SEMANTIC
+
+    def __init__(self, actor: Actor, world: World) -> None:
+        super().__init__(actor, world)
+        self.picture = np.zeros((self.camera.height, self.camera.width, 4), np.uint8)
+        self.picture[..., 3] = 255
+
+    def drawn(self, view: View, world: World) -> Picture:
+        """Returns labels as a picture."""
+        labels = self.ground(view, world)
+        for number, outline in self.boxes(view, world):
+            cv2.fillConvexPoly(labels, outline, int(world.scene.boxes.tags[number]), cv2.LINE_8, SHIFT)
+        self.picture[..., 2] = labels
+        return self.picture
+
+
+class Colour(PictureSensor):
+    """A picture for people, and for policies that learn from one."""
+
+    kind = SensorType.RGB
+
+    def drawn(self, view: View, world: World) -> Picture:
+        """Returns a painted picture."""
+        picture = PALETTE[self.ground(view, world)]
+        for number, outline in self.boxes(view, world):
+            blue, green, red = world.scene.boxes.colours[number].tolist()
+            cv2.fillConvexPoly(picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
+        return picture
+
+
+class Depth(PictureSensor):
+    """Depth along the camera's axis, in 24 bits over three channels."""
+
+    kind = SensorType.DEPTH
+
+    def drawn(self, view: View, world: World) -> Picture:
+        """Returns depth as a picture."""
+        sinking = view.sinking()
+        depth = np.full(sinking.shape, DEEPEST)
+        np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)
+        for number, outline in self.boxes(view, world):
+            _nearer(depth, view, world.scene.boxes, number, outline)
+        value = np.round(np.minimum(depth, DEEPEST) / DEEPEST * (256**3 - 1)).astype(np.uint32)
+        picture = np.full((*depth.shape, 4), 255, np.uint8)
+        for channel, shift in ((2, 0), (1, 8), (0, 16)):
+            picture[..., channel] = (value >> shift) & 255
+        return picture
+
+
+def _nearer(depth: npt.NDArray[np.float64], view: View, boxes: Boxes, number: int, outline: npt.NDArray[np.int32]) -> None:
+    """Writes the depth of a box where it is seen: each ray against three pairs of planes."""
+    left, top, width, height = cv2.boundingRect(outline)
+    rows = slice(max(top >> SHIFT, 0), max(((top + height) >> SHIFT) + 2, 0))
+    columns = slice(max(left >> SHIFT, 0), max(((left + width) >> SHIFT) + 2, 0))
+    part = depth[rows, columns]
+    if not part.size:
+        return
+    u, v = np.meshgrid(np.arange(part.shape[1]) + columns.start, np.arange(part.shape[0]) + rows.start)
+    directions = np.stack([u, v, np.ones_like(u)], axis=-1) @ view.directions.T
+    x, y, yaw, half_length, half_width, bottom, upper = boxes.numbers[number]
+    turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
+    begin, end = through(
+        (view.place - [x, y, 0]) @ turn,
+        directions @ turn,
+        ([-half_length, -half_width, bottom], [half_length, half_width, upper]),
+    )
+    seen = (begin < end) & (begin > 0) & (begin < FAR * 2)
+    part[seen] = np.minimum(part[seen], begin[seen])
+
+
+def through(
+    origin: npt.NDArray[np.float64], directions: npt.NDArray[np.float64], corners: tuple[list[float], list[float]]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Returns where rays (..., 3) enter and leave a box along the axes, as multiples of their directions."""
+    safe = np.where(np.abs(directions) < 1e-12, 1e-12, directions)
+    first, second = (np.array(corners[0]) - origin) / safe, (np.array(corners[1]) - origin) / safe
+    return np.minimum(first, second).max(-1), np.maximum(first, second).min(-1)

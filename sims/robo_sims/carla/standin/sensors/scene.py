@@ -1,0 +1,81 @@
+"""What stands on the ground, as boxes: gathered once a step, for all cameras and lidars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.standin.actors import YAW, Actor, Bodies, X, Y, rows_of
+from robo_sims.carla.standin.layouts import Tag
+
+Floats = npt.NDArray[np.float64]
+GREY = {Tag.BUILDING: (128, 128, 136), Tag.POLE: (90, 90, 90), Tag.STATIC: (60, 120, 200), Tag.PEDESTRIAN: (60, 20, 220)}
+"""Colours of what has none of its own, as blue, green, red."""
+
+
+@dataclass
+class Boxes:
+    """Boxes that stand upright: the columns of `numbers` are x, y, yaw [rad], half length, half width, bottom, top."""
+
+    numbers: Floats
+    tags: npt.NDArray[np.uint8]
+    colours: npt.NDArray[np.uint8]
+    """(n, 3): blue, green, red."""
+    owners: npt.NDArray[np.int64]
+    """Ids of actors; 0 for what is none."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Boxes]) -> Boxes:
+        """Returns all boxes of some sets."""
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+
+def of_buildings(buildings: Floats) -> Boxes:
+    """Returns the boxes of a map's buildings."""
+    count = len(buildings)
+    low = np.zeros((count, 1))
+    numbers = np.concatenate(
+        [buildings[:, :2], np.radians(buildings[:, 2:3]), buildings[:, 3:5], low, buildings[:, 5:]], axis=1
+    )
+    shades = 100 + (np.arange(count) * 37) % 80
+    colours = np.stack([shades, shades, shades + 10], axis=1).astype(np.uint8)
+    return Boxes(numbers, np.full(count, Tag.BUILDING, np.uint8), colours, np.zeros(count, np.int64))
+
+
+class Scene:
+    """The boxes of a world."""
+
+    def __init__(self, buildings: Floats) -> None:
+        self.buildings = of_buildings(buildings)
+        self.reindex(Bodies())
+
+    def reindex(self, bodies: Bodies) -> None:
+        """Notes rows, sizes and colours anew."""
+        solid = [actor for actor in bodies if actor.is_solid]
+        self.rows = rows_of(solid)
+        tags = np.array([actor.tag for actor in solid], np.uint8)
+        colours = np.array([_colour(actor) for actor in solid], np.uint8).reshape(-1, 3)
+        movable = Boxes(np.zeros((len(solid), 7)), tags, colours, np.array([actor.id for actor in solid], np.int64))
+        for number, actor in enumerate(solid):
+            movable.numbers[number, 3:] = *actor.box.extent[:2], 0.0, 2 * actor.box.extent[2]
+        self.count = len(solid)
+        self.boxes = Boxes.joined([movable, self.buildings])
+
+    def step(self, bodies: Bodies) -> None:
+        """Notes where everything is."""
+        motion, numbers = bodies.motion[self.rows], self.boxes.numbers[: self.count]
+        numbers[:, :2], numbers[:, 2] = motion[:, [X, Y]], np.radians(motion[:, YAW])
+
+
+def _colour(actor: Actor) -> tuple[int, ...]:
+    try:
+        red, green, blue = (int(part) for part in actor.attributes.get("color", "").split(","))
+        return blue % 256, green % 256, red % 256
+    except ValueError:
+        return GREY.get(Tag(actor.tag) if actor.tag else Tag.STATIC, (100, 100, 100))

@@ -1,0 +1,111 @@
+"""Batches, maps and clocks through the real client."""
+
+import pytest
+
+
+def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
+    result = client("""
+        command, blueprint = carla.command, library.find("vehicle.tesla.model3")
+        control = command.ApplyVehicleControl(command.FutureActor, carla.VehicleControl(throttle=1.0))
+        batch = [command.SpawnActor(blueprint, where).then(control) for where in [*spawn_points[:3], spawn_points[0]]]
+        answers = client.apply_batch_sync(batch, True)
+        result["errors"] = [answer.error for answer in answers]
+        ids = [answer.actor_id for answer in answers if not answer.error]
+        result["speeds"] = [world.get_actor(number).get_velocity().length() for number in ids]
+        gone = client.apply_batch_sync([command.DestroyActor(number) for number in [*ids, 999]], True)
+        result["gone"] = [answer.error for answer in gone]
+        result["left"] = len(world.get_actors())
+    """)
+    assert result["errors"][:3] == ["", "", ""] and "collision at spawn position" in result["errors"][3]
+    assert all(speed > 0.1 for speed in result["speeds"]) and len(result["speeds"]) == 3
+    assert result["gone"] == ["", "", "", "actor 999 is not there"] and result["left"] == 1
+
+
+def test_maps_are_loaded_and_reloaded_and_ids_begin_again(client):
+    result = client("""
+        first = car().id
+        old, frame = world.id, world.tick()
+        new = client.load_world("ring_train_3")
+        result["name"], result["ids"] = new.get_map().name, new.id - old
+        result["frames"] = new.get_snapshot().frame > frame
+        settings = new.get_settings()
+        result["reset"] = settings.synchronous_mode
+        settings.synchronous_mode, settings.fixed_delta_seconds = True, 0.05
+        new.apply_settings(settings)
+        where = new.get_map().get_spawn_points()[0]
+        result["again"] = new.spawn_actor(library.find("vehicle.tesla.model3"), where).id == first
+        last = client.reload_world(False)
+        result["kept"] = last.get_settings().synchronous_mode
+        result["same"], result["empty"] = last.get_map().name, len(last.get_actors())
+        try:
+            client.load_world("Town99")
+        except RuntimeError as error:
+            result["wrong"] = str(error)
+        result["listed"] = len(client.get_available_maps())
+    """)
+    assert result["name"] == result["same"] == "Carla/Maps/ring_train_3" and result["ids"] > 0
+    assert result["frames"] and result["again"] and result["kept"] and not result["reset"] and result["empty"] == 1
+    assert "Unknown map 'Town99'" in result["wrong"] and result["listed"] > 3
+
+
+def test_a_map_of_the_client_is_checked_before_any_client_parses_it(client):
+    result = client("""
+        text = world.get_map().to_opendrive()
+        broken = text.replace('<successor id="-1"', '<successor id="-7"')
+        assert broken != text
+        for name, sent in {"broken": broken, "torn": text[:500], "empty": ""}.items():
+            try:
+                client.generate_opendrive_world(sent)
+            except RuntimeError as error:
+                result[name] = str(error)
+        result["alive"] = world.tick() > 0
+        made = client.generate_opendrive_world(text)
+        result["made"] = [made.get_map().name, made.get_map().to_opendrive() == text]
+    """)
+    assert "leads to lane -7 of road 1, which is not there" in result["broken"]
+    assert "no XML" in result["torn"] and "no XML" in result["empty"]
+    assert result["alive"] and result["made"] == ["Carla/Maps/OpenDriveMap", True]
+
+
+def test_in_asynchronous_mode_the_clock_on_the_wall_ticks_and_in_synchronous_mode_only_clients(client):
+    result = client(
+        """
+        import time
+        settings.synchronous_mode = False
+        world.apply_settings(settings)
+        first = world.get_snapshot().frame
+        seen = [world.wait_for_tick(2.0).frame - first for _ in range(10)]
+        result["rising"] = seen == sorted(set(seen))
+        settings.synchronous_mode = True
+        world.apply_settings(settings)
+        frame = world.get_snapshot().frame
+        time.sleep(0.3)
+        result["still"] = world.get_snapshot().frame - frame
+        result["next"] = world.tick() - frame
+    """,
+        rate=100.0,
+    )
+    assert result["rising"] and result["still"] == 0 and result["next"] == 1
+
+
+def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_port(tmp_path):
+    import os
+    import subprocess
+    import sys
+    import time
+
+    pytest.importorskip("msgpack")
+    program = """
+import os, sys
+from robo_sims.carla.standin.supervision import StandIn
+server = StandIn().start()
+print(server.process.pid, server.port, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, env=environment)
+    number, _ = (int(text) for text in done.stdout.split())
+    end = time.monotonic() + 10
+    while time.monotonic() < end and os.path.exists(f"/proc/{number}"):
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{number}")

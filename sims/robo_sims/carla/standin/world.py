@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
 from robo_sims.carla.standin import blueprints, layouts
 from robo_sims.carla.standin.actors import Actor, Bodies, Box, rows_of
 from robo_sims.carla.standin.attachments import Attachments
 from robo_sims.carla.standin.clock import RATE, Clock
 from robo_sims.carla.standin.collisions import Collisions, Hit
+from robo_sims.carla.standin.lights import Lights
+from robo_sims.carla.standin.maps.ground import lane_area
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.physics.parameters import BY_NAME as VEHICLES
 from robo_sims.carla.standin.poses import Pose, combined
@@ -29,7 +29,6 @@ FIRST_ID = 1
 ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
 """Where the spectator begins."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
-NO_LIGHTS, NO_COLOURS = np.zeros(0, np.uint32), np.zeros(0, np.uint8)
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 """Weather of a clear noon."""
 
@@ -61,9 +60,15 @@ class World:
         self.hits: list[Hit] = []
         self.walkers = Walkers()
         self.lamps: dict[int, int] = {}
-        self.scene = Scene(town.buildings)
+        self.lights = Lights(town)
+        if not town.ground.lights.any():
+            areas = [[lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places]
+            town.ground.mark_lights(areas)
+        self.scene = Scene(town.buildings, self.lights.boxes())
         self.sensors: list[Sensor] = []
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
+        self.next_id = self.lights.appear(self.bodies, self.next_id)
+        self.reindex()
 
     # actors
 
@@ -150,6 +155,7 @@ class World:
         self.collisions.reindex(self.bodies, tuple(self.driven.values()))
         self.scene.reindex(self.bodies)
         self.walkers.reindex(self.bodies)
+        self.lights.reindex()
 
     # time
 
@@ -162,14 +168,15 @@ class World:
         """Does one step and tells everybody; returns its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
+        self.lights.step(self.bodies, dt)
         for group in self.driven.values():
             group.step(self.bodies, dt)
         self.walkers.step(self.bodies, dt)
         self.hits = self.collisions.step(self.bodies)
-        self.surroundings.write(self.bodies, NO_LIGHTS, NO_COLOURS)
+        self.surroundings.write(self.bodies, self.lights.ids, self.lights.colours)
         self.attachments.step(self.bodies)
         if self.sensors:
-            self.scene.step(self.bodies)
+            self.scene.step(self.bodies, self.lights.paint())
             for sensor in self.sensors:
                 sensor.serve(self)
         self._tell(dt)

@@ -8,6 +8,7 @@ from typing import Any
 from robo_rl.errors import RoboRLError
 from robo_sims.carla.standin.calls.actors import Actors
 from robo_sims.carla.standin.calls.episodes import Episodes
+from robo_sims.carla.standin.calls.lights import LightCalls
 from robo_sims.carla.standin.host import Host
 from robo_sims.carla.standin.layouts import Command
 from robo_sims.carla.standin.responses import Refused, bare, no_value, value
@@ -37,6 +38,7 @@ class Batches:
             Command.AUTOPILOT: actors.nothing,  # the client's own Traffic Manager does it
             Command.LIGHT_STATE: actors.set_lights,
             Command.LOCATION: actors.move,
+            Command.TRAFFIC_LIGHT: LightCalls(host).set_state,
         }
 
     def apply(self, commands: list[list[Any]], do_tick: bool = False) -> list[object]:

@@ -42,6 +42,12 @@ class Ground:
             if road.junction == -1:
                 self._lines(road)
 
+    def mark_lights(self, areas: list[list[Floats]]) -> None:
+        """Notes for each light, in order, the areas where it counts."""
+        for number, outlines in enumerate(areas, 1):
+            for outline in outlines:
+                self.fill(self.lights, outline, number)
+
     def at(self, x: Floats, y: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Returns row and column of places; those outside belong to the edge."""
         column = ((x - self.low[0]) * self.scale).astype(np.intp)
@@ -83,6 +89,14 @@ class Ground:
         cv2.polylines(
             self.labels, [self._pixels(part) for part in parts], False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT
         )
+
+
+def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
+    """Returns the outline of a part of a lane."""
+    s = np.linspace(begin, end, 8)
+    inner, outer = road.edges(lane, s)
+    (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
+    return np.concatenate([np.stack([x, -y], axis=1), np.stack([far_x, -far_y], axis=1)[::-1]])
 
 
 def _stations(road: Road) -> Floats:

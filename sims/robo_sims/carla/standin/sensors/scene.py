@@ -51,8 +51,8 @@ def of_buildings(buildings: Floats) -> Boxes:
 class Scene:
     """The boxes of a world."""
 
-    def __init__(self, buildings: Floats) -> None:
-        self.buildings = of_buildings(buildings)
+    def __init__(self, buildings: Floats, others: Boxes) -> None:
+        self.still = Boxes.joined([of_buildings(buildings), others])
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
@@ -65,10 +65,12 @@ class Scene:
         for number, actor in enumerate(solid):
             movable.numbers[number, 3:] = *actor.box.extent[:2], 0.0, 2 * actor.box.extent[2]
         self.count = len(solid)
-        self.boxes = Boxes.joined([movable, self.buildings])
+        self.boxes = Boxes.joined([movable, self.still])
 
-    def step(self, bodies: Bodies) -> None:
-        """Notes where everything is."""
+    def step(self, bodies: Bodies, last_colours: npt.NDArray[np.uint8]) -> None:
+        """Notes where everything is, and the colours of the last of what stands still."""
+        if len(last_colours):
+            self.boxes.colours[-len(last_colours) :] = last_colours
         motion, numbers = bodies.motion[self.rows], self.boxes.numbers[: self.count]
         numbers[:, :2], numbers[:, 2] = motion[:, [X, Y]], np.radians(motion[:, YAW])
 

@@ -1,13 +1,14 @@
-"""Walkers: they go where a client tells them, or to and fro between two places."""
+"""Walkers: they go where a client tells them, or cross the street to and fro by themselves."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import VX, VZ, YAW, Actor, Bodies, X, Y, Z, rows_of
+from robo_sims.carla.standin.actors import VX, VY, VZ, YAW, Actor, Bodies, X, Y, Z, rows_of
 from robo_sims.carla.standin.responses import Refused
 
 Floats = npt.NDArray[np.float64]
@@ -15,6 +16,50 @@ HEIGHT = 0.9
 """[m] of a walker's origin above the ground."""
 FASTEST = 10.0
 """[m/s]"""
+SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
+"""[m] of a crossing and [s] of the wait before it: each is drawn once, from the walker's seed, and again at each end."""
+CARE = 2.5
+"""[s]: a walker does not step out where a car that goes on would be near within this time."""
+NEAR = 4.0
+"""[m] that count as near."""
+
+
+@dataclass
+class Script:
+    """A walker that crosses by itself: ahead, back, ahead, ..."""
+
+    random: np.random.Generator
+    heading: float
+    """[rad] of the way there."""
+    speed: float
+    length: float
+    waiting: float = 0.0
+    left: float = 0.0
+    """[m] of the present crossing."""
+    sign: float = field(default=-1.0)
+
+    def velocity(self, place: Floats, cars: Floats, dt: float) -> tuple[float, float]:
+        """Returns where to go in this step; `cars` (n, 4) are places and velocities."""
+        if self.left <= 0.0:
+            self.waiting -= dt
+            if self.waiting > 0.0 or self._in_danger(place, cars):
+                return 0.0, 0.0
+            self.sign, self.left = -self.sign, self.length
+        self.left -= self.speed * dt
+        if self.left <= 0.0:
+            self.waiting = float(self.random.uniform(*PAUSES))
+        return self.sign * self.speed * math.cos(self.heading), self.sign * self.speed * math.sin(self.heading)
+
+    def _in_danger(self, place: Floats, cars: Floats) -> bool:
+        if not len(cars):
+            return False
+        aim = -self.sign * self.length * np.array([math.cos(self.heading), math.sin(self.heading)])
+        for seconds in (0.0, CARE / 2, CARE):
+            there = cars[:, :2] + seconds * cars[:, 2:] - place
+            along = np.clip(there @ aim / self.length**2, 0.0, 1.0)
+            if (np.hypot(*(there - along[:, None] * aim).T) < NEAR).any():
+                return True
+        return False
 
 
 class Walkers:
@@ -22,14 +67,27 @@ class Walkers:
 
     def __init__(self) -> None:
         self.velocity: dict[Actor, tuple[float, float]] = {}
+        self.scripts: dict[Actor, Script] = {}
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows anew; a new walker stands."""
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
+        self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}
         self.rows = rows_of(self.actors)
+        self.cars = rows_of([actor for actor in bodies if actor.type_id.startswith("vehicle.")])
         self.going: Floats = np.array([self.velocity[actor] for actor in self.actors]).reshape(-1, 2)
+
+    def direct(self, actor: Actor, yaw: float) -> None:
+        """Lets a walker cross by itself, at first the way that it looks [degree]."""
+        try:
+            seed, speed = int(actor.attributes["driver_seed"]), float(actor.attributes["speed"])
+        except ValueError:
+            raise Refused("A walker's driver_seed and speed are numbers.", got=actor.attributes) from None
+        random = np.random.default_rng([abs(seed), actor.id])
+        length, wait = float(random.uniform(*SPANS)), float(random.uniform(0.0, PAUSES[1]))
+        self.scripts[actor] = Script(random, math.radians(yaw), min(max(speed, 0.1), FASTEST), length, wait)
 
     def control(self, actor: Actor, bodies: Bodies, direction: list[float], speed: float) -> None:
         """Takes a client's direction and speed."""
@@ -48,6 +106,12 @@ class Walkers:
         if not self.actors:
             return
         block = bodies.motion[self.rows]
+        if self.scripts:
+            cars = bodies.motion[self.cars][:, [X, Y, VX, VY]]
+            for number, actor in enumerate(self.actors):
+                if actor in self.scripts:
+                    self.going[number] = self.scripts[actor].velocity(block[number, [X, Y]], cars, dt)
+                    self.velocity[actor] = tuple(self.going[number].tolist())
         moving = self.going.any(1)
         block[:, X] += dt * self.going[:, 0]
         block[:, Y] += dt * self.going[:, 1]

@@ -21,6 +21,7 @@ from robo_sims.carla.standin.sensors.sensor import Sensor
 from robo_sims.carla.standin.settings import Settings
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.surroundings import Surroundings
+from robo_sims.carla.standin.traffic.cars import Cars
 from robo_sims.carla.standin.vehicles import MODELS, Driven
 from robo_sims.carla.standin.walkers import Walkers
 
@@ -64,6 +65,7 @@ class World:
         if not town.ground.lights.any():
             areas = [[lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places]
             town.ground.mark_lights(areas)
+        self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, self.lights.boxes())
         self.sensors: list[Sensor] = []
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
@@ -93,13 +95,18 @@ class World:
             placed = settled(placed)
             if not self.collisions.is_free(self.bodies, actor, placed):
                 raise Refused("Spawn failed because of collision at spawn position")
+        drives_itself = actor.attributes.get("driver") == "traffic"
+        if drives_itself and type_id.startswith("vehicle."):
+            self.cars.check(placed)
         self._equip(actor)
         self._add(actor, placed)
         if holder is not None:
             actor.parent = holder.id
             self.attachments.poses[actor] = pose
         if type_id.startswith("vehicle."):
-            self.driver_of(actor)
+            self.cars.add(actor, self.bodies) if drives_itself else self.driver_of(actor)
+        elif drives_itself:
+            self.walkers.direct(actor, placed[1][1])
         self.reindex()
         return actor
 
@@ -124,6 +131,11 @@ class World:
     def place(self, actor: Actor, pose: Pose) -> None:
         """Puts an actor somewhere, at rest."""
         self.bodies.place(actor, settled(pose) if actor.is_solid else pose)
+        if actor in self.cars.actors:
+            self.cars.check(pose)
+            self.cars.remove(actor)
+            self.cars.add(actor, self.bodies)
+            self.reindex()
         for group in self.driven.values():
             if actor in group.actors:
                 group.place(actor, self.bodies)
@@ -140,6 +152,8 @@ class World:
         for child in [other for other in self.bodies if other.parent == actor.id]:
             self.destroy(child)
         self.bodies.remove(actor)
+        if actor in self.cars.actors:
+            self.cars.remove(actor)
         self.sensors = [sensor for sensor in self.sensors if sensor.actor is not actor]
         for group in self.driven.values():
             if actor in group.actors:
@@ -156,6 +170,7 @@ class World:
         self.scene.reindex(self.bodies)
         self.walkers.reindex(self.bodies)
         self.lights.reindex()
+        self.cars.reindex(self.bodies)
 
     # time
 
@@ -169,6 +184,7 @@ class World:
         dt = self.step_seconds
         self.clock.advance(dt)
         self.lights.step(self.bodies, dt)
+        self.cars.step(self.bodies, self.clock.frame, dt)
         for group in self.driven.values():
             group.step(self.bodies, dt)
         self.walkers.step(self.bodies, dt)

@@ -1,0 +1,1 @@
+"""Cars that drive themselves, the same for the same seeds: they keep distance, obey lights and priority, and change lanes."""

@@ -1,0 +1,325 @@
+"""The cars that drive themselves: they run on the middles of lanes and are moved all at once."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of
+from robo_sims.carla.standin.layouts import Colour
+from robo_sims.carla.standin.lights import Lights
+from robo_sims.carla.standin.maps.town import Town
+from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.traffic import following, lane_changes
+from robo_sims.carla.standin.traffic.following import DRIVER
+from robo_sims.carla.standin.traffic.junctions import Candidate, Junctions
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+LOOK = np.arange(3.0, 45.0, 2.0)
+"""[m] ahead of a car's middle, where it looks for others."""
+TIGHT = 0.35
+"""[m] between sides at which another is in the way."""
+NEAREST_LANE = 3.0
+"""[m] from a lane within which a car may begin."""
+LATERAL = 1.2
+"""[m/s] sideways in a change of lanes."""
+SOON = np.array([0.0, 0.7, 1.4, 2.1])
+"""[s] ahead for which the way of a client's car is foreseen."""
+WHIM = 0.02
+"""Chance that a car looks into another lane without a reason, when it is its turn."""
+FAR = 1e3
+
+
+class Cars:
+    """All of them, one entry a car in each array."""
+
+    NAMES = ("way", "next", "after", "s", "speed", "aside", "half", "eager", "gap", "leader")
+
+    def __init__(self, town: Town, lights: Lights) -> None:
+        self.lanes, self.lights = town.lanes, lights
+        self.junctions = Junctions(town.road_map, town.lanes)
+        self.actors: list[Actor] = []
+        self.random: list[np.random.Generator] = []
+        self.rows = rows_of([])
+        self.way, self.next, self.after = (np.zeros(0, np.intp) for _ in range(3))
+        """The lane of a car and the two that it takes then; -1 where there is none."""
+        self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
+        """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
+        self.gap, self.leader = np.zeros(0), np.zeros(0)
+        """[m] to whoever is ahead and its speed [m/s], as of the last step"""
+        self.admitted = np.zeros(0, bool)
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    # coming and going
+
+    def check(self, pose: list[list[float]]) -> None:
+        """Raises Refused where a car would not begin on a lane."""
+        _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
+        if distance > NEAREST_LANE:
+            raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)
+
+    def add(self, actor: Actor, bodies: Bodies) -> None:
+        """Takes over a car where it stands."""
+        x, y, yaw = bodies.motion[actor.row, [X, Y, YAW]]
+        way, s, _ = self.lanes.nearest(x, y, math.radians(yaw))
+        try:
+            seed = int(actor.attributes.get("driver_seed", "0"))
+        except ValueError:
+            seed = 0
+        random = np.random.default_rng([abs(seed), actor.id])
+        self.actors.append(actor)
+        self.random.append(random)
+        values = [way, -1, -1, s, 0.0, 0.0, actor.box.extent[0], random.uniform(0.8, 1.05), FAR, 0.0]
+        for name, value in zip(self.NAMES, values, strict=True):
+            array = getattr(self, name)
+            setattr(self, name, np.append(array, np.array([value], array.dtype)))
+        self.admitted = np.append(self.admitted, False)
+        self._plan(len(self) - 1)
+        self._write(bodies, np.zeros(len(self)), 0.05)
+
+    def remove(self, actor: Actor) -> None:
+        """Forgets a car."""
+        number = self.actors.index(actor)
+        del self.actors[number], self.random[number]
+        for name in (*self.NAMES, "admitted"):
+            setattr(self, name, np.delete(getattr(self, name), number))
+
+    def reindex(self, bodies: Bodies) -> None:
+        """Notes rows anew; and who else is there."""
+        self.rows = rows_of(self.actors)
+        solid = [actor for actor in bodies if actor.is_solid]
+        self.other_rows = rows_of(solid)
+        known = {actor: number for number, actor in enumerate(self.actors)}
+        own = np.array([known.get(actor, -1) for actor in solid], np.intp)
+        half = np.array([actor.box.extent[:2] for actor in solid]).reshape(-1, 2)
+        # Three circles along each body: its ends and its middle.
+        self.circle_of = np.tile(np.arange(len(solid)), 3)
+        self.circle_ahead = np.concatenate([share * np.maximum(half[:, 0] - half[:, 1], 0.0) for share in (-1, 0, 1)])
+        self.circle_radius = np.tile(half[:, 1], 3)
+        self.circle_car = np.tile(own, 3)
+        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in known])
+
+    # a step
+
+    def step(self, bodies: Bodies, frame: int, dt: float) -> None:
+        """Moves all cars."""
+        if not self.actors:
+            return
+        self._look(bodies)
+        self._change_lanes(frame, dt)
+        self._ask(bodies)
+        acceleration = self._acceleration()
+        speed = np.maximum(self.speed + dt * acceleration, 0.0)
+        self.s += dt * 0.5 * (self.speed + speed)
+        acceleration = (speed - self.speed) / dt
+        self.speed = speed
+        self.aside -= np.clip(self.aside, -LATERAL * dt, LATERAL * dt)
+        for number in np.flatnonzero(self.s >= self.lanes.length[self.way]):
+            self._go_on(int(number))
+        self._write(bodies, acceleration, dt)
+
+    def _plan(self, number: int) -> None:
+        """Chooses the next two lanes where they are not chosen."""
+        if self.next[number] < 0:
+            self.next[number] = self._choice(number, int(self.way[number]))
+        if self.after[number] < 0 <= self.next[number]:
+            self.after[number] = self._choice(number, int(self.next[number]))
+
+    def _choice(self, number: int, way: int) -> int:
+        found = self.lanes.ways[way].successors
+        if len(found) < 2:
+            return found[0] if found else -1
+        return found[int(self.random[number].integers(len(found)))]
+
+    def _go_on(self, number: int) -> None:
+        way = self.way[number]
+        if self.next[number] < 0:
+            self.s[number], self.speed[number] = self.lanes.length[way], 0.0
+            return
+        self.s[number] -= self.lanes.length[way]
+        self.way[number], self.next[number], self.after[number] = self.next[number], self.after[number], -1
+        self.admitted[number] = self.lanes.junction[self.way[number]] != -1
+        self._plan(number)
+
+    def _ahead(self) -> Floats:
+        """Returns x, y, heading (n, k, 3) at LOOK along the way of each car."""
+        lanes = self.lanes
+        s = self.s[:, None] + LOOK
+        way = np.broadcast_to(self.way[:, None], s.shape)
+        for following_way in (self.next, self.after):
+            over = (s > lanes.length[way]) & (following_way >= 0)[:, None]
+            s = np.where(over, s - lanes.length[way], s)
+            way = np.where(over, following_way[:, None], way)
+        index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
+        beyond = s - index * lanes.step[way]
+        points = lanes.points[lanes.start[way] + index]
+        points[..., 0] += np.where(beyond < 3.0, beyond, 0.0) * np.cos(points[..., 2])
+        points[..., 1] += np.where(beyond < 3.0, beyond, 0.0) * np.sin(points[..., 2])
+        return points
+
+    def _look(self, bodies: Bodies) -> None:
+        """Finds the gap to whoever is first in the way, and its speed along the way."""
+        motion = bodies.motion[self.other_rows]
+        yaw = np.radians(motion[:, YAW])
+        of = self.circle_of
+        x = motion[of, X] + self.circle_ahead * np.cos(yaw)[of]
+        y = motion[of, Y] + self.circle_ahead * np.sin(yaw)[of]
+        path = self._ahead()
+        dx, dy = x - path[..., 0, None], y - path[..., 1, None]
+        cosine, sine = np.cos(path[..., 2, None]), np.sin(path[..., 2, None])
+        along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
+        width = np.array([actor.box.extent[1] for actor in self.actors])[:, None, None]
+        hit = (np.abs(across) < self.circle_radius + width + TIGHT) & (np.abs(along) < 1.3)
+        hit &= (self.circle_car != np.arange(len(self))[:, None])[:, None, :]
+        distance = np.where(hit, LOOK[:, None] + along - self.circle_radius, FAR)
+        flat = distance.reshape(len(self), -1)
+        best = flat.argmin(1) if flat.shape[1] else np.zeros(len(self), np.intp)
+        nearest = flat[np.arange(len(self)), best]
+        who, where = best % max(len(of), 1), best // max(len(of), 1)
+        heading = path[np.arange(len(self)), where, 2]
+        velocity = motion[of[who]]
+        self.gap = np.where(nearest < FAR, nearest - self.half, FAR)
+        self.leader = np.maximum(velocity[:, VX] * np.cos(heading) + velocity[:, VY] * np.sin(heading), 0.0)
+        self.user_places = bodies.motion[self.users][:, [X, Y]]
+
+    def _acceleration(self) -> Floats:
+        lanes = self.lanes
+        left = lanes.length[self.way] - self.s
+        wanted = lanes.speed[self.way] * self.eager
+        following_speed = np.where(self.next >= 0, lanes.speed[self.next] * self.eager, FAR)
+        wanted = np.minimum(wanted, following.approach(following_speed, left - 1.0))
+        acceleration = following.free_road(self.speed, wanted)
+        acceleration += following.interaction(self.speed, self.gap, self.leader)
+        line = np.where(self._must_stop(left), left - self.half + DRIVER.gap - 0.5, FAR)
+        acceleration = np.minimum(acceleration, following.interaction(self.speed, line, np.zeros_like(line)) + DRIVER.acceleration)
+        return np.maximum(acceleration, -DRIVER.hardest)
+
+    def _must_stop(self, left: Floats) -> npt.NDArray[np.bool_]:
+        """Whether the end of the lane is as far as a car may go."""
+        entering = (self.next >= 0) & (self.lanes.junction[self.next] != -1) & (self.lanes.junction[self.way] == -1)
+        return (self.next < 0) | (entering & ~self.admitted)
+
+    # junctions
+
+    def _ask(self, bodies: Bodies) -> None:
+        """Decides who may enter a junction; who may keeps it until it is through, but for a light that turns red."""
+        lanes, left = self.lanes, self.lanes.length[self.way] - self.s
+        entering = (self.next >= 0) & (lanes.junction[self.next] != -1) & (lanes.junction[self.way] == -1)
+        open_light = self._light_is_open(left)
+        near = left - self.half < np.maximum(12.0, 4.0 + self.speed * self.speed / (2 * DRIVER.comfort) + self.speed)
+        self.admitted &= ~entering | (near & open_light)
+        asking = np.flatnonzero(entering & near & open_light & ~self.admitted)
+        if not len(asking):
+            return
+        inside = [int(way) for way in self.way[lanes.junction[self.way] != -1]]
+        inside += [int(way) for way in self.next[entering & self.admitted]]
+        candidates = [
+            Candidate(int(number), int(self.next[number]), float(left[number]))
+            for number in asking
+            if self._has_room(int(number))
+        ]
+        users = bodies.motion[self.users]
+        soon = users[:, None, [X, Y]] + SOON[:, None] * users[:, None, [VX, VY]]
+        self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
+
+    def _light_is_open(self, left: Floats) -> npt.NDArray[np.bool_]:
+        light = self.lights.of_way[self.way]
+        if not len(self.lights):
+            return np.ones(len(self), bool)
+        colour = self.lights.colours[light]
+        cannot_stop = left - self.half < self.speed * self.speed / (2 * DRIVER.hardest * 0.7)
+        is_open = (colour == Colour.GREEN) | (colour >= Colour.OFF) | ((colour == Colour.YELLOW) & cannot_stop)
+        return (light < 0) | is_open | (self.admitted & cannot_stop)
+
+    def _has_room(self, number: int) -> bool:
+        """Whether a car finds a place behind the junction, so that it does not stand in it."""
+        way = self.after[number]
+        if way < 0:
+            return True
+        there = self.way == way
+        tail = self.s[there] - self.half[there]
+        slow = self.speed[there] < 2.0
+        return not bool((tail[slow] < 2 * self.half[number] + DRIVER.gap).any())
+
+    # lanes
+
+    def _change_lanes(self, frame: int, dt: float) -> None:
+        """Lets one car a step look for a better lane, and all whose lane ends."""
+        turn = frame % len(self)
+        for number in range(len(self)):
+            way = self.lanes.ways[self.way[number]]
+            if way.closes or (way.successors == () and way.left >= 0):
+                self._try(number, way.left, must=True)
+            elif number == turn and way.junction == -1 and abs(self.aside[number]) < 0.1:
+                self._look_beside(number, dt)
+
+    def _look_beside(self, number: int, dt: float) -> None:
+        way = self.lanes.ways[self.way[number]]
+        wanted = float(self.lanes.speed[self.way[number]] * self.eager[number])
+        slow = lane_changes.wants_past(wanted, float(self.gap[number]), float(self.leader[number]))
+        sides = [side for side in (way.left, way.right) if side >= 0]
+        if sides and slow:
+            any(self._try(number, side) for side in sides)
+        elif sides and float(self.random[number].random()) < WHIM * len(self) * dt * 20:
+            self._try(number, sides[int(self.random[number].integers(len(sides)))])
+
+    def _try(self, number: int, side: int, *, must: bool = False) -> bool:
+        """Changes to a lane beside, if there is room in it; returns whether it did."""
+        if side < 0 or self.lanes.ways[side].closes:
+            return False
+        lanes, way = self.lanes, self.way[number]
+        s = float(self.s[number] * lanes.length[side] / lanes.length[way])
+        if not must and lanes.length[side] - s < lane_changes.ROOM:
+            return False
+        there = (self.way == side) & (np.arange(len(self)) != number)
+        others_s, others_speed = self.s[there], self.speed[there]
+        for before in lanes.predecessors[side]:  # who comes from the lane behind
+            coming = self.way == before
+            others_s = np.append(others_s, self.s[coming] - lanes.length[before])
+            others_speed = np.append(others_speed, self.speed[coming])
+        if not self._users_leave_room(side, s) or not lane_changes.is_free(s, float(self.speed[number]), others_s, others_speed):
+            return False
+        here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
+        right = (here[0] - beside[0]) * -math.sin(beside[2]) + (here[1] - beside[1]) * math.cos(beside[2])
+        self.aside[number] += right
+        self.way[number], self.s[number], self.next[number], self.after[number] = side, s, -1, -1
+        self._plan(number)
+        return True
+
+    def _users_leave_room(self, side: int, s: float) -> bool:
+        """Whether no client's car is near a place of a lane."""
+        users = self.user_places
+        if not len(users):
+            return True
+        place = self.lanes.poses(np.array([side]), np.array([s]))[0]
+        return bool((np.hypot(users[:, 0] - place[0], users[:, 1] - place[1]) > 12.0).all())
+
+    # what is seen of them
+
+    def _write(self, bodies: Bodies, acceleration: Floats, dt: float) -> None:
+        """Writes poses, velocities and pedals."""
+        rows = rows_of(self.actors) if len(self.rows) != len(self) else self.rows
+        poses = self.lanes.poses(self.way, self.s)
+        x = poses[:, 0] - self.aside * np.sin(poses[:, 2])
+        y = poses[:, 1] + self.aside * np.cos(poses[:, 2])
+        lean = np.where(np.abs(self.aside) > 0.05, np.sign(self.aside) * LATERAL / np.maximum(self.speed, 3.0), 0.0)
+        heading = poses[:, 2] - lean
+        block = bodies.motion[rows]
+        yaw = (np.degrees(heading) + 180.0) % 360.0 - 180.0
+        block[:, WZ] = ((yaw - block[:, YAW] + 180.0) % 360.0 - 180.0) / dt
+        block[:, X], block[:, Y], block[:, YAW] = x, y, yaw
+        vx, vy = self.speed * np.cos(heading), self.speed * np.sin(heading)
+        block[:, AX], block[:, AY] = (vx - block[:, VX]) / dt, (vy - block[:, VY]) / dt
+        block[:, VX], block[:, VY] = vx, vy
+        bodies.motion[rows] = block
+        pedals = np.zeros((len(self), 3), np.float32)
+        pedals[:, 0] = np.clip(acceleration / DRIVER.acceleration, 0.0, 1.0)
+        pedals[:, 2] = np.clip(-acceleration / DRIVER.hardest, 0.0, 1.0)
+        bodies.records["pedals"][rows] = pedals
+
+

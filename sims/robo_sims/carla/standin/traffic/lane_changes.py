@@ -1,0 +1,33 @@
+"""When a car changes lanes: to get past who is slower, and because its lane ends; only into a gap."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+AHEAD, BEHIND = 8.0, 6.0
+"""[m] that must be free before and behind its middle, besides what the speeds ask for."""
+HEADWAY = 0.8
+"""[s] to the one that will be behind."""
+SLOWER, NEAR = 0.75, 35.0
+"""A leader below this share of the speed that a car wants, and nearer than this [m], is worth passing."""
+ROOM = 40.0
+"""[m] of a lane that must be left."""
+
+
+def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats) -> bool:
+    """Whether a car fits beside the others of a lane, at a place along it."""
+    offset = others_s - s
+    before = offset >= 0
+    needed = np.where(
+        before,
+        AHEAD + np.maximum(speed - others_speed, 0.0) * 2.0,
+        BEHIND + HEADWAY * others_speed + np.maximum(others_speed - speed, 0.0) * 2.0,
+    )
+    return bool((np.abs(offset) > needed).all())
+
+
+def wants_past(speed_wanted: float, gap: float, leader: float) -> bool:
+    """Whether who is ahead is worth passing."""
+    return gap < NEAR and leader < SLOWER * speed_wanted

@@ -53,6 +53,7 @@ class Lanes:
         self.last = np.array(counts) - 2
         self.speed = np.array([way.speed for way in self.ways])
         self.junction = np.array([way.junction for way in self.ways])
+        self.ends = np.array([way.closes or not way.successors for way in self.ways])
 
     def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:
         points, length = lane_points(road, lane.id)

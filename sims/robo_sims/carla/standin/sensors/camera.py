@@ -95,7 +95,8 @@ class View:
         radius = numbers[:, 3] + numbers[:, 4] + 3.0
         ahead = offset @ self.turn[:2, 0] + (numbers[:, 5] - self.place[2]) * self.turn[2, 0]
         height = numbers[:, 6] - numbers[:, 5]
-        chosen = np.flatnonzero((ahead > -radius - height) & (ahead < FAR + radius))
+        radius += height
+        chosen = np.flatnonzero((ahead > -radius) & (ahead < FAR + radius) & self._within(numbers, offset, ahead, radius))
         if not len(chosen):
             return chosen, np.zeros((0, 8, 3))
         numbers, offset = numbers[chosen], offset[chosen]
@@ -110,6 +111,12 @@ class View:
         order = np.flatnonzero(outside)
         order = order[np.argsort(-gap[order], kind="stable")]
         return chosen[order], self._corners(numbers[order], cosine[order], sine[order])
+
+    def _within(self, numbers: Floats, offset: Floats, ahead: Floats, radius: Floats) -> npt.NDArray[np.bool_]:
+        """Whether spheres reach between the left and the right edge of the picture."""
+        aside = offset @ self.turn[:2, 1] + (numbers[:, 5] - self.place[2]) * self.turn[2, 1]
+        half = math.radians(self.camera.fov) / 2
+        return np.asarray(np.abs(aside) * math.cos(half) - ahead * math.sin(half) < radius)
 
     def _corners(self, numbers: Floats, cosine: Floats, sine: Floats) -> Floats:
         x, y = numbers[:, 3:4] * SIGNS[:, 0], numbers[:, 4:5] * SIGNS[:, 1]

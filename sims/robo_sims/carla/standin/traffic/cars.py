@@ -18,8 +18,12 @@ from robo_sims.carla.standin.traffic.junctions import Candidate, Junctions
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-LOOK = np.arange(3.0, 45.0, 2.0)
+LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
 """[m] ahead of a car's middle, where it looks for others."""
+AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
+"""[m] along the way that each place stands for, to either side."""
+SIGHT, SECONDS = 35.0, 3.5
+"""[m] and [s]: a car looks so far, at least."""
 TIGHT = 0.35
 """[m] between sides at which another is in the way."""
 NEAREST_LANE = 3.0
@@ -97,11 +101,9 @@ class Cars:
         known = {actor: number for number, actor in enumerate(self.actors)}
         own = np.array([known.get(actor, -1) for actor in solid], np.intp)
         half = np.array([actor.box.extent[:2] for actor in solid]).reshape(-1, 2)
-        # Three circles along each body: its ends and its middle.
-        self.circle_of = np.tile(np.arange(len(solid)), 3)
-        self.circle_ahead = np.concatenate([share * np.maximum(half[:, 0] - half[:, 1], 0.0) for share in (-1, 0, 1)])
-        self.circle_radius = np.tile(half[:, 1], 3)
-        self.circle_car = np.tile(own, 3)
+        self.other_car, self.is_car = own, np.flatnonzero(own >= 0)
+        self.other_width, self.spread = half[:, 1], np.maximum(half[:, 0] - half[:, 1], 0.0)
+        self.width = np.array([actor.box.extent[1] for actor in self.actors])
         self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in known])
 
     # a step
@@ -146,46 +148,57 @@ class Cars:
         self.admitted[number] = self.lanes.junction[self.way[number]] != -1
         self._plan(number)
 
-    def _ahead(self) -> Floats:
-        """Returns x, y, heading (n, k, 3) at LOOK along the way of each car."""
+    def _ahead(self, car: Ints) -> Floats:
+        """Returns x, y, heading (n, k, 3) at LOOK along the ways of some cars."""
         lanes = self.lanes
-        s = self.s[:, None] + LOOK
-        way = np.broadcast_to(self.way[:, None], s.shape)
-        for following_way in (self.next, self.after):
-            over = (s > lanes.length[way]) & (following_way >= 0)[:, None]
+        way, s = self.way[car][:, None], self.s[car][:, None] + LOOK
+        for following_way in (self.next[car][:, None], self.after[car][:, None]):
+            over = (s > lanes.length[way]) & (following_way >= 0)
             s = np.where(over, s - lanes.length[way], s)
-            way = np.where(over, following_way[:, None], way)
+            way = np.where(over, following_way, way)
         index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
-        beyond = s - index * lanes.step[way]
-        points = lanes.points[lanes.start[way] + index]
-        points[..., 0] += np.where(beyond < 3.0, beyond, 0.0) * np.cos(points[..., 2])
-        points[..., 1] += np.where(beyond < 3.0, beyond, 0.0) * np.sin(points[..., 2])
-        return points
+        return lanes.points[lanes.start[way] + index]
 
     def _look(self, bodies: Bodies) -> None:
         """Finds the gap to whoever is first in the way, and its speed along the way."""
+        self.gap, self.leader = np.full(len(self), FAR), np.zeros(len(self))
         motion = bodies.motion[self.other_rows]
-        yaw = np.radians(motion[:, YAW])
-        of = self.circle_of
-        x = motion[of, X] + self.circle_ahead * np.cos(yaw)[of]
-        y = motion[of, Y] + self.circle_ahead * np.sin(yaw)[of]
-        path = self._ahead()
-        dx, dy = x - path[..., 0, None], y - path[..., 1, None]
-        cosine, sine = np.cos(path[..., 2, None]), np.sin(path[..., 2, None])
-        along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
-        width = np.array([actor.box.extent[1] for actor in self.actors])[:, None, None]
-        hit = (np.abs(across) < self.circle_radius + width + TIGHT) & (np.abs(along) < 1.3)
-        hit &= (self.circle_car != np.arange(len(self))[:, None])[:, None, :]
-        distance = np.where(hit, LOOK[:, None] + along - self.circle_radius, FAR)
-        flat = distance.reshape(len(self), -1)
-        best = flat.argmin(1) if flat.shape[1] else np.zeros(len(self), np.intp)
-        nearest = flat[np.arange(len(self)), best]
-        who, where = best % max(len(of), 1), best // max(len(of), 1)
-        heading = path[np.arange(len(self)), where, 2]
-        velocity = motion[of[who]]
-        self.gap = np.where(nearest < FAR, nearest - self.half, FAR)
-        self.leader = np.maximum(velocity[:, VX] * np.cos(heading) + velocity[:, VY] * np.sin(heading), 0.0)
         self.user_places = bodies.motion[self.users][:, [X, Y]]
+        car, other = self._near(bodies.motion[self.rows], motion)
+        if not len(car):
+            return
+        yaw = np.radians(motion[:, YAW])
+        aim = np.stack([np.cos(yaw), np.sin(yaw)])[:, other]
+        path = self._ahead(car)
+        cosine, sine = np.cos(path[..., 2]), np.sin(path[..., 2])
+        dx, dy = motion[other, X, None] - path[..., 0], motion[other, Y, None] - path[..., 1]
+        along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
+        # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.
+        ends = self.spread[other][:, None]
+        turned, lateral = ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine), ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine)
+        room = (self.width[car] + self.other_width[other] + TIGHT)[:, None]
+        nearest = np.full(len(car), FAR)
+        for share in (0.0, -1.0, 1.0):
+            reach = along + share * turned
+            hit = (np.abs(across + share * lateral) < room) & (np.abs(reach) < AROUND)
+            nearest = np.minimum(nearest, np.where(hit, LOOK + reach, FAR).min(1))
+        speed = motion[other, VX] * aim[0] + motion[other, VY] * aim[1]
+        first = np.abs(LOOK - nearest[:, None]).argmin(1)
+        pairs = np.arange(len(car))
+        same = aim[0] * cosine[pairs, first] + aim[1] * sine[pairs, first]
+        gap = np.where(nearest < FAR, nearest - self.other_width[other] - self.half[car], FAR)
+        order = np.argsort(-gap, kind="stable")  # the nearest is written last
+        self.gap[car[order]], self.leader[car[order]] = gap[order], np.maximum(speed * same, 0.0)[order]
+
+    def _near(self, mine: Floats, others: Floats) -> tuple[Ints, Ints]:
+        """Returns the pairs of a car and somebody else within its sight and not behind it."""
+        dx, dy = others[:, X] - mine[:, X, None], others[:, Y] - mine[:, Y, None]
+        sight = np.maximum(SIGHT, SECONDS * self.speed + 10.0)[:, None]
+        yaw = np.radians(mine[:, YAW])[:, None]
+        close = (dx * dx + dy * dy < sight * sight) & (dx * np.cos(yaw) + dy * np.sin(yaw) > -6.0)
+        close[self.other_car[self.is_car], self.is_car] = False
+        car, other = np.nonzero(close)
+        return car, other
 
     def _acceleration(self) -> Floats:
         lanes = self.lanes
@@ -251,12 +264,11 @@ class Cars:
     def _change_lanes(self, frame: int, dt: float) -> None:
         """Lets one car a step look for a better lane, and all whose lane ends."""
         turn = frame % len(self)
-        for number in range(len(self)):
-            way = self.lanes.ways[self.way[number]]
-            if way.closes or (way.successors == () and way.left >= 0):
-                self._try(number, way.left, must=True)
-            elif number == turn and way.junction == -1 and abs(self.aside[number]) < 0.1:
-                self._look_beside(number, dt)
+        for number in np.flatnonzero(self.lanes.ends[self.way]):
+            self._try(int(number), self.lanes.ways[self.way[number]].left, must=True)
+        way = self.lanes.ways[self.way[turn]]
+        if not self.lanes.ends[self.way[turn]] and way.junction == -1 and abs(self.aside[turn]) < 0.1:
+            self._look_beside(turn, dt)
 
     def _look_beside(self, number: int, dt: float) -> None:
         way = self.lanes.ways[self.way[number]]

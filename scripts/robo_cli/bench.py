@@ -31,6 +31,7 @@ BENCHES = {
     "data": ("robo_datasets.reading_speed",),
     "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
     "annotation": ("robo_cli.bench_annotation",),
+    "drive": ("robo_sims.carla.speed",),
 }
 """Name -> modules, each with a function `cases(effort)`."""
 
@@ -39,7 +40,7 @@ BENCHES = {
 class Bench:
     """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
 
-    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|all")]
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|drive|all")]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0
     """[s] of one trial."""

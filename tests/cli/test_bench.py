@@ -36,6 +36,7 @@ CHEAP = {
     "data": "transitions of 17 numbers",
     "reward": "from the cache",
     "annotation": "random actions",
+    "drive": "grid, 20 cars more, 84x84",
 }
 
 
@@ -43,7 +44,7 @@ CHEAP = {
 def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
     rows = rows_of(name, CHEAP[name])
     assert len(rows) >= 2
-    assert rows[0]["peers"]
+    assert rows[0]["peers"] or name == "drive"  # whose only peer wants a graphics card
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from robo_sims.carla.standin.maps.catalogue import NAMES, town
+from robo_sims.carla.standin.maps.reading import from_opendrive
 from robo_sims.carla.standin.maps.town import Town
-from robo_sims.carla.standin.maps.validator import validated
 from robo_sims.carla.standin.settings import Settings
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.world import World
@@ -52,4 +52,4 @@ class Host:
 
     def receive(self, text: str) -> None:
         """Keeps a map that a client sent; raises InvalidMap where it is broken."""
-        self.sent = Town(validated(text, OWN), text)
+        self.sent = Town(from_opendrive(text, OWN))

@@ -30,24 +30,35 @@ IMAGE_HEADER = struct.Struct("<IIf")
 LIDAR_HEADER = struct.Struct("<fI")
 """horizontal angle [rad], channels; then the number of points of each channel, uint32"""
 
-ACTOR_RECORD = np.dtype(
-    {
-        # Before the union: x y z, pitch yaw roll [degree], velocity, angular velocity [degree/s], acceleration
-        "names": ["id", "state", "motion"]
-        # of a vehicle: throttle steer brake; speed limit [km/h]
-        + ["pedals", "hand_brake", "reverse", "manual", "gear", "limit", "light_state", "has_light", "light", "failure"]
-        # of a traffic light: green yellow red elapsed [s]
-        + ["sign", "times", "pole", "frozen", "colour"]
-        # of a walker
-        + ["direction", "walking", "jump"],
-        "formats": ["<u4", "u1", "<15f4"]
-        + ["<3f4", "u1", "u1", "u1", "<i4", "<f4", "u1", "u1", "<u4", "u1"]
-        + ["S32", "<4f4", "<u4", "u1", "u1"]
-        + ["<3f4", "<f4", "u1"],
-        "offsets": [0, 4, 5] + [65, 77, 78, 79, 80, 84, 88, 89, 90, 94] + [65, 97, 113, 117, 118] + [65, 77, 81],
-        "itemsize": 119,
-    }
+FIELDS: tuple[tuple[str, str, int], ...] = (
+    ("id", "<u4", 0),
+    ("state", "u1", 4),
+    ("motion", "<15f4", 5),  # x y z, pitch yaw roll [degree], velocity, angular velocity [degree/s], acceleration
+    # the union, of a vehicle
+    ("pedals", "<3f4", 65),  # throttle, steer, brake
+    ("hand_brake", "u1", 77),
+    ("reverse", "u1", 78),
+    ("manual", "u1", 79),
+    ("gear", "<i4", 80),
+    ("limit", "<f4", 84),  # [km/h]
+    ("light_state", "u1", 88),
+    ("has_light", "u1", 89),
+    ("light", "<u4", 90),
+    ("failure", "u1", 94),
+    # of a traffic light
+    ("sign", "S32", 65),
+    ("times", "<4f4", 97),  # green, yellow, red, elapsed [s]
+    ("pole", "<u4", 113),
+    ("frozen", "u1", 117),
+    ("colour", "u1", 118),
+    # of a walker
+    ("direction", "<3f4", 65),
+    ("walking", "<f4", 77),
+    ("jump", "u1", 81),
 )
+"""Name, type and place of the parts of an actor's record; of the union, each kind of actor has its own."""
+_NAMES, _FORMATS, _OFFSETS = (list(column) for column in zip(*FIELDS, strict=True))
+ACTOR_RECORD = np.dtype({"names": _NAMES, "formats": _FORMATS, "offsets": _OFFSETS, "itemsize": 119})
 ACTIVE = 1
 """State of an actor."""
 

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import Actor, Bodies, Box, rows_of
+from robo_sims.carla.standin.actors import Actor, Bodies, Box
 from robo_sims.carla.standin.layouts import Colour, Tag
 from robo_sims.carla.standin.maps.grid import LIGHT
 from robo_sims.carla.standin.maps.roads import Floats, Road, Signal
@@ -18,9 +19,8 @@ from robo_sims.carla.standin.sensors.scene import Boxes
 
 TIMES = (10.0, 3.0, 2.0)
 """[s] of green, yellow and red after it."""
-SHOWN = {Colour.RED: (40, 40, 230), Colour.YELLOW: (40, 210, 240), Colour.GREEN: (60, 200, 60)}
-"""Blue, green, red of a picture."""
-DARK = (60, 60, 60)
+SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (60, 60, 60)], np.uint8)
+"""Blue, green, red in a picture, in the order of the colours."""
 REACH = 6.0
 """[m] before a stop line where a light counts."""
 NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
@@ -36,7 +36,9 @@ class Place:
     @property
     def pose(self) -> Pose:
         """At the pole, looking the way that traffic goes."""
-        x, y, heading = (float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t))))
+        x, y, heading = (
+            float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t)))
+        )
         yaw = -math.degrees(heading) + (0.0 if self.signal.orientation == "+" else 180.0)
         return [[x, -y, 0.0], [0.0, math.remainder(yaw, 360.0), 0.0]]
 
@@ -90,10 +92,14 @@ class Lights:
         number = {place.signal.id: index for index, place in enumerate(self.places)}
         controllers = {controller.id: controller for controller in town.road_map.controllers}
         self.cycles = [
-            Cycle([[number[signal] for signal in controllers[c].signals if signal in number] for c in junction.controllers])
+            Cycle(
+                [group for c in junction.controllers if (group := [number[s] for s in controllers[c].signals if s in number])]
+            )
             for junction in town.road_map.junctions
-            if junction.controllers
+            if any(signal in number for c in junction.controllers for signal in controllers[c].signals)
         ]
+        controlled = {light for cycle in self.cycles for light in cycle.lights}
+        self.cycles += [Cycle([[light]]) for light in number.values() if light not in controlled]
         count = len(self.places)
         self.colours = np.full(count, Colour.RED, np.uint8)
         self.frozen = np.zeros(count, bool)
@@ -104,7 +110,9 @@ class Lights:
         """Way -> the light at its end, or -1."""
         for index, place in enumerate(self.places):
             self.of_way[[town.lanes.index[place.road.id, lane] for lane in place.lane_ids()]] = index
-        for cycle in self.cycles:
+        self.cycle_of = np.zeros(count, np.intp)
+        for index, cycle in enumerate(self.cycles):
+            self.cycle_of[cycle.lights] = index
             self._show(cycle)
 
     def __len__(self) -> int:
@@ -122,10 +130,6 @@ class Lights:
         self.ids = np.array([actor.id for actor in self.actors], np.uint32)
         return first + len(self.places)
 
-    def reindex(self) -> None:
-        """Notes rows anew."""
-        self.rows = rows_of(self.actors)
-
     def step(self, bodies: Bodies, dt: float) -> None:
         """Lets time pass at all junctions and writes what snapshots say."""
         if not self.actors:
@@ -137,13 +141,11 @@ class Lights:
                 if cycle.elapsed >= limit - 1e-9:
                     cycle.advance()
                     self._show(cycle)
-        records = bodies.records
-        elapsed = np.zeros(len(self))
-        for cycle in self.cycles:
-            elapsed[cycle.lights] = cycle.elapsed
-        records["times"][self.rows] = np.column_stack([self.times, elapsed])
-        records["frozen"][self.rows] = self.frozen
-        records["colour"][self.rows] = self.colours
+        first = self.actors[0].row  # they were the first to appear, one after the other
+        records = bodies.records[first : first + len(self)]
+        elapsed = [cycle.elapsed for cycle in self.cycles]
+        records["times"][:, :3], records["times"][:, 3] = self.times, np.array(elapsed)[self.cycle_of]
+        records["frozen"], records["colour"] = self.frozen, self.colours
 
     def _show(self, cycle: Cycle) -> None:
         self.colours[cycle.lights] = Colour.RED
@@ -196,9 +198,9 @@ class Lights:
         colours = np.full((2 * count, 3), 90, np.uint8)
         return Boxes(numbers, tags, colours, np.zeros(2 * count, np.int64))
 
-    def paint(self) -> np.ndarray:
+    def paint(self) -> npt.NDArray[np.uint8]:
         """Returns the colours (n, 3) of the heads."""
-        return np.array([SHOWN.get(Colour(colour), DARK) for colour in self.colours.tolist()], np.uint8).reshape(-1, 3)
+        return SHOWN[self.colours]
 
 
 def places(town: Town) -> list[Place]:

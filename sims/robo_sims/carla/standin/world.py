@@ -63,7 +63,9 @@ class World:
         self.lamps: dict[int, int] = {}
         self.lights = Lights(town)
         if not town.ground.lights.any():
-            areas = [[lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places]
+            areas = [
+                [lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places
+            ]
             town.ground.mark_lights(areas)
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, self.lights.boxes())
@@ -169,7 +171,6 @@ class World:
         self.collisions.reindex(self.bodies, tuple(self.driven.values()))
         self.scene.reindex(self.bodies)
         self.walkers.reindex(self.bodies)
-        self.lights.reindex()
         self.cars.reindex(self.bodies)
 
     # time
@@ -184,7 +185,7 @@ class World:
         dt = self.step_seconds
         self.clock.advance(dt)
         self.lights.step(self.bodies, dt)
-        self.cars.step(self.bodies, self.clock.frame, dt)
+        self.cars.step(self.bodies, dt)
         for group in self.driven.values():
             group.step(self.bodies, dt)
         self.walkers.step(self.bodies, dt)

@@ -20,7 +20,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             spawn_actor_with_parent=about.spawn,
             destroy_actor=about.destroy,
             get_actors_by_id=about.by_id,
-            get_spectator=lambda: host.world.spectator.encoded(),
+            get_spectator=about.spectator,
             get_actor_bounding_box=about.box,
         ),
         **valued(
@@ -57,6 +57,10 @@ class Actors:
     def spawn(self, description: list[object], place: object, parent: int = 0, *_: object) -> list[object]:
         """Returns a new actor; how it is fixed to its parent makes no difference."""
         return self.host.world.spawn(description, pose(place), parent).encoded()
+
+    def spectator(self) -> list[object]:
+        """Returns the spectator."""
+        return self.host.world.spectator.encoded()
 
     def destroy(self, number: int) -> bool:
         """Removes an actor; returns whether there was one."""
@@ -135,12 +139,14 @@ class Actors:
 
 def physics_control(vehicle: Vehicle) -> list[object]:
     """Returns the 17 fields of VehiclePhysicsControl; what the bicycles have no use for is of an ordinary car."""
-    wheels = [
-        [3.5, 0.25, vehicle.max_steer if front else 0.0, 35.0, 1500.0, 0.0 if front else 3000.0, 3.0, 17.0, 1000.0]
-        + [[100 * forward, 50.0 * vehicle.width * side, 0.0]]
-        for front, forward in ((True, vehicle.wheelbase / 2), (False, -vehicle.wheelbase / 2))
-        for side in (-1, 1)
-    ]
+    places = [(front, side) for front in (True, False) for side in (-1, 1)]
+    wheels = [_wheel(vehicle, front, side) for front, side in places]
     engine = [[[0.0, 400.0], [5000.0, 400.0]], 5000.0, 1.0, 0.15, 2.0, 0.35]
     gears = [True, 0.5, 10.0, 4.0, [[1.0, 0.5, 0.65]]]
     return [*engine, *gears, vehicle.mass, 0.3, [0.0, 0.0, 0.0], [[0.0, 1.0], [120.0, 1.0]], wheels, True]
+
+
+def _wheel(vehicle: Vehicle, front: bool, side: int) -> list[object]:
+    steer, hand_brake = (vehicle.max_steer, 0.0) if front else (0.0, 3000.0)
+    place = [50.0 * vehicle.wheelbase * (1 if front else -1), 50.0 * vehicle.width * side, 0.0]  # [cm]
+    return [3.5, 0.25, steer, 35.0, 1500.0, hand_brake, 3.0, 17.0, 1000.0, place]

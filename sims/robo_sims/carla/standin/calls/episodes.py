@@ -19,7 +19,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             version=lambda: layouts.VERSION,
             get_episode_info=lambda: [host.world.episode, [host.streams.announce(layouts.WORLD_STREAM)]],
             get_sensor_token=lambda stream: [host.streams.announce(stream)],
-            get_episode_settings=lambda: host.world.settings.encoded(),
+            get_episode_settings=about.settings,
             set_episode_settings=about.set_settings,
             get_required_files=lambda folder="": [],
             query_lights_state=lambda client="": [],
@@ -46,6 +46,10 @@ class Episodes:
 
     def __init__(self, host: Host) -> None:
         self.host = host
+
+    def settings(self) -> list[object]:
+        """Returns the settings."""
+        return self.host.world.settings.encoded()
 
     def set_settings(self, values: object) -> int:
         """Takes settings; returns the frame."""

@@ -22,7 +22,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             set_traffic_light_state=about.set_state,
             freeze_traffic_light=about.freeze,
             freeze_all_traffic_lights=lambda frozen: host.world.lights.freeze(bool(frozen)),
-            reset_all_traffic_lights=lambda: host.world.lights.reset(),
+            reset_all_traffic_lights=about.reset_all,
             reset_traffic_light_group=about.reset,
             **timers,
         ),
@@ -59,6 +59,10 @@ class LightCalls:
     def freeze(self, number: int, frozen: bool) -> None:
         """Stops or starts a junction."""
         self.host.world.lights.freeze(bool(frozen), self._actor(number))
+
+    def reset_all(self) -> None:
+        """Begins all cycles anew."""
+        self.host.world.lights.reset()
 
     def reset(self, number: int) -> None:
         """Begins a junction's cycle anew."""

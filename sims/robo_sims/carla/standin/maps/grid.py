@@ -181,5 +181,3 @@ def _signalled(roads: dict[int, Road], crossing: Crossing, junction: Junction, l
         if lit:
             groups[axis].append(number)
     return [Controller(10 * junction.id + axis, tuple(signals)) for axis, signals in groups.items() if signals]
-
-

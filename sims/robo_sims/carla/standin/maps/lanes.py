@@ -112,7 +112,7 @@ class Lanes:
         return before + part * (self.points[first + 1] - before)
 
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
-        """Returns the way, the distance along it and the distance from it of the nearest point that is driven that way [rad]."""
+        """Returns the nearest way that is driven that way [rad], the distance along it and the distance from it."""
         squares = (self.points[:, 0] - x) ** 2 + (self.points[:, 1] - y) ** 2
         if heading is not None:
             squares = np.where(np.cos(self.points[:, 2] - heading) > 0.5, squares, np.inf)
@@ -120,9 +120,11 @@ class Lanes:
         way = int(self.way_of_point[point])
         px, py, direction = self.points[point]
         along = (x - px) * math.cos(direction) + (y - py) * math.sin(direction)
-        s = (point - self.start[way]) * self.step[way] + along
-        distance = math.sqrt(squares[point]) if math.isfinite(squares[point]) else math.inf
-        return way, float(np.clip(s, 0, self.length[way])), distance
+        s = float(np.clip((point - self.start[way]) * self.step[way] + along, 0, self.length[way]))
+        if not math.isfinite(squares[point]):
+            return way, s, math.inf
+        there = self.poses(np.array([way]), np.array([s]))[0]
+        return way, s, math.hypot(x - there[0], y - there[1])
 
 
 def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: Link) -> bool:

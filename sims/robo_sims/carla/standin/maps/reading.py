@@ -105,7 +105,7 @@ def _road(element: Element) -> Road:
         _whole(element, "id"),
         pieces,
         tuple(_lane(lane, where) for side in ("left", "right") for lane in sections[0].findall(f"{side}/lane")),
-        int(element.get("junction", "-1")),
+        _whole(element, "junction") if "junction" in element.attrib else -1,
         _link(element.find("link/predecessor")),
         _link(element.find("link/successor")),
         50 / 3.6 if speed is None else number(speed, "max") * MPS.get(speed.get("unit", "m/s"), 1.0),

@@ -22,12 +22,12 @@ HEIGHT = 0.3
 class Town:
     """A valid map."""
 
-    def __init__(self, road_map: RoadMap, text: str | None = None) -> None:
+    def __init__(self, road_map: RoadMap) -> None:
         require_valid(road_map)
         self.road_map = road_map
         self.name = road_map.name
-        self.text = to_opendrive(road_map) if text is None else text
-        """The OpenDRIVE text that clients get."""
+        self.text = to_opendrive(road_map)
+        """The OpenDRIVE text that clients get: written from what was checked, and from nothing else."""
 
     @cached_property
     def lanes(self) -> Lanes:

@@ -8,19 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from robo_rl.errors import InvalidMap
-from robo_sims.carla.standin.maps.reading import from_opendrive
 from robo_sims.carla.standin.maps.roads import Connection, Junction, Link, Road, RoadMap
 
 GAP, TURN = 1e-3, 1e-4
 """[m], [rad]: how far ends that are linked may lie apart."""
 SHOWN = 5
-
-
-def validated(text: str, name: str = "OpenDriveMap") -> RoadMap:
-    """Returns the map of an OpenDRIVE text; raises InvalidMap with the first problems."""
-    road_map = from_opendrive(text, name)
-    require_valid(road_map)
-    return road_map
 
 
 def require_valid(road_map: RoadMap) -> None:

@@ -109,6 +109,8 @@ class View:
         outside = np.maximum(np.maximum(along, across), above) > room
         gap = np.maximum(along, 0.0) ** 2 + np.maximum(across, 0.0) ** 2 + np.maximum(above, 0.0) ** 2
         order = np.flatnonzero(outside)
+        if not len(order):
+            return order, np.zeros((0, 8, 3))
         order = order[np.argsort(-gap[order], kind="stable")]
         return chosen[order], self._corners(numbers[order], cosine[order], sine[order])
 

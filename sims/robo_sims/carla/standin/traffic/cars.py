@@ -55,6 +55,8 @@ class Cars:
         self.gap, self.leader = np.zeros(0), np.zeros(0)
         """[m] to whoever is ahead and its speed [m/s], as of the last step"""
         self.admitted = np.zeros(0, bool)
+        self.turn = 0
+        """Whose turn it is to look for a better lane."""
 
     def __len__(self) -> int:
         return len(self.actors)
@@ -108,12 +110,12 @@ class Cars:
 
     # a step
 
-    def step(self, bodies: Bodies, frame: int, dt: float) -> None:
+    def step(self, bodies: Bodies, dt: float) -> None:
         """Moves all cars."""
         if not self.actors:
             return
         self._look(bodies)
-        self._change_lanes(frame, dt)
+        self._change_lanes(dt)
         self._ask(bodies)
         acceleration = self._acceleration()
         speed = np.maximum(self.speed + dt * acceleration, 0.0)
@@ -175,7 +177,10 @@ class Cars:
         along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
         # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.
         ends = self.spread[other][:, None]
-        turned, lateral = ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine), ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine)
+        turned, lateral = (
+            ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine),
+            ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine),
+        )
         room = (self.width[car] + self.other_width[other] + TIGHT)[:, None]
         nearest = np.full(len(car), FAR)
         for share in (0.0, -1.0, 1.0):
@@ -209,7 +214,9 @@ class Cars:
         acceleration = following.free_road(self.speed, wanted)
         acceleration += following.interaction(self.speed, self.gap, self.leader)
         line = np.where(self._must_stop(left), left - self.half + DRIVER.gap - 0.5, FAR)
-        acceleration = np.minimum(acceleration, following.interaction(self.speed, line, np.zeros_like(line)) + DRIVER.acceleration)
+        acceleration = np.minimum(
+            acceleration, following.interaction(self.speed, line, np.zeros_like(line)) + DRIVER.acceleration
+        )
         return np.maximum(acceleration, -DRIVER.hardest)
 
     def _must_stop(self, left: Floats) -> npt.NDArray[np.bool_]:
@@ -261,9 +268,9 @@ class Cars:
 
     # lanes
 
-    def _change_lanes(self, frame: int, dt: float) -> None:
+    def _change_lanes(self, dt: float) -> None:
         """Lets one car a step look for a better lane, and all whose lane ends."""
-        turn = frame % len(self)
+        self.turn = turn = (self.turn + 1) % len(self)
         for number in np.flatnonzero(self.lanes.ends[self.way]):
             self._try(int(number), self.lanes.ways[self.way[number]].left, must=True)
         way = self.lanes.ways[self.way[turn]]
@@ -294,7 +301,9 @@ class Cars:
             coming = self.way == before
             others_s = np.append(others_s, self.s[coming] - lanes.length[before])
             others_speed = np.append(others_speed, self.speed[coming])
-        if not self._users_leave_room(side, s) or not lane_changes.is_free(s, float(self.speed[number]), others_s, others_speed):
+        if not self._users_leave_room(side, s) or not lane_changes.is_free(
+            s, float(self.speed[number]), others_s, others_speed
+        ):
             return False
         here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
         right = (here[0] - beside[0]) * -math.sin(beside[2]) + (here[1] - beside[1]) * math.cos(beside[2])
@@ -333,5 +342,3 @@ class Cars:
         pedals[:, 0] = np.clip(acceleration / DRIVER.acceleration, 0.0, 1.0)
         pedals[:, 2] = np.clip(-acceleration / DRIVER.hardest, 0.0, 1.0)
         bodies.records["pedals"][rows] = pedals
-
-

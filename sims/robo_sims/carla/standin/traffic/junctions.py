@@ -66,9 +66,7 @@ class Junctions:
                 rank += 3
         return rank
 
-    def admitted(
-        self, candidates: Sequence[Candidate], inside: Iterable[int], others: Floats
-    ) -> npt.NDArray[np.intp]:
+    def admitted(self, candidates: Sequence[Candidate], inside: Iterable[int], others: Floats) -> npt.NDArray[np.intp]:
         """Returns the cars that may enter. `inside` are ways that are taken; `others` (n, 2) places of clients' cars soon."""
         taken = np.zeros(len(self.rank), bool)
         taken[list(inside)] = True

@@ -1,0 +1,112 @@
+"""Measures the stand-in for CARLA through the real client, for `robo-rl bench drive`.
+
+A step is: send controls, tick, wait for the picture where there is a camera, read pose and velocity. The server runs in its own
+process beside this one, so the figures want two cores that nothing else uses.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from robo_rl.benchmark import Cases, Effort, Measurement, measurement
+from robo_rl.errors import MissingExtra
+
+STEP = 0.05
+"""[s] that a tick simulates."""
+PATIENCE = 10.0
+"""[s] for a call or a picture."""
+
+
+@dataclass(frozen=True)
+class Drive:
+    """One case."""
+
+    map: str
+    picture: int = 0
+    """[pixels] along either side of a semantic camera; 0 is none."""
+    cars: int = 0
+    """That drive themselves."""
+    kind: str = "semantic_segmentation"
+
+
+CASES = {
+    "ring, one car": Drive("ring"),
+    "ring, one car, 84x84 semantic camera": Drive("ring", 84),
+    "grid, one car, 84x84 semantic camera": Drive("grid", 84),
+    "grid, 20 cars more": Drive("grid", 0, 20),
+    "grid, 20 cars more, 84x84 semantic camera": Drive("grid", 84, 20),
+    "ring, one car, 320x240 colour camera": Drive("ring", 320, 0, "rgb"),
+}
+
+
+def cases(effort: Effort) -> Cases:
+    """Returns the cases."""
+    return {name: partial(_measure, name, drive, effort) for name, drive in CASES.items()}
+
+
+def _measure(name: str, drive: Drive, effort: Effort) -> Measurement:
+    try:
+        import carla
+
+        from robo_sims.carla.standin.supervision import StandIn
+    except ModuleNotFoundError as error:
+        raise MissingExtra("bench drive", error.name or "carla", "carla") from None
+    with StandIn(map=drive.map) as server:
+        client = carla.Client(server.host, server.port)
+        client.set_timeout(PATIENCE)
+        with closing(Driving(carla, client, drive)) as driving:
+            return measurement("drive", name, "ticks/s", {"ours": driving.trial}, effort)
+
+
+class Driving:
+    """A client that drives one car straight on, slowly."""
+
+    def __init__(self, carla: Any, client: Any, drive: Drive) -> None:
+        self.world = client.get_world()
+        settings = self.world.get_settings()
+        settings.synchronous_mode, settings.fixed_delta_seconds = True, STEP
+        self.world.apply_settings(settings)
+        library, places = self.world.get_blueprint_library(), self.world.get_map().get_spawn_points()
+        self.vehicle = self.world.spawn_actor(library.find("vehicle.tesla.model3"), places[0])
+        self.control = carla.VehicleControl(throttle=0.3, steer=0.02)
+        for number, place in enumerate(places[1 :: max((len(places) - 1) // max(drive.cars, 1), 1)][: drive.cars]):
+            other = library.find("vehicle.lincoln.mkz_2020")
+            other.set_attribute("driver", "traffic")
+            other.set_attribute("driver_seed", str(number))
+            self.world.spawn_actor(other, place)
+        self.pictures: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.camera = self._camera(carla, library, drive) if drive.picture else None
+
+    def _camera(self, carla: Any, library: Any, drive: Drive) -> Any:
+        blueprint = library.find(f"sensor.camera.{drive.kind}")
+        height = drive.picture * 3 // 4 if drive.picture > 84 else drive.picture
+        for key, value in (("image_size_x", drive.picture), ("image_size_y", height)):
+            blueprint.set_attribute(key, str(value))
+        where = carla.Transform(carla.Location(x=1.5, z=2.0))
+        camera = self.world.spawn_actor(blueprint, where, attach_to=self.vehicle)
+        camera.listen(self.pictures.put)
+        return camera
+
+    def close(self) -> None:
+        """Stops listening."""
+        if self.camera is not None:
+            self.camera.stop()
+            self.camera.destroy()
+
+    def trial(self, seconds: float) -> float:
+        """Returns ticks per second."""
+        started, ticks = time.perf_counter(), 0
+        while not ticks or time.perf_counter() - started < seconds:
+            self.vehicle.apply_control(self.control)
+            frame = self.world.tick()
+            while self.camera is not None and self.pictures.get(timeout=PATIENCE).frame < frame:
+                pass
+            self.vehicle.get_transform()
+            self.vehicle.get_velocity()
+            ticks += 1
+        return ticks / (time.perf_counter() - started)

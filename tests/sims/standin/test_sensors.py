@@ -28,7 +28,8 @@ where = carla.Transform(carla.Location(x=0, z=1.2))
 size = dict(image_size_x=84, image_size_y=84, fov=90)
 names = "semantic_segmentation", "depth", "rgb"
 cameras = {name: sensor("sensor.camera." + name, where, vehicle, **size) for name in names}
-above = sensor("sensor.camera.semantic_segmentation", carla.Transform(carla.Location(z=21), carla.Rotation(pitch=-90)), vehicle, **size)
+down = carla.Transform(carla.Location(z=21), carla.Rotation(pitch=-90))
+above = sensor("sensor.camera.semantic_segmentation", down, vehicle, **size)
 frame = world.tick()
 images = {name: got.get(timeout=5) for name, (_, got) in cameras.items()}
 result["frames"] = [image.frame - frame for image in images.values()]

@@ -37,7 +37,7 @@ class StandIn:
 
     def start(self) -> StandIn:
         """Starts the server and waits until it listens; raises ServerUnavailable with what it said."""
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         command = [sys.executable, "-m", "robo_sims.carla.standin.server", json.dumps(asdict(self.options))]
         self.process = subprocess.Popen(
             command,

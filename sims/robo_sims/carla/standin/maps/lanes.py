@@ -137,7 +137,7 @@ def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: 
 
 def lane_points(road: Road, number: int) -> tuple[Floats, float]:
     """Returns points (n, 3) at equal distances along a lane's centre in the direction of travel, and its length."""
-    stations = np.linspace(0, road.length, max(int(math.ceil(road.length / 0.25)), 2) + 1)
+    stations = np.linspace(0, road.length, max(math.ceil(road.length / 0.25), 2) + 1)
     inner, outer = road.edges(number, stations)
     x, y, _ = road.beside(stations, (inner + outer) / 2)
     if number > 0:
@@ -145,6 +145,6 @@ def lane_points(road: Road, number: int) -> tuple[Floats, float]:
     y = -y
     along = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
     length = float(along[-1])
-    places = np.linspace(0, length, max(int(round(length / SPACING)), 1) + 1)
+    places = np.linspace(0, length, max(round(length / SPACING), 1) + 1)
     heading = np.unwrap(np.arctan2(np.gradient(y, along), np.gradient(x, along)))
     return np.stack([np.interp(places, along, values) for values in (x, y, heading)], axis=1), length

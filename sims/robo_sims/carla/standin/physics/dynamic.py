@@ -1,5 +1,7 @@
-"""The dynamic bicycle: lateral velocity and yaw rate follow from the forces of two tyres (Rajamani, Vehicle Dynamics and Control,
-2nd edition, section 2.3), with tyres that saturate, and the kinematic model below walking pace, where slip angles say nothing.
+"""The dynamic bicycle: lateral velocity and yaw rate follow from the forces of two tyres.
+
+After Rajamani, Vehicle Dynamics and Control, 2nd edition, section 2.3, with tyres that saturate, and the kinematic model below
+walking pace, where slip angles say nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sizes and handling of the vehicles, one row a model.
 
-Sizes are those of ordinary road vehicles of the kind, rounded; handling is chosen so that a car reaches 100 km/h in about 9 s and
-brakes from it within about 45 m. None of it is fitted to CARLA's PhysX vehicles.
+Sizes are those of ordinary road vehicles of the kind, rounded; handling is chosen so that a car reaches 100 km/h in about 9 s
+and brakes from it within about 45 m. None of it is fitted to CARLA's PhysX vehicles.
 """
 
 from __future__ import annotations

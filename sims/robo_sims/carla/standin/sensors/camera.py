@@ -50,7 +50,7 @@ class Camera:
 
     @property
     def focal(self) -> float:
-        """[pixel]"""
+        """Focal length [pixel]."""
         return self.width / (2 * math.tan(math.radians(self.fov) / 2))
 
     def rays(self) -> Floats:

@@ -17,6 +17,8 @@ from robo_sims.carla.standin.sensors.sensor import Sensor, setting
 if TYPE_CHECKING:
     from robo_sims.carla.standin.world import World
 
+UPHOLDING = np.array([0.0, 0.0, GRAVITY])
+"""[m/s2] what an accelerometer at rest measures."""
 EARTH = 6378137.0
 SCALE = 0.9996
 """[m] radius and the scale on the central meridian, as CARLA takes them."""
@@ -52,7 +54,7 @@ class Imu(Sensor):
         carrier = world.bodies.by_id.get(self.actor.parent)
         moving = motion if carrier is None else world.bodies.motion[carrier.row]
         turn = axes(*motion[3:6])
-        force = (moving[AX : AZ + 1] + [0.0, 0.0, GRAVITY]) @ turn
+        force = (moving[AX : AZ + 1] + UPHOLDING) @ turn
         rates = np.radians(moving[WX : WZ + 1]) @ turn
         # North is -y; the compass turns clockwise.
         compass = math.radians(motion[YAW] + 90.0) % (2 * math.pi)
@@ -78,8 +80,8 @@ class Gnss(Sensor):
 def geographic(latitude: float, longitude: float, x: float, y: float) -> tuple[float, float]:
     """Returns latitude and longitude of a place on a map whose origin has these: a spherical transverse Mercator projection.
 
-    As the client's own `Map.transform_to_geolocation` of 0.9.16 has it: whatever the map's geoReference says besides its origin,
-    and with latitude that grows with y, though the compass has north at -y.
+    As the client's own `Map.transform_to_geolocation` of 0.9.16 has it: whatever the map's geoReference says besides its
+    origin, and with latitude that grows with y, though the compass has north at -y.
     """
     north, east = y / (EARTH * SCALE) + math.radians(latitude), x / (EARTH * SCALE)
     return (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from robo_rl.errors import MissingExtra
 
 EXAMPLES = """robo-rl carla-server --port 2000 --map grid
-robo-rl carla-server --map highway --traffic 30     (cars that drive themselves)
+robo-rl carla-server --map highway --traffic 30     (cars that drive themselves, the same for the same --seed)
 robo-rl carla-server --map grid_test_3 --physics dynamic"""
 
 
@@ -22,6 +22,12 @@ class CarlaServer:
     """ring, grid, highway; or drawn by chance: grid_train_0, grid_test_0, ..."""
     physics: str = "kinematic"
     """Model of vehicles: kinematic or dynamic."""
+    traffic: int = 0
+    """Cars that drive themselves, in each episode."""
+    walkers: int = 0
+    """Walkers that cross streets, in each episode."""
+    seed: int = 0
+    """Of both."""
     rate: float = 20.0
     """[1/s] frames while no client has switched to synchronous mode."""
 
@@ -35,7 +41,7 @@ def run(arguments: CarlaServer) -> int:
             raise
         raise MissingExtra("The stand-in for CARLA", "msgpack", "carla") from None
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    server = Server(Options(arguments.port, arguments.map, arguments.physics, arguments.rate))
+    server = Server(Options(**asdict(arguments)))
     print(f"stand-in for CARLA 0.9.16, map {arguments.map}: carla.Client('127.0.0.1', {server.port})", flush=True)
     try:
         server.run()

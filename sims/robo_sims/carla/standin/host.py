@@ -7,6 +7,7 @@ import logging
 from robo_sims.carla.standin.maps.catalogue import NAMES, town
 from robo_sims.carla.standin.maps.reading import from_opendrive
 from robo_sims.carla.standin.maps.town import Town
+from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.settings import Settings
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.world import World
@@ -20,8 +21,9 @@ OWN = "OpenDriveMap"
 class Host:
     """Holds one world at a time."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, population: Population = Population()) -> None:
+        self.world, self.population = world, population
+        population.settle(world)
         self.sent: Town | None = None
         """The map that a client has sent last."""
         self.managers: dict[object, list[object]] = {}
@@ -48,6 +50,7 @@ class Host:
         if reset_settings:
             self.world.settings = Settings()
         self.world.begin(chosen)
+        self.population.settle(self.world)
         LOG.info("map %s, episode %d", chosen.name, self.world.episode)
 
     def receive(self, text: str) -> None:

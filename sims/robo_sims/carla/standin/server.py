@@ -12,13 +12,15 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from robo_rl.errors import ServerUnavailable
+from robo_rl.errors import ServerUnavailable, require_allowed
 from robo_sims.carla.standin.calls import table
 from robo_sims.carla.standin.clock import RATE
 from robo_sims.carla.standin.host import Host
 from robo_sims.carla.standin.maps.catalogue import town
+from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.rpc import Caller
 from robo_sims.carla.standin.streams import Streams
+from robo_sims.carla.standin.vehicles import MODELS
 from robo_sims.carla.standin.world import World
 
 LOG = logging.getLogger(__name__)
@@ -37,8 +39,25 @@ class Options:
     """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
     rate: float = RATE
     """[1/s] frames of asynchronous mode."""
+    traffic: int = 0
+    """Cars that drive themselves, in each episode."""
+    walkers: int = 0
+    """Walkers that cross streets, in each episode."""
+    seed: int = 0
+    """Of both."""
     host: str = "127.0.0.1"
     """Address to listen at. The protocol has no passwords: leave it."""
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "port": (0 <= self.port < 65535, "0 to 65534"),
+            "physics": (self.physics in MODELS, " or ".join(MODELS)),
+            "rate": (0.1 <= self.rate <= 1000, "0.1 to 1000 [1/s]"),
+            "traffic": (0 <= self.traffic <= 500, "0 to 500"),
+            "walkers": (0 <= self.walkers <= 500, "0 to 500"),
+            "seed": (self.seed >= 0, "0 or more"),
+        }
+        require_allowed(self, allowed)
 
 
 class Server:
@@ -49,7 +68,10 @@ class Server:
         calls, streams = listeners(options.host, options.port)
         self.port = int(calls.getsockname()[1])
         self.listener = calls
-        self.host = Host(World(first, Streams(streams), physics=options.physics, rate=options.rate))
+        self.host = Host(
+            World(first, Streams(streams), physics=options.physics, rate=options.rate),
+            Population(options.traffic, options.walkers, options.seed),
+        )
         self.calls = table(self.host)
         self.selector = selectors.DefaultSelector()
         self.selector.register(calls, selectors.EVENT_READ, self._accept)

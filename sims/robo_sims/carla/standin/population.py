@@ -1,0 +1,62 @@
+"""Cars and walkers that a server puts on its map by itself, the same for the same seed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from robo_sims.carla.standin.blueprints import WALKERS
+from robo_sims.carla.standin.physics.parameters import VEHICLES
+from robo_sims.carla.standin.poses import Pose
+from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.world import World
+
+MODELS = tuple(vehicle.name for vehicle in VEHICLES if vehicle.kind == "car")
+KERB = 2.75
+"""[m] from the middle of the outer lane to where walkers wait."""
+TRIES = 20
+"""Places that are tried for each walker."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """How many there are in each episode."""
+
+    cars: int = 0
+    walkers: int = 0
+    seed: int = 0
+
+    def settle(self, world: World) -> None:
+        """Puts them where there is room; fewer, where there is not."""
+        random = np.random.default_rng([self.seed, 3])
+        places = world.town.spawn_points
+        for number in random.permutation(len(places)):
+            if len(world.cars) >= self.cars:
+                break
+            self._put(world, str(random.choice(MODELS)), places[number])
+        for _ in range(TRIES * self.walkers):
+            if len(world.walkers.actors) >= self.walkers:
+                break
+            self._put(world, str(random.choice(WALKERS)), _kerb(world, random))
+
+    def _put(self, world: World, name: str, pose: Pose) -> None:
+        given = {"driver": "traffic", "driver_seed": str(self.seed), "role_name": "autopilot"}
+        try:
+            world.spawn([0, name, [[key, 4, value] for key, value in given.items()]], pose)
+        except Refused:
+            return
+
+
+def _kerb(world: World, random: np.random.Generator) -> Pose:
+    """Returns a place beside an outer lane, looking across the street."""
+    lanes = world.town.lanes
+    outer = [number for number, way in enumerate(lanes.ways) if way.right < 0 and way.junction == -1 and way.length > 30]
+    way = int(random.choice(outer))
+    s = float(random.uniform(10.0, lanes.length[way] - 10.0))
+    x, y, heading = lanes.poses(np.array([way]), np.array([s]))[0]
+    return [
+        [float(x - KERB * math.sin(heading)), float(y + KERB * math.cos(heading)), 0.9],
+        [0.0, math.remainder(math.degrees(heading) - 90.0, 360.0), 0.0],
+    ]

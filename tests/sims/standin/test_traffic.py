@@ -1,0 +1,240 @@
+"""Cars that drive themselves, walkers, and lights: on the server's side alone, where many steps cost little."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("msgpack")
+
+from robo_rl.errors import RoboRLError
+from robo_sims.carla.standin.actors import VX, VY, YAW, X, Y
+from robo_sims.carla.standin.collisions import overlap, rectangle
+from robo_sims.carla.standin.layouts import Colour
+from robo_sims.carla.standin.maps.catalogue import town
+from robo_sims.carla.standin.population import Population
+from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.traffic import following
+from robo_sims.carla.standin.traffic.junctions import Candidate
+from robo_sims.carla.standin.world import World
+
+
+class Nobody:
+    """Streams that nobody hears, or that keep what is sent."""
+
+    port, may_drop = 2001, False
+
+    def __init__(self, heard: bool = False) -> None:
+        self.heard, self.sent = heard, []
+
+    def is_heard(self, stream: int) -> bool:
+        return self.heard
+
+    def send(self, stream: int, *parts: bytes) -> None:
+        self.sent.append((stream, b"".join(parts)))
+
+
+def world_of(name: str, cars: int = 0, walkers: int = 0, seed: int = 0, heard: bool = False) -> World:
+    world = World(town(name), Nobody(heard))
+    Population(cars, walkers, seed).settle(world)
+    return world
+
+
+def spawn(world: World, type_id: str, pose, **attributes: str):
+    return world.spawn([1, type_id, [[key, 4, value] for key, value in attributes.items()]], pose)
+
+
+def run(world: World, seconds: float, watch=lambda: None) -> None:
+    for _ in range(round(seconds * 20)):
+        world.tick()
+        watch()
+
+
+def touching(world: World) -> list[tuple[int, int]]:
+    vehicles = [actor for actor in world.bodies if actor.type_id.startswith("vehicle.")]
+    found = []
+    for number, first in enumerate(vehicles):
+        for second in vehicles[:number]:
+            gap = world.bodies.motion[first.row, :2] - world.bodies.motion[second.row, :2]
+            if np.hypot(*gap) < 6 and overlap(rectangle(world.bodies, first), rectangle(world.bodies, second)):
+                found.append((first.id, second.id))
+    return found
+
+
+@pytest.mark.parametrize("name", ["ring", "grid", "highway", "grid_train_6", "highway_test_1"])
+def test_traffic_flows_for_minutes_without_a_touch_or_a_jam(name):
+    world = world_of(name, cars=24)
+    assert len(world.cars) == 24
+    stood, longest, travelled = np.zeros(24), np.zeros(24), np.zeros(24)
+
+    def watch() -> None:
+        nonlocal stood, longest, travelled
+        stood = np.where(world.cars.speed < 0.1, stood + 0.05, 0.0)
+        longest, travelled = np.maximum(longest, stood), travelled + 0.05 * world.cars.speed
+        if world.clock.frame % 5 == 0:
+            assert touching(world) == []
+
+    run(world, 90, watch)
+    assert longest.max() < 60 and travelled.min() > 90  # nobody waits for ever
+
+
+def test_nobody_crosses_a_red_light():
+    world = world_of("grid", cars=30)
+    of_way, before = world.lights.of_way, world.cars.way.copy()
+    crossed = []
+
+    def watch() -> None:
+        nonlocal before
+        for car in np.flatnonzero(world.cars.way != before):
+            light = of_way[before[car]]
+            if light >= 0 and world.cars.lanes.junction[world.cars.way[car]] != -1:
+                crossed.append(world.lights.colours[light])
+        before = world.cars.way.copy()
+
+    run(world, 120, watch)
+    assert len(crossed) > 20
+    assert crossed.count(Colour.RED) == 0
+
+
+def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too():
+    world = world_of("ring")
+    (x, y, z), rotation = world.town.spawn_points[0]
+    ahead = [[x - 60, y, z], rotation]
+    driven = spawn(world, "vehicle.audi.a2", ahead)
+    spawn(world, "vehicle.tesla.model3", [[x, y, z], rotation], driver="traffic")
+    run(world, 25)
+    gap = abs(world.bodies.motion[driven.row, X] - world.bodies.motion[world.cars.rows[0], X]) - 2.4 - 1.85
+    assert world.cars.speed[0] < 0.05 and 1.0 < gap < 4.0
+
+
+def test_a_faster_car_passes_a_slower_one_where_there_are_two_lanes():
+    world = world_of("ring_train_1")
+    lanes = world.town.lanes
+    start = next(number for number, way in enumerate(lanes.ways) if way.left >= 0 and way.junction == -1)
+    x, y, heading = lanes.poses(np.array([start]), np.array([10.0]))[0]
+    pose = [[x, y, 0.3], [0.0, float(np.degrees(heading)), 0.0]]
+    spawn(world, "vehicle.tesla.model3", pose, driver="traffic")
+    x, y, heading = lanes.poses(np.array([start]), np.array([30.0]))[0]
+    spawn(world, "vehicle.audi.a2", [[x, y, 0.3], [0.0, float(np.degrees(heading)), 0.0]], driver="traffic")
+    world.cars.eager[:] = 1.0, 0.3
+    run(world, 40, lambda: touching(world) == [] or pytest.fail("they touch"))
+    assert world.cars.speed[0] > 1.5 * world.cars.speed[1]
+
+
+def test_who_merges_leaves_the_lane_that_ends():
+    world = world_of("highway")
+    lanes = world.town.lanes
+    ramp = next(number for number, way in enumerate(lanes.ways) if way.road == 3)
+    x, y, heading = lanes.poses(np.array([ramp]), np.array([20.0]))[0]
+    spawn(world, "vehicle.tesla.model3", [[x, y, 0.3], [0.0, float(np.degrees(heading)), 0.0]], driver="traffic")
+    run(world, 60)
+    assert lanes.ways[world.cars.way[0]].road not in (3, 4) and world.cars.speed[0] > 15
+
+
+def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits():
+    junctions = world_of("grid").cars.junctions
+    way, other = next(
+        (first, second)
+        for first, second in zip(*np.nonzero(junctions.crosses), strict=True)
+        if junctions.rank[first] < junctions.rank[second]
+    )
+    both = [Candidate(7, other, 1.0), Candidate(4, way, 9.0)]
+    nobody = np.zeros((0, 2))
+    assert junctions.admitted(both, [], nobody).tolist() == [4]
+    assert junctions.admitted(both, [way], nobody).tolist() == [4]  # who follows may
+    assert junctions.admitted(both[:1], [way], nobody).tolist() == []
+    middle = junctions.lanes.ways[way].points[3:4, :2]
+    assert junctions.admitted(both[1:], [], middle).tolist() == []  # a client's car is there
+
+
+def test_the_model_of_drivers_keeps_its_equilibrium():
+    # Equation 3 of the paper vanishes at the gap (s0 + v T) / sqrt(1 - (v / v0)^4).
+    speed, wanted = np.array([10.0]), np.array([15.0])
+    gap = (following.DRIVER.gap + 10.0 * following.DRIVER.headway) / np.sqrt(1 - (10 / 15) ** 4)
+    total = following.free_road(speed, wanted) + following.interaction(speed, gap, speed)
+    assert total == pytest.approx([0.0], abs=1e-12)
+
+
+def test_a_car_of_the_traffic_begins_on_a_lane_or_not_at_all():
+    world = world_of("ring")
+    with pytest.raises(Refused, match="must begin on a lane"):
+        spawn(world, "vehicle.audi.a2", [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]], driver="traffic")
+    assert len(world.cars) == 0 and world.tick()
+
+
+def test_walkers_cross_and_come_back_and_wait_for_cars():
+    world = world_of("ring", cars=12, walkers=8)
+    start = world.bodies.motion[world.walkers.rows][:, [X, Y]].copy()
+    farthest, moved = np.zeros(8), np.zeros(8)
+
+    def watch() -> None:
+        nonlocal farthest, moved
+        motion = world.bodies.motion[world.walkers.rows]
+        farthest = np.maximum(farthest, np.hypot(*(motion[:, [X, Y]] - start).T))
+        moved += 0.05 * np.hypot(motion[:, VX], motion[:, VY])
+
+    run(world, 90, watch)
+    assert ((farthest > 7.5) & (farthest < 14.5)).all() and (moved > 2 * farthest - 1).all()
+
+
+def test_the_lights_of_a_junction_take_turns():
+    world = world_of("grid")
+    cycle = next(cycle for cycle in world.lights.cycles if len(cycle.groups) == 2)
+    seen = []
+
+    def watch() -> None:
+        shown = tuple(int(world.lights.colours[group[0]]) for group in cycle.groups)
+        if not seen or seen[-1][0] != shown:
+            seen.append((shown, world.clock.elapsed))
+
+    run(world, 31, watch)
+    red, yellow, green = int(Colour.RED), int(Colour.YELLOW), int(Colour.GREEN)
+    order = [(green, red), (yellow, red), (red, red), (red, green), (red, yellow), (red, red), (green, red)]
+    assert [colours for colours, _ in seen] == order
+    assert np.diff([when for _, when in seen][1:]) == pytest.approx([3, 2, 10, 3, 2])
+
+
+def bytes_of(seed: int) -> list[bytes]:
+    """Returns every message of an episode in which everything takes part, without the time on the wall."""
+    world = world_of("grid", cars=10, walkers=4, seed=seed, heard=True)
+    pose = next(
+        pose for pose in world.town.spawn_points if world.collisions.is_free(world.bodies, world.bodies.actors[-1], pose)
+    )
+    vehicle = spawn(world, "vehicle.mini.cooper_s", pose, dynamics="dynamic")
+    for name in ("sensor.camera.rgb", "sensor.camera.depth", "sensor.other.imu", "sensor.other.gnss", "sensor.lidar.ray_cast"):
+        attributes = {"image_size_x": "32", "image_size_y": "24"} if "camera" in name else {}
+        attributes |= {"noise_accel_stddev_x": "0.1"} if "imu" in name else {}
+        given = [[key, 4, value] for key, value in attributes.items()]
+        world.spawn([1, name, given], [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]], vehicle.id)
+    for step in range(150):
+        world.group_of(vehicle).control(vehicle, world.bodies, [0.5, np.sin(step / 20) * 0.2, 0, 0, 0, 0, 0])
+        world.tick()
+    return [message[:56] + message[64:] if stream == 1 else message for stream, message in world.streams.sent]
+
+
+def test_the_same_calls_give_the_same_bytes_and_another_seed_gives_others():
+    first, second, other = bytes_of(5), bytes_of(5), bytes_of(6)
+    assert len(first) == 150 * 6 and first == second
+    assert first != other
+
+
+def test_a_reloaded_world_goes_the_same_way_again():
+    world = World(town("grid"), Nobody())
+    courses = []
+    for _ in range(2):
+        Population(15, 3, 2).settle(world)
+        run(world, 20)
+        courses.append(world.bodies.motion.copy())
+        world.begin(world.town)
+    assert np.array_equal(*courses)
+
+
+def test_only_what_is_solid_is_hit_and_a_building_stops_a_car():
+    world = world_of("grid")
+    x, y, yaw, length, width, _ = world.town.buildings[0]
+    vehicle = spawn(world, "vehicle.tesla.model3", [[x, y + width + 8.0, 0.0], [0.0, -90.0, 0.0]])
+    group, hits = world.group_of(vehicle), []
+    group.control(vehicle, world.bodies, [1.0, 0, 0, 0, 0, 0, 0])
+    run(world, 4, lambda: hits.extend(world.hits))
+    assert hits[0].other.type_id == "static.building" and hits[0].impulse[1] > 1850
+    assert world.bodies.motion[vehicle.row, Y] == pytest.approx(y + width + 2.4, abs=0.02)
+    assert abs(world.bodies.motion[vehicle.row, VY]) < 0.3 and world.bodies.motion[vehicle.row, YAW] == -90.0
+    assert issubclass(Refused, RoboRLError)

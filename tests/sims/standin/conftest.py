@@ -34,8 +34,8 @@ LIMIT = 30.0
 """[s] of a program."""
 
 
-def ran(program: str, port: int, opening: str = OPENING, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", opening + textwrap.dedent(program) + CLOSING, str(port)]
+def ran(program: str, server: StandIn, opening: str = OPENING, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", opening + textwrap.dedent(program) + CLOSING, str(server.port), str(server.process.pid)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=environment)
 
@@ -47,7 +47,7 @@ def client():
 
     def run(program: str, opening: str = OPENING, limit: float = LIMIT, **options):
         with StandIn(**options) as server:
-            done = ran(program, server.port, opening, limit)
+            done = ran(program, server, opening, limit)
             assert done.returncode == 0, f"{done.stderr}\n{done.stdout}\nserver:\n{server.said()}"
             lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
             result = json.loads(lines[-1].removeprefix("RESULT"))

@@ -71,7 +71,7 @@ class Walkers:
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
-        """Notes rows anew; a new walker stands."""
+        """Notes rows anew; a new walker stands, or crosses by itself where it was told to."""
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
         self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}

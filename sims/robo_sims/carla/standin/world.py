@@ -100,6 +100,8 @@ class World:
         drives_itself = actor.attributes.get("driver") == "traffic"
         if drives_itself and type_id.startswith("vehicle."):
             self.cars.check(placed)
+        elif drives_itself:
+            self.walkers.direct(actor, placed[1][1])
         self._equip(actor)
         self._add(actor, placed)
         if holder is not None:
@@ -107,8 +109,6 @@ class World:
             self.attachments.poses[actor] = pose
         if type_id.startswith("vehicle."):
             self.cars.add(actor, self.bodies) if drives_itself else self.driver_of(actor)
-        elif drives_itself:
-            self.walkers.direct(actor, placed[1][1])
         self.reindex()
         return actor
 
@@ -150,7 +150,9 @@ class World:
         raise Refused(f"actor {actor.id} ({actor.type_id}) is not driven by clients")
 
     def destroy(self, actor: Actor) -> None:
-        """Removes an actor and what is fixed to it."""
+        """Removes an actor and what is fixed to it; raises Refused for what belongs to the map."""
+        if actor is self.spectator or actor in self.lights.actors:
+            raise Refused(f"actor {actor.id} ({actor.type_id}) belongs to the map")
         for child in [other for other in self.bodies if other.parent == actor.id]:
             self.destroy(child)
         self.bodies.remove(actor)

@@ -33,7 +33,7 @@ LATERAL = 1.2
 SOON = np.array([0.0, 0.7, 1.4, 2.1])
 """[s] ahead for which the way of a client's car is foreseen."""
 WHIM = 0.02
-"""Chance that a car looks into another lane without a reason, when it is its turn."""
+"""[1/s] how often a car would rather drive in another lane, without a reason."""
 FAR = 1e3
 
 
@@ -284,7 +284,7 @@ class Cars:
         sides = [side for side in (way.left, way.right) if side >= 0]
         if sides and slow:
             any(self._try(number, side) for side in sides)
-        elif sides and float(self.random[number].random()) < WHIM * len(self) * dt * 20:
+        elif sides and float(self.random[number].random()) < WHIM * len(self) * dt:
             self._try(number, sides[int(self.random[number].integers(len(sides)))])
 
     def _try(self, number: int, side: int, *, must: bool = False) -> bool:

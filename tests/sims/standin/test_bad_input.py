@@ -8,7 +8,9 @@ import time
 
 import pytest
 
-msgpack = pytest.importorskip("msgpack")
+pytest.importorskip("msgpack")
+
+import msgpack
 
 from robo_rl.errors import InvalidSetting, MissingExtra, ServerUnavailable
 from robo_sims.carla import connection
@@ -47,7 +49,7 @@ def server():
 
 
 def test_a_taken_port_an_unknown_map_and_settings_out_of_range_are_said(server):
-    with pytest.raises(ServerUnavailable, match="cannot listen at 127.0.0.1:"):
+    with pytest.raises(ServerUnavailable, match=r"cannot listen at 127\.0\.0\.1:"):
         listeners("127.0.0.1", server.port)
     with pytest.raises(ServerUnavailable, match="did you mean 'grid'"):
         StandIn(map="gird").start()
@@ -93,11 +95,37 @@ def test_arguments_that_make_no_sense_are_answered_with_errors_and_the_server_go
         assert raw.call("tick_cue")[1][0][1] == frame + 1
 
 
-NAMES = """version get_episode_info get_sensor_token get_episode_settings set_episode_settings get_map_info tick_cue spawn_actor
-spawn_actor_with_parent destroy_actor get_actors_by_id get_actor_bounding_box apply_control_to_vehicle apply_control_to_walker
-apply_batch set_weather_parameters load_new_episode copy_opendrive_to_file set_actor_transform set_actor_location
-set_actor_target_velocity set_vehicle_light_state set_traffic_light_state freeze_traffic_light get_group_traffic_lights
-get_physics_control add_traffic_manager_running set_traffic_light_green_time no_such_call""".split()
+NAMES = [
+    "version",
+    "get_episode_info",
+    "get_sensor_token",
+    "get_episode_settings",
+    "set_episode_settings",
+    "get_map_info",
+    "tick_cue",
+    "spawn_actor",
+    "spawn_actor_with_parent",
+    "destroy_actor",
+    "get_actors_by_id",
+    "get_actor_bounding_box",
+    "apply_control_to_vehicle",
+    "apply_control_to_walker",
+    "apply_batch",
+    "set_weather_parameters",
+    "load_new_episode",
+    "copy_opendrive_to_file",
+    "set_actor_transform",
+    "set_actor_location",
+    "set_actor_target_velocity",
+    "set_vehicle_light_state",
+    "set_traffic_light_state",
+    "freeze_traffic_light",
+    "get_group_traffic_lights",
+    "get_physics_control",
+    "add_traffic_manager_running",
+    "set_traffic_light_green_time",
+    "no_such_call",
+]
 
 
 def test_the_tested_names_are_all_known_but_one(server):
@@ -142,7 +170,7 @@ def test_connecting_says_what_is_missing(server, monkeypatch):
     assert connection.server_version(server.host, server.port, 5.0) == connection.VERSION
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        with pytest.raises(ServerUnavailable, match="No CARLA server listens at 127.0.0.1:"):
+        with pytest.raises(ServerUnavailable, match=r"No CARLA server listens at 127\.0\.0\.1:"):
             connection.connect(port=closed.getsockname()[1], timeout=1.0)
         closed.listen()
         with pytest.raises(ServerUnavailable, match="does not answer"):

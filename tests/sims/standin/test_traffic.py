@@ -229,7 +229,7 @@ def test_a_reloaded_world_goes_the_same_way_again():
 
 def test_only_what_is_solid_is_hit_and_a_building_stops_a_car():
     world = world_of("grid")
-    x, y, yaw, length, width, _ = world.town.buildings[0]
+    x, y, _, _, width, _ = world.town.buildings[0]
     vehicle = spawn(world, "vehicle.tesla.model3", [[x, y + width + 8.0, 0.0], [0.0, -90.0, 0.0]])
     group, hits = world.group_of(vehicle), []
     group.control(vehicle, world.bodies, [1.0, 0, 0, 0, 0, 0, 0])

@@ -14,6 +14,7 @@ from robo_sims.carla.standin.world import World
 
 LOG = logging.getLogger(__name__)
 FOLDER = "Carla/Maps/"
+NOBODY = Population()
 OWN = "OpenDriveMap"
 """CARLA's name of a map that a client has sent."""
 
@@ -21,7 +22,7 @@ OWN = "OpenDriveMap"
 class Host:
     """Holds one world at a time."""
 
-    def __init__(self, world: World, population: Population = Population()) -> None:
+    def __init__(self, world: World, population: Population = NOBODY) -> None:
         self.world, self.population = world, population
         population.settle(world)
         self.sent: Town | None = None

@@ -1,7 +1,7 @@
 """Measures the stand-in for CARLA through the real client, for `robo-rl bench drive`.
 
 A step is: send controls, tick, wait for the picture where there is a camera, read pose and velocity. The server runs in its own
-process beside this one, so the figures want two cores that nothing else uses.
+process beside this one, so ticks per second want two cores that nothing else uses; the processor time of a tick does not.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robo_rl.benchmark import Cases, Effort, Measurement, measurement
 from robo_rl.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from robo_sims.carla.standin.supervision import StandIn
 
 STEP = 0.05
 """[s] that a tick simulates."""
@@ -46,10 +49,15 @@ CASES = {
 
 def cases(effort: Effort) -> Cases:
     """Returns the cases."""
-    return {name: partial(_measure, name, drive, effort) for name, drive in CASES.items()}
+    found: Cases = {}
+    for name, drive in CASES.items():
+        found[name] = partial(_measure, name, drive, effort)
+        busy = f"{name}: processor time"
+        found[busy] = partial(_measure, busy, drive, effort, busy=True)
+    return found
 
 
-def _measure(name: str, drive: Drive, effort: Effort) -> Measurement:
+def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False) -> Measurement:
     try:
         import carla
 
@@ -60,7 +68,9 @@ def _measure(name: str, drive: Drive, effort: Effort) -> Measurement:
         client = carla.Client(server.host, server.port)
         client.set_timeout(PATIENCE)
         with closing(Driving(carla, client, drive)) as driving:
-            return measurement("drive", name, "ticks/s", {"ours": driving.trial}, effort)
+            if not busy:
+                return measurement("drive", name, "ticks/s", {"ours": driving.trial}, effort)
+            return measurement("drive", name, "us", {"ours": partial(driving.busy, server)}, effort)
 
 
 class Driving:
@@ -97,6 +107,12 @@ class Driving:
         if self.camera is not None:
             self.camera.stop()
             self.camera.destroy()
+
+    def busy(self, server: StandIn, seconds: float) -> float:
+        """Returns the processor time of a tick [us], of client and server together: other load on the machine hardly counts."""
+        before = time.process_time() + server.processor_seconds()
+        ticks = seconds * self.trial(seconds)
+        return 1e6 * (time.process_time() + server.processor_seconds() - before) / ticks
 
     def trial(self, seconds: float) -> float:
         """Returns ticks per second."""

@@ -9,7 +9,8 @@ MOST_PENDING = 256 * 1024 * 1024
 """[bytes] after which a reader that does not read is given up."""
 ROOM = 4 * 1024 * 1024
 """[bytes] asked of the kernel for each direction, so that a picture is one call."""
-READ = 1 << 18
+BUFFER = memoryview(bytearray(1 << 18))
+"""What all connections read into, one after the other."""
 
 
 class Connection:
@@ -60,7 +61,7 @@ class Connection:
     def received(self) -> bytes | None:
         """Returns what has arrived; b"" where nothing has, None where the other side is gone."""
         try:
-            return self.sock.recv(READ) or None
+            return bytes(BUFFER[: self.sock.recv_into(BUFFER)]) or None
         except BlockingIOError:
             return b""
         except OSError:

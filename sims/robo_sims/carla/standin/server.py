@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+import cv2
+
 from robo_rl.errors import ServerUnavailable, require_allowed
 from robo_sims.carla.standin.calls import table
 from robo_sims.carla.standin.clock import RATE
@@ -90,6 +92,7 @@ class Server:
 
     def run(self) -> None:
         """Serves until it is stopped."""
+        cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
             for key, mask in self.selector.select(self._patience()):
                 key.data(mask)

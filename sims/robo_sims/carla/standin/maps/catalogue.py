@@ -13,7 +13,7 @@ from robo_sims.carla.standin.maps.highway import Highway
 from robo_sims.carla.standin.maps.ring import Ring
 from robo_sims.carla.standin.maps.town import Town
 
-KINDS = {"ring": Ring, "grid": Grid, "highway": Highway}
+KINDS: dict[str, type[Ring] | type[Grid] | type[Highway]] = {"ring": Ring, "grid": Grid, "highway": Highway}
 SETS = {"train": 1, "test": 2}
 """Names of sets -> the first number of their seeds, so that no map is in both."""
 LISTED = 8

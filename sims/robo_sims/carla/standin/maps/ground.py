@@ -52,14 +52,15 @@ class Ground:
         """Returns row and column of places; those outside belong to the edge."""
         column = ((x - self.low[0]) * self.scale).astype(np.intp)
         row = ((y - self.low[1]) * self.scale).astype(np.intp)
-        return row.clip(0, self.shape[0] - 1), column.clip(0, self.shape[1] - 1)
+        rows, columns = self.shape
+        return np.minimum(np.maximum(row, 0), rows - 1), np.minimum(np.maximum(column, 0), columns - 1)
 
     def fill(self, picture: npt.NDArray[np.uint8], outline: Floats, value: int) -> None:
         """Fills an outline (n, 2) in the simulator's frame."""
         cv2.fillPoly(picture, [self._pixels(outline)], int(value), shift=SHIFT)
 
     def _pixels(self, points: Floats) -> npt.NDArray[np.int32]:
-        return np.round(((points - self.low) * self.scale - 0.5) * (1 << SHIFT)).astype(np.int32)
+        return np.asarray(np.round(((points - self.low) * self.scale - 0.5) * (1 << SHIFT)), np.int32)
 
     def _lanes(self, road: Road, kind: str) -> None:
         for lane in road.lanes:

@@ -44,9 +44,9 @@ class Highway:
     def drawn(cls, random: np.random.Generator) -> Highway:
         """Returns a shape by chance."""
         low, high = [90.0, 40.0, 80.0, 80.0, 14.0], [180.0, 80.0, 180.0, 240.0, 26.0]
-        sizes = [float(value) for value in random.uniform(low, high)]
+        radius, taper, aside, between, offset = (float(value) for value in random.uniform(low, high))
         speeds = float(random.choice([90, 100, 110, 120])) / 3.6, float(random.choice([50, 60, 70])) / 3.6
-        return cls(int(random.integers(2, 4)), *sizes, *speeds)
+        return cls(int(random.integers(2, 4)), radius, taper, aside, between, offset, *speeds)
 
     @property
     def shift_angle(self) -> float:

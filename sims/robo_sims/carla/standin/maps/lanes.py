@@ -109,7 +109,7 @@ class Lanes:
         part = (place - index)[..., None]
         first = self.start[way] + index
         before = self.points[first]
-        return before + part * (self.points[first + 1] - before)
+        return np.asarray(before + part * (self.points[first + 1] - before))
 
     def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
         """Returns the nearest way that is driven that way [rad], the distance along it and the distance from it."""

@@ -132,8 +132,8 @@ def _pieces(element: Element, where: str) -> Iterator[Piece]:
         if shape is None or shape.tag not in ("line", "arc"):
             got = None if shape is None else shape.tag
             raise InvalidMap(f"A map has more than the stand-in reads: {where}.", got=got, allowed=SUPPORTED)
-        values = [number(geometry, key) for key in ("x", "y", "hdg", "length")]
-        yield Piece(*values, number(shape, "curvature") if shape.tag == "arc" else 0.0)
+        x, y, heading, length = (number(geometry, key) for key in ("x", "y", "hdg", "length"))
+        yield Piece(x, y, heading, length, number(shape, "curvature") if shape.tag == "arc" else 0.0)
 
 
 def _lane(element: Element, where: str) -> Lane:

@@ -33,8 +33,8 @@ class Ring:
         """Returns the map: four roads, each linked to the next."""
         s, r, turn = self.straight, self.radius, 1 / self.radius
         bend = math.pi * r
-        pieces = (Piece(-s / 2, -r, 0.0, s), Piece(s / 2, -r, 0.0, bend, turn), Piece(s / 2, r, math.pi, s))
-        pieces += (Piece(-s / 2, r, math.pi, bend, turn),)
+        there = Piece(-s / 2, -r, 0.0, s), Piece(s / 2, -r, 0.0, bend, turn)
+        pieces = (*there, Piece(s / 2, r, math.pi, s), Piece(-s / 2, r, math.pi, bend, turn))
         lanes = two_way_lanes(self.lanes)
         roads = tuple(
             Road(

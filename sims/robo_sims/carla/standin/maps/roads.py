@@ -133,8 +133,8 @@ class Road:
         for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
             if lane.id * side > 0 and abs(lane.id) < abs(number):
                 inner = inner + side * lane.width_at(s)
-        lane = self.lane(number)
-        return inner, inner + side * (lane.width_at(s) if lane else 0.0)
+        own = self.lane(number)
+        return inner, inner + side * (own.width_at(s) if own else 0.0)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns x, y and heading of points at t left of the reference line."""

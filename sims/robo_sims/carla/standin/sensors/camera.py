@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import cv2
 import numpy as np
@@ -17,8 +18,7 @@ from robo_sims.carla.standin.sensors.scene import Boxes, Floats
 
 NEAR, FAR = 0.1, 150.0
 """[m] between which boxes are drawn."""
-BONNET = 1.0
-"""[m] around a car in which its own cameras do not see it: a box has no low bonnet to look over."""
+NO_CORNERS = np.zeros((0, 8, 3))
 SHIFT = 4
 """Fractional bits of corners in OpenCV."""
 SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (0, 1)], float)
@@ -48,13 +48,14 @@ class Camera:
     fov: float
     """[degree] from the left to the right edge."""
 
-    @property
+    @cached_property
     def focal(self) -> float:
         """Focal length [pixel]."""
         return self.width / (2 * math.tan(math.radians(self.fov) / 2))
 
+    @cached_property
     def rays(self) -> Floats:
-        """Returns the matrix that makes a direction in the camera's frame of (column, row, 1), whose depth is 1."""
+        """The matrix that makes a direction in the camera's frame of (column, row, 1), whose depth is 1."""
         f = self.focal
         return np.array([[0, 0, 1.0], [1 / f, 0, (0.5 - self.width / 2) / f], [0, -1 / f, (self.height / 2 - 0.5) / f]])
 
@@ -66,7 +67,7 @@ class View:
         self.camera = camera
         self.place = pose[:3]
         self.turn = axes(*pose[3:6])
-        self.directions = self.turn @ camera.rays()
+        self.directions = self.turn @ camera.rays
         """Makes a direction in the world of (column, row, 1)."""
 
     def labels(self, ground: Ground, border: int) -> npt.NDArray[np.uint8]:
@@ -86,39 +87,40 @@ class View:
     def sinking(self) -> Floats:
         """Returns for each pixel how far its ray sinks in 1 m of depth; not positive above the horizon."""
         dz = self.directions[2]
-        return -(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None])
+        return np.asarray(-(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None]))
 
-    def visible(self, boxes: Boxes, own: int) -> tuple[npt.NDArray[np.intp], Floats]:
-        """Returns the boxes that may be seen, farthest first, and their corners (n, 8, 3) in the camera's frame."""
+    def visible(self, boxes: Boxes, hidden: int) -> tuple[npt.NDArray[np.intp], Floats]:
+        """Returns the boxes that may be seen, farthest first, and their corners (n, 8, 3) in the camera's frame.
+
+        The box of number `hidden` is left out; -1 leaves out none.
+        """
         numbers = boxes.numbers
-        offset = numbers[:, :2] - self.place[:2]
-        radius = numbers[:, 3] + numbers[:, 4] + 3.0
-        ahead = offset @ self.turn[:2, 0] + (numbers[:, 5] - self.place[2]) * self.turn[2, 0]
-        height = numbers[:, 6] - numbers[:, 5]
-        radius += height
-        chosen = np.flatnonzero((ahead > -radius) & (ahead < FAR + radius) & self._within(numbers, offset, ahead, radius))
+        chosen = self._before(numbers, boxes.reach, hidden)
         if not len(chosen):
-            return chosen, np.zeros((0, 8, 3))
-        numbers, offset = numbers[chosen], offset[chosen]
-        cosine, sine = np.cos(numbers[:, 2]), np.sin(numbers[:, 2])
+            return chosen, NO_CORNERS
+        numbers = numbers[chosen]
+        offset, cosine, sine = numbers[:, :2] - self.place[:2], np.cos(numbers[:, 2]), np.sin(numbers[:, 2])
         # Distance to the nearest point of each box decides the order, and whether the camera is in it.
         along = np.abs(offset[:, 0] * cosine + offset[:, 1] * sine) - numbers[:, 3]
         across = np.abs(offset[:, 1] * cosine - offset[:, 0] * sine) - numbers[:, 4]
         above = np.maximum(self.place[2] - numbers[:, 6], numbers[:, 5] - self.place[2])
-        room = np.where(boxes.owners[chosen] == own, BONNET, 0.0) if own else 0.0
-        outside = np.maximum(np.maximum(along, across), above) > room
-        gap = np.maximum(along, 0.0) ** 2 + np.maximum(across, 0.0) ** 2 + np.maximum(above, 0.0) ** 2
-        order = np.flatnonzero(outside)
-        if not len(order):
-            return order, np.zeros((0, 8, 3))
-        order = order[np.argsort(-gap[order], kind="stable")]
+        gap = np.maximum(np.stack([along, across, above]), 0.0)
+        squares = np.einsum("ij,ij->j", gap, gap)
+        order = np.argsort(-squares, kind="stable")
+        order = order[squares[order] > 0.0]
         return chosen[order], self._corners(numbers[order], cosine[order], sine[order])
 
-    def _within(self, numbers: Floats, offset: Floats, ahead: Floats, radius: Floats) -> npt.NDArray[np.bool_]:
-        """Whether spheres reach between the left and the right edge of the picture."""
-        aside = offset @ self.turn[:2, 1] + (numbers[:, 5] - self.place[2]) * self.turn[2, 1]
+    def _before(self, numbers: Floats, reach: Floats, hidden: int) -> npt.NDArray[np.intp]:
+        """Returns the boxes whose spheres are before the camera, and between the left and right edge of the picture."""
+        offset = numbers[:, :2] - self.place[:2]
+        below = numbers[:, 5] - self.place[2]
+        ahead = offset @ self.turn[:2, 0] + below * self.turn[2, 0]
+        aside = np.abs(offset @ self.turn[:2, 1] + below * self.turn[2, 1])
         half = math.radians(self.camera.fov) / 2
-        return np.asarray(np.abs(aside) * math.cos(half) - ahead * math.sin(half) < radius)
+        seen = (ahead > -reach) & (ahead < reach + FAR) & (aside * math.cos(half) - ahead * math.sin(half) < reach)
+        if hidden >= 0:
+            seen[hidden] = False
+        return np.flatnonzero(seen)
 
     def _corners(self, numbers: Floats, cosine: Floats, sine: Floats) -> Floats:
         x, y = numbers[:, 3:4] * SIGNS[:, 0], numbers[:, 4:5] * SIGNS[:, 1]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 Picture = npt.NDArray[np.uint8]
 LARGEST = 4096
+BONNET = 1.0
+"""[m] around a car in which its own cameras do not see it."""
 DEEPEST = 1000.0
 """[m] that a depth picture can say."""
 PAINT = {
@@ -44,7 +46,8 @@ class PictureSensor(Sensor):
         self.camera = Camera(width, height, setting(actor, "fov", 1.0, 170.0))
         self.header = IMAGE_HEADER.pack(width, height, self.camera.fov)
         self.sky_of: tuple[float, float] | None = None
-        self.sky: Picture = np.zeros((height, width), bool)  # type: ignore[assignment]
+        self.rides: bool | None = None
+        self.sky = np.zeros((height, width), bool)
 
     def measured(self, world: World) -> list[bytes]:
         """Returns the picture."""
@@ -62,16 +65,27 @@ class PictureSensor(Sensor):
         pose = world.bodies.motion[self.actor.row]
         tilt = float(pose[3]), float(pose[5])
         if tilt != self.sky_of:  # the horizon moves only with pitch and roll
-            self.sky, self.sky_of = view.sinking() <= 1e-4, tilt  # type: ignore[assignment]
+            self.sky, self.sky_of = view.sinking() <= 1e-4, tilt
             self.has_sky = bool(self.sky.any())
         labels = view.labels(world.town.ground, Tag.TERRAIN)
         if self.has_sky:
             labels[self.sky] = Tag.SKY
         return labels
 
+    def _rides(self, world: World) -> bool:
+        """Whether it is so near to its own car that it does not see it: a box has no low bonnet to look over."""
+        if self.rides is None:
+            carrier = world.bodies.by_id.get(self.actor.parent)
+            (x, y, z), _ = world.attachments.poses.get(self.actor, [[0.0] * 3] * 2)
+            length, width, height = carrier.box.extent if carrier else (0.0, 0.0, 0.0)
+            outside = max(abs(x) - length, abs(y) - width, z - 2 * height)
+            self.rides = carrier is not None and outside < BONNET
+        return self.rides
+
     def boxes(self, view: View, world: World) -> list[tuple[int, npt.NDArray[np.int32]]]:
         """Returns the numbers of boxes and their outlines, farthest first."""
-        chosen, corners = view.visible(world.scene.boxes, self.actor.parent)
+        hidden = world.scene.index.get(self.actor.parent, -1) if self._rides(world) else -1
+        chosen, corners = view.visible(world.scene.boxes, hidden)
         if not len(chosen):
             return []
         pairs = zip(chosen.tolist(), view.outlines(corners), strict=True)

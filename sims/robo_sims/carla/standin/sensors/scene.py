@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +26,18 @@ class Boxes:
     """(n, 3): blue, green, red."""
     owners: npt.NDArray[np.int64]
     """Ids of actors; 0 for what is none."""
+    reach: Floats = field(init=False)
+    """[m] radius of a sphere around the middle of the bottom that holds the box."""
+
+    def __post_init__(self) -> None:
+        self.reach = np.hypot(self.numbers[:, 3], self.numbers[:, 4]) + self.numbers[:, 6] - self.numbers[:, 5]
 
     @classmethod
     def joined(cls, parts: Sequence[Boxes]) -> Boxes:
         """Returns all boxes of some sets."""
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__dataclass_fields__))
+        return cls(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in ("numbers", "tags", "colours", "owners"))
+        )
 
     def __len__(self) -> int:
         return len(self.tags)
@@ -61,10 +68,10 @@ class Scene:
         self.rows = rows_of(solid)
         tags = np.array([actor.tag for actor in solid], np.uint8)
         colours = np.array([_colour(actor) for actor in solid], np.uint8).reshape(-1, 3)
-        movable = Boxes(np.zeros((len(solid), 7)), tags, colours, np.array([actor.id for actor in solid], np.int64))
-        for number, actor in enumerate(solid):
-            movable.numbers[number, 3:] = *actor.box.extent[:2], 0.0, 2 * actor.box.extent[2]
+        sizes = [(0.0, 0.0, 0.0, *actor.box.extent[:2], 0.0, 2 * actor.box.extent[2]) for actor in solid]
+        movable = Boxes(np.array(sizes).reshape(-1, 7), tags, colours, np.array([actor.id for actor in solid], np.int64))
         self.count = len(solid)
+        self.index = {actor.id: number for number, actor in enumerate(solid)}
         self.boxes = Boxes.joined([movable, self.still])
 
     def step(self, bodies: Bodies, last_colours: npt.NDArray[np.uint8]) -> None:

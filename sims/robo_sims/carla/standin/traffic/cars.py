@@ -159,7 +159,7 @@ class Cars:
             s = np.where(over, s - lanes.length[way], s)
             way = np.where(over, following_way, way)
         index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
-        return lanes.points[lanes.start[way] + index]
+        return np.asarray(lanes.points[lanes.start[way] + index])
 
     def _look(self, bodies: Bodies) -> None:
         """Finds the gap to whoever is first in the way, and its speed along the way."""
@@ -222,7 +222,7 @@ class Cars:
     def _must_stop(self, left: Floats) -> npt.NDArray[np.bool_]:
         """Whether the end of the lane is as far as a car may go."""
         entering = (self.next >= 0) & (self.lanes.junction[self.next] != -1) & (self.lanes.junction[self.way] == -1)
-        return (self.next < 0) | (entering & ~self.admitted)
+        return np.asarray((self.next < 0) | (entering & ~self.admitted))
 
     # junctions
 
@@ -254,7 +254,7 @@ class Cars:
         colour = self.lights.colours[light]
         cannot_stop = left - self.half < self.speed * self.speed / (2 * DRIVER.hardest * 0.7)
         is_open = (colour == Colour.GREEN) | (colour >= Colour.OFF) | ((colour == Colour.YELLOW) & cannot_stop)
-        return (light < 0) | is_open | (self.admitted & cannot_stop)
+        return np.asarray((light < 0) | is_open | (self.admitted & cannot_stop))
 
     def _has_room(self, number: int) -> bool:
         """Whether a car finds a place behind the junction, so that it does not stand in it."""

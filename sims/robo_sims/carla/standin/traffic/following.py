@@ -43,4 +43,4 @@ def interaction(speed: Floats, gap: Floats, leader: Floats, driver: Driver = DRI
 
 def approach(limit: Floats, distance: Floats, driver: Driver = DRIVER) -> Floats:
     """Returns the speed from which a lower limit at a distance is reached by comfortable braking."""
-    return np.sqrt(limit * limit + 2.0 * driver.comfort * np.maximum(distance, 0.0))
+    return np.asarray(np.sqrt(limit * limit + 2.0 * driver.comfort * np.maximum(distance, 0.0)))

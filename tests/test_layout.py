@@ -207,7 +207,7 @@ def test_commands_on_the_pages_exist(page):
     from robo_cli.main import COMMANDS
 
     text = page.read_text()
-    assert set(re.findall(r"^robo-rl (\w+)", text, re.MULTILINE)) <= set(COMMANDS)
+    assert set(re.findall(r"^robo-rl ([\w-]+)", text, re.MULTILINE)) <= set(COMMANDS)
     scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli"}
     assert [name for name in scripts if not (ROOT / name).exists()] == []
 

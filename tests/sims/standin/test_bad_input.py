@@ -1,7 +1,9 @@
 """What goes wrong on either side ends in one error: no hang, no crash, and others are served on."""
 
 import random
+import select
 import socket
+import struct
 import threading
 import time
 
@@ -131,6 +133,24 @@ def test_the_tested_names_are_all_known_but_one(server):
     with Raw(server.port) as raw:
         unknown = [name for name in NAMES if "has no call" in str(raw.call(name)[0])]
     assert unknown == ["no_such_call"]
+
+
+def test_after_a_load_nothing_is_sent_until_a_client_has_subscribed_anew():
+    def heard(sock: socket.socket, seconds: float) -> bool:
+        return bool(select.select([sock], [], [], seconds)[0])
+
+    with StandIn(rate=100.0) as server, Raw(server.port) as raw:
+        token = raw.call("get_episode_info")[1][0][1][1][0]
+        stream, port = struct.unpack("<IH", token[:6])
+        with socket.create_connection(("127.0.0.1", port)) as old, socket.create_connection(("127.0.0.1", port)) as new:
+            old.sendall(struct.pack("<I", stream))
+            assert heard(old, 5)
+            raw.call("load_new_episode", "", True, 65535)
+            while heard(old, 0):  # what was under way
+                old.recv(1 << 16)
+            assert not heard(old, 0.3)
+            new.sendall(struct.pack("<I", stream))
+            assert heard(new, 0.5)
 
 
 def test_a_server_that_waits_uses_no_core():

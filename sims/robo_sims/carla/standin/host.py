@@ -50,6 +50,7 @@ class Host:
             chosen = town(short)
         if reset_settings:
             self.world.settings = Settings()
+        self.streams.renew()
         self.world.begin(chosen)
         self.population.settle(self.world)
         LOG.info("map %s, episode %d", chosen.name, self.world.episode)

@@ -102,7 +102,7 @@ class Server:
         world = self.host.world
         if world.settings.synchronous:
             return None
-        left = world.clock.until_due(world.step_seconds)
+        left = self.host.streams.until_renewed() or world.clock.until_due(world.step_seconds)
         if left:
             return left
         try:

@@ -11,6 +11,8 @@ from robo_sims.carla.standin.connections import Connection
 
 PATIENCE = 0.25
 """[s] that a tick waits for a subscription that was announced."""
+RENEWAL = 1.0
+"""[s] after the load of a map in which a client is to close its stream of snapshots and open another."""
 
 
 class Subscriber:
@@ -34,6 +36,7 @@ class Streams:
         self.announced: set[int] = set()
         self.may_drop = True
         """Whether a slow reader loses messages; where a client waits for each, it must not."""
+        self.renewed_by = 0.0
 
     def fileno(self) -> int:
         """Returns what another selector can wait for."""
@@ -55,6 +58,17 @@ class Streams:
             message = layouts.with_length(*parts)
             for subscriber in subscribers:
                 subscriber.connection.send(message, may_drop=self.may_drop)
+
+    def renew(self) -> None:
+        """Expects a client to change its stream of snapshots.
+
+        The client of 0.9.16 may corrupt its memory where a snapshot arrives while it closes that stream: none is sent before.
+        """
+        self.renewed_by = time.monotonic() + RENEWAL
+
+    def until_renewed(self) -> float:
+        """Returns for how long [s] nothing should be sent of its own accord."""
+        return max(self.renewed_by - time.monotonic(), 0.0) if self.renewed_by else 0.0
 
     def wait(self) -> None:
         """Waits for the subscriptions that were announced, each once: `listen()` returns before its connection exists."""
@@ -84,6 +98,7 @@ class Streams:
                 (subscriber.stream,) = layouts.LENGTH.unpack(subscriber.said[: layouts.LENGTH.size])
                 self.subscribers.setdefault(subscriber.stream, []).append(subscriber)
                 self.announced.discard(subscriber.stream)
+                self.renewed_by = 0.0 if subscriber.stream == layouts.WORLD_STREAM else self.renewed_by
 
     def _forget(self, subscriber: Subscriber) -> None:
         subscriber.connection.close()

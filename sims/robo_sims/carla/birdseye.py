@@ -28,8 +28,8 @@ VEHICLE = 3
 def meaning(size: int) -> str:
     """Returns what the picture shows, in words."""
     return (
-        f"{size / SCALE:g} m from above, {SCALE:g} pixels/m, the car's middle at the middle column and {1 - BEHIND:.0%} of the rows "
-        "down, forward is up; channels, 0 or 255: driving lanes, their lines, the route, other vehicles, walkers, and the "
+        f"{size / SCALE:g} m from above, {SCALE:g} pixels/m, the car's middle at the middle column and {1 - BEHIND:.0%} of the "
+        "rows down, forward is up; channels, 0 or 255: driving lanes, their lines, the route, other vehicles, walkers, and the "
         f"stop line of the next lights ({SHADES[RED]} red, {SHADES[YELLOW]} yellow, {SHADES[GREEN]} green)"
     )
 
@@ -45,7 +45,10 @@ class BirdsEye:
         """Returns a fresh picture (size, size, 6) uint8; s [m] and index: of the car along its route."""
         picture = np.zeros((len(CHANNELS), self.size, self.size), np.uint8)
         ground = cv2.warpAffine(
-            self.roads.ground, self._to_ground(scene.ego), (self.size, self.size), flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
+            self.roads.ground,
+            self._to_ground(scene.ego),
+            (self.size, self.size),
+            flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP,
         )
         picture[0], picture[1] = ground[..., 0], ground[..., 1]
         self._route(picture[2], scene.ego, index)

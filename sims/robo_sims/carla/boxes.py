@@ -27,16 +27,14 @@ def any_overlap(box: tuple[float, float, float, float, float], others: Floats) -
     turned = others[:, YAW] - yaw
     cosine, sine = np.abs(np.cos(turned)), np.abs(np.sin(turned))
     length, width = others[:, HALF_LENGTH], others[:, HALF_WIDTH]
-    touching = np.ones(len(others), bool)
-    for angle, own, reach in (
-        (yaw, half_length, length * cosine + width * sine),
-        (yaw + math.pi / 2, half_width, length * sine + width * cosine),
+    touching = np.ones(len(others), np.bool_)
+    own, theirs = np.full(len(others), yaw), others[:, YAW]
+    quarter = math.pi / 2
+    for axis, reach in (
+        (own, half_length + length * cosine + width * sine),
+        (own + quarter, half_width + length * sine + width * cosine),
+        (theirs, length + half_length * cosine + half_width * sine),
+        (theirs + quarter, width + half_length * sine + half_width * cosine),
     ):
-        touching &= np.abs(dx * math.cos(angle) + dy * math.sin(angle)) < own + reach
-    theirs = others[:, YAW]
-    for shift, own, reach in (
-        (0.0, length, half_length * cosine + half_width * sine),
-        (math.pi / 2, width, half_length * sine + half_width * cosine),
-    ):
-        touching &= np.abs(dx * np.cos(theirs + shift) + dy * np.sin(theirs + shift)) < own + reach
+        touching &= np.abs(dx * np.cos(axis) + dy * np.sin(axis)) < reach
     return bool(touching.any())

@@ -16,15 +16,15 @@ SIDEWAYS = 2.0
 """[m/s2] of acceleration in bends."""
 BRAKING = 2.0
 """[m/s2] with which it foresees to brake."""
-GAP, HEADWAY = 6.0, 1.2
-"""[m] to the middle of whoever is ahead, apart from its half length, and [s] more."""
-CORRIDOR = 1.7
+GAP, HEADWAY = 3.0, 1.2
+"""[m] to whoever is ahead, and [s] more."""
+CORRIDOR = 1.9
 """[m] from the route within which others are in the way."""
 EGO_HALF = 2.4
 STOP = 4.0
 """[m] before a stop line."""
-SOON = 1.5
-"""[s] ahead for which others' ways are foreseen."""
+SOON = 0.0, 1.0, 2.0
+"""[s] ahead for which others' places are foreseen."""
 
 
 class ScriptedDriver:
@@ -40,10 +40,11 @@ class ScriptedDriver:
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
         """Returns (steer, longitudinal) in [-1, 1]; noise is added to both, and none where `deterministic`."""
         speed = float(observation["velocity"][0])
-        action = np.array([self._steer(observation, speed), self._pedals(observation, speed)])
+        action: npt.NDArray[np.float64] = np.array([self._steer(observation, speed), self._pedals(observation, speed)])
         if self._noise and not deterministic:
             action += self._random.normal(0.0, self._noise, 2)
-        return np.clip(action, -1.0, 1.0).astype(np.float32)
+        clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return clipped
 
     def _steer(self, observation: Observation, speed: float) -> float:
         """Pure pursuit (Coulter 1992) of a point that is farther away at speed, seen from the rear axle."""
@@ -70,34 +71,18 @@ class ScriptedDriver:
         return float(min(observation["speed_limit"][0], now.min()))
 
     def _behind(self, observation: Observation, speed: float) -> float:
-        """Returns the speed that whoever is in the way allows, now or soon."""
+        """Returns the speed that whoever is in the way allows, or will be in it soon."""
+        line = np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
         allowed = math.inf
-        for there, x, y, _, _, vx, vy, half in observation["others"].tolist():
-            if not there:
-                continue
-            for look in (0.0, SOON):
-                ahead, aside = x + look * vx, y + look * vy
-                along, across = self._beside(observation, ahead, aside) if look == 0 else self._beside(observation, x, aside)
-                if along > 0 and across < CORRIDOR + 0.2:
-                    gap = along - half - EGO_HALF - GAP / 2
-                    theirs = max(speed + vx, 0.0)
-                    allowed = min(allowed, math.sqrt(max(theirs**2 + 2 * BRAKING * (gap - HEADWAY * speed / 2), 0.0)))
-                    allowed = 0.0 if gap < 0.5 else allowed
+        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+            for look in SOON if there else ():
+                ahead, aside = x + look * (speed + vx), y + look * vy
+                along, away = beside(line, ahead, aside)
+                if ahead > 0 and away < CORRIDOR:
+                    gap = along - half - EGO_HALF - GAP - 0.5 * HEADWAY * speed
+                    theirs = max(speed + vx, 0.0) if cosine > 0.5 else 0.0
+                    allowed = min(allowed, math.sqrt(max(theirs**2 + 2 * BRAKING * gap, 0.0)))
         return allowed
-
-    def _beside(self, observation: Observation, x: float, y: float) -> tuple[float, float]:
-        """Returns how far along the route a place is, -1 where it is behind, and how far from it."""
-        points = observation["route"].astype(np.float64)
-        line = np.concatenate([np.zeros((1, 2)), points])
-        start, step = line[:-1], np.diff(line, axis=0)
-        share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
-        share = np.clip(share, 0.0, 1.0)
-        away = np.hypot(start[:, 0] + share * step[:, 0] - x, start[:, 1] + share * step[:, 1] - y)
-        nearest = int(np.argmin(away))
-        if x < 0:
-            return -1.0, float(away[nearest])
-        reach = np.concatenate([[0.0], DISTANCES])
-        return float(reach[nearest] + share[nearest] * (reach[nearest + 1] - reach[nearest])), float(away[nearest])
 
     def _at_lights(self, observation: Observation, speed: float) -> float:
         """Returns the speed that lets the car stop at a red light, and at a yellow one where there is still time."""
@@ -108,3 +93,12 @@ class ScriptedDriver:
         return math.sqrt(max(2 * BRAKING * left, 0.0))
 
 
+def beside(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
+    """Returns how far along the points of the route, the car's middle first, a place lies, and how far from them."""
+    start, step = line[:-1], np.diff(line, axis=0)
+    share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
+    share = np.clip(share, 0.0, 1.0)
+    away = np.hypot(start[:, 0] + share * step[:, 0] - x, start[:, 1] + share * step[:, 1] - y)
+    nearest = int(np.argmin(away))
+    reach = np.concatenate([[0.0], DISTANCES])
+    return float(reach[nearest] + share[nearest] * (reach[nearest + 1] - reach[nearest])), float(away[nearest])

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.carla import birdseye, observing, roads, routes, traffic
-from robo_sims.carla.link import PATIENCE, TICK, Connection
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.judge import GOAL, SUCCESS_RULE, Judge
+from robo_sims.carla.link import PATIENCE, TICK, Link
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scene import Reader, Scene, lights_on
 from robo_sims.carla.sensors import FrontCamera, Hits
@@ -71,7 +71,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         _require(reward, routes, route_length, traffic, birdseye, camera)
         self.render_mode = render_mode
-        self._connection = Connection(map=map, host=host, port=port, patience=patience)
+        self._link = Link(map=map, host=host, port=port, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._birdseye, self._camera_size = birdseye, camera
         self._reward = REWARDS[reward]()
@@ -102,9 +102,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return arrays
 
     @property
-    def connection(self) -> Connection:
+    def link(self) -> Link:
         """The server; for experiments and tests, never for a policy."""
-        return self._connection
+        return self._link
 
     @property
     def scene(self) -> Scene:
@@ -118,28 +118,28 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         super().reset(seed=seed)
         self._observation = {}
         episode = int(self.np_random.integers(2**63))
-        if self._connection.is_open:
+        if self._link.is_open:
             try:
                 return self._begin(np.random.default_rng(episode))
             except ServerUnavailable:
                 pass
-        self._connection.close()
-        self._connection.open()
-        self._roads = roads.read(self._connection.map())
+        self._link.close()
+        self._link.open()
+        self._roads = roads.read(self._link.map())
         return self._begin(np.random.default_rng(episode))
 
     def _begin(self, random: np.random.Generator) -> tuple[observing.Arrays, dict[str, Any]]:
-        connection = self._connection
+        link = self._link
         assert self._roads is not None
-        connection.begin()
+        link.begin()
         route = routes.drawn(self._roads, random, self._set, self._length)
         self._tracker, self._judge = routes.Tracker(route), Judge(self._roads, PERIOD)
         self._vehicle = self._put(route)
-        self._hits = Hits(connection, self._vehicle)
-        self._camera = FrontCamera(connection, self._vehicle, self._camera_size) if self._camera_size else None
-        others = traffic.place(connection, route, self._traffic, random)
-        snapshot = connection.tick()
-        lights = lights_on(route, list(connection.world.get_actors().filter("traffic.traffic_light*")))
+        self._hits = Hits(link, self._vehicle)
+        self._camera = FrontCamera(link, self._vehicle, self._camera_size) if self._camera_size else None
+        others = traffic.place(link, route, self._traffic, random)
+        snapshot = link.tick()
+        lights = lights_on(route, list(link.world.get_actors().filter("traffic.traffic_light*")))
         self._reader = Reader(self._vehicle, others, lights)
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
         extent = self._vehicle.bounding_box.extent
@@ -152,15 +152,17 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return self._observation, {"success": False}
 
     def _put(self, route: routes.Route) -> Any:
-        carla = self._connection.carla
+        carla = self._link.carla
         x, y, z, heading, *_ = route.points[0].tolist()
         pose = carla.Transform(carla.Location(x, y, z + LIFT), carla.Rotation(yaw=float(np.degrees(heading))))
-        blueprint = self._connection.library.find(CAR)
+        blueprint = self._link.library.find(CAR)
         blueprint.set_attribute("role_name", "hero")
-        vehicle = self._connection.spawn(blueprint, pose)
+        vehicle = self._link.spawn(blueprint, pose)
         if vehicle is None:
             raise ServerUnavailable(
-                "There is no room at the beginning of the route.", got=f"x {x:.1f}, y {y:.1f}", fix="remove the server's own traffic"
+                "There is no room at the beginning of the route.",
+                got=f"x {x:.1f}, y {y:.1f}",
+                fix="remove the server's own traffic",
             )
         return vehicle
 
@@ -182,9 +184,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             observation = self._observe()
         except ServerUnavailable as error:
             last, self._observation = self._observation, {}
-            self._connection.close()
-            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
-            return {name: value.copy() for name, value in last.items()}, 0.0, False, True, info
+            self._link.close()
+            lost = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
+            return {name: value.copy() for name, value in last.items()}, 0.0, False, True, lost
         terms, reason = self._reward.terms(self._situation), self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
@@ -197,11 +199,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def _drive(self, controls: npt.NDArray[np.float64]) -> Situation:
         steer, longitudinal = (float(value) for value in controls)
         self._controls = controls
-        control = self._connection.carla.VehicleControl(
-            throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0)
-        )
+        control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
         self._vehicle.apply_control(control)
-        return self._look(self._connection.tick(round(PERIOD / TICK)))
+        return self._look(self._link.tick(round(PERIOD / TICK)))
 
     def _observe(self) -> observing.Arrays:
         situation, tracker = self._situation, self._tracker
@@ -214,7 +214,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         if self._painter is not None:
             arrays["birdseye"] = self._painter.draw(situation.scene, situation.place.s, tracker.index)
         if self._camera is not None:
-            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._connection.patience)
+            arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._link.patience)
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:
@@ -229,7 +229,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Destroys what was spawned, and ends the server where it is the environment's own; may be called again."""
         self._observation = {}
-        self._connection.close()
+        self._link.close()
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> ScriptedDriver:
         """Returns the expert; `noise` is the standard deviation added to each element of its actions."""

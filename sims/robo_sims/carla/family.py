@@ -14,7 +14,7 @@ MAPS = {"Ring-v0": "ring", "Town-v0": "grid", "Highway-v0": "highway"}
 """Task -> the map that it is on by default."""
 
 
-def build(  # noqa: PLR0913 (what a recipe may say)
+def build(  # noqa: PLR0913, PLR0917 (what a recipe may say)
     task: str,
     map: str | None = None,
     reward: str = "carl",

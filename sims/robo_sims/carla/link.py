@@ -7,13 +7,13 @@ but how to start one: what a server can do is asked of it through the client.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from robo_rl.errors import MissingExtra, ServerUnavailable
+from robo_sims.carla.connection import VERSION, server_version
 
 TICK = 0.05
 """[s] of simulated time between two frames."""
@@ -22,11 +22,10 @@ PATIENCE = 10.0
 ATTEMPTS, PAUSE = 3, 1.0
 """Tries to reach a server, and [s] between them."""
 OWN = "vehicle.tesla.model3", "driver"
-"""A blueprint and its attribute that only a server with traffic of its own has: there a world begins anew within milliseconds."""
-START = "start one, or leave host and port out to have a light stand-in started"
+"""A blueprint and its attribute that only a server with traffic of its own has; a world begins anew there in milliseconds."""
 
 
-class Connection:
+class Link:
     """A world of a server in synchronous mode; `host` None starts a stand-in of its own and ends it with this object."""
 
     def __init__(self, *, map: str, host: str | None = None, port: int = 2000, patience: float = PATIENCE) -> None:
@@ -60,18 +59,17 @@ class Connection:
 
     def _connect(self) -> None:
         host, port = self._found()
-        # One thread handles events and snapshots in the order in which they came: a collision is known before its frame is.
-        client = self.carla.Client(host, port, worker_threads=1)
-        with told(f"The server at {host}:{port} does not answer as CARLA does."):
-            client.set_timeout(self.patience)
-            served, wanted = client.get_server_version(), client.get_client_version()
-        if served != wanted:  # the client casts what it gets without a check: another version ends the process
+        served = server_version(host, port, self.patience)  # before a client is made: it connects once, and checks nothing
+        if served != VERSION:
             raise ServerUnavailable(
                 f"The server at {host}:{port} is another version than the client.",
                 got=served,
-                allowed=wanted,
-                fix=f'pip install "carla=={served}" where there is a wheel of it, or start a server {wanted}',
+                allowed=VERSION,
+                fix=f"start a server {VERSION}, or leave host and port out to have a light stand-in started",
             )
+        # One thread handles events and snapshots in the order in which they came: a collision is known before its frame is.
+        client = self.carla.Client(host, port, worker_threads=1)
+        client.set_timeout(self.patience)
         with told(f"The server at {host}:{port} does not begin a world."):
             self._enter(client)
         self.client = client
@@ -84,10 +82,6 @@ class Connection:
 
             server = self._held.server = StandIn(map=self.map_name).start()
             return server.host, server.port
-        try:  # the client connects once and never again: it must not be made before somebody listens
-            socket.create_connection((host, port), timeout=2.0).close()
-        except OSError as error:
-            raise ServerUnavailable(f"No server listens at {host}:{port}.", got=error, fix=START) from None
         return host, port
 
     def _enter(self, client: Any) -> None:

@@ -25,7 +25,11 @@ VECTORS = (
     ArraySpec("acceleration", (2,), unit="m/s^2", frame="ego", meaning="forward, to the right"),
     ArraySpec("yaw_rate", (1,), unit="rad/s", frame="ego", meaning="positive to the right"),
     ArraySpec(
-        "controls", (2,), low=-1.0, high=1.0, meaning="the last action: steering, right positive; throttle, or brake where negative"
+        "controls",
+        (2,),
+        low=-1.0,
+        high=1.0,
+        meaning="the last action: steering, right positive; throttle, or brake where negative",
     ),
     ArraySpec("speed_limit", (1,), low=0.0, unit="m/s", frame="ego"),
     ArraySpec(
@@ -55,8 +59,8 @@ VECTORS = (
         unit="mixed",
         frame="ego",
         role="object",
-        meaning=f"the {NEAREST} nearest vehicles and walkers within {SIGHT:g} m, a row each, nearest first, zeros where there are "
-        "fewer: 1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right "
+        meaning=f"the {NEAREST} nearest vehicles and walkers within {SIGHT:g} m, a row each, nearest first, zeros where "
+        "there are fewer: 1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right "
         "relative to the car, half length [m]",
     ),
 )

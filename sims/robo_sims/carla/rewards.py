@@ -61,7 +61,7 @@ class Reward(Protocol):
 
 
 class CaRL:
-    """Progress along the route, times what it was driven like (Jaeger et al. 2025, "CaRL", section 3; github autonomousvision/CaRL).
+    """Progress along the route, times how it was driven (Jaeger et al. 2025, "CaRL", arXiv:2504.17838, and its repository).
 
     r = (change of the completion in percent) * product of soft factors; a hard infraction ends the episode. Progress that a
     factor takes is lost: it cannot be had later.

@@ -69,7 +69,8 @@ class Roads:
 
     def pixels(self, points: Floats) -> npt.NDArray[np.int32]:
         """Returns places (..., 2) as pixels with four fractional bits."""
-        return np.round(((points - self.low) * self.scale - 0.5) * 16).astype(np.int32)
+        found: npt.NDArray[np.int32] = np.round(((points - self.low) * self.scale - 0.5) * 16).astype(np.int32)
+        return found
 
     def _draw(self) -> None:
         road, line = (np.zeros(self.ground.shape[:2], np.uint8) for _ in range(2))

@@ -13,6 +13,8 @@ from robo_sims.carla.roads import HEADING, JUNCTION, SPACING, Floats, Roads
 SETS = ("train", "test")
 BLOCK, EVERY = 20, 5
 """[m] of a lane in which routes that begin are all in one set; every so many blocks are the test set's."""
+CLEAR = 12.0
+"""[m] at the beginning of a route without a junction: whoever began at a stop line could not stop before it."""
 TRIES = 200
 AHEAD, BEHIND = 12, 12
 """[points] of the route around the last place, among which the next one is looked for: a route may cross itself."""
@@ -27,7 +29,7 @@ class Route:
 
     @property
     def length(self) -> float:
-        """[m]"""
+        """Returns it in m."""
         return (len(self.points) - 1) * SPACING
 
     def ahead(self, s: float, distances: Floats) -> Floats:
@@ -47,7 +49,7 @@ def drawn(roads: Roads, random: np.random.Generator, which: str, length: float) 
         if roads.lanes[lane].points[start, JUNCTION] or set_of(lane, start) != which:
             continue
         points = _followed(roads, random, lane, start, length)
-        if points is not None:
+        if points is not None and not points[: int(CLEAR / SPACING), JUNCTION].any():
             return Route(points)
     raise InvalidSetting("The map has no route of this length.", got=f"{length} m, set {which!r}", fix="ask for a shorter one")
 
@@ -125,5 +127,3 @@ class Tracker:
             s = self.index * SPACING + along
         self.farthest = max(self.farthest, s)
         return Place(s, offset, heading, width, bool(junction))
-
-

@@ -39,7 +39,7 @@ class Ego:
 
     @property
     def speed(self) -> float:
-        """[m/s]"""
+        """Returns it in m/s."""
         return math.hypot(self.vx, self.vy)
 
     def own(self, x: float, y: float) -> tuple[float, float]:

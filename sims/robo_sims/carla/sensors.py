@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import ServerUnavailable
-from robo_sims.carla.link import Connection
+from robo_sims.carla.link import Link
 
 WHERE = 1.3, 1.4
 """[m] of the camera: before the car's middle, above the ground."""
@@ -18,10 +18,10 @@ WHERE = 1.3, 1.4
 class Hits:
     """Frames in which the car hit something."""
 
-    def __init__(self, connection: Connection, vehicle: Any) -> None:
+    def __init__(self, link: Link, vehicle: Any) -> None:
         frames: list[int] = []  # the sensor's thread holds the list, and nothing else of this object
         self._frames = frames
-        sensor = connection.spawn(connection.library.find("sensor.other.collision"), connection.carla.Transform(), vehicle)
+        sensor = link.spawn(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
         sensor.listen(lambda event: frames.append(event.frame))
 
     def are_there(self, frame: int) -> bool:
@@ -32,14 +32,14 @@ class Hits:
 class FrontCamera:
     """A colour camera behind the windscreen."""
 
-    def __init__(self, connection: Connection, vehicle: Any, size: int) -> None:
+    def __init__(self, link: Link, vehicle: Any, size: int) -> None:
         self._pictures: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        blueprint = connection.library.find("sensor.camera.rgb")
+        blueprint = link.library.find("sensor.camera.rgb")
         for name in ("image_size_x", "image_size_y"):
             blueprint.set_attribute(name, str(size))
-        carla = connection.carla
+        carla = link.carla
         pose = carla.Transform(carla.Location(x=WHERE[0], z=WHERE[1]))
-        connection.spawn(blueprint, pose, vehicle).listen(self._pictures.put)
+        link.spawn(blueprint, pose, vehicle).listen(self._pictures.put)
 
     def picture(self, frame: int, patience: float) -> npt.NDArray[np.uint8]:
         """Returns the picture (H, W, 3) RGB of a frame; raises ServerUnavailable where it does not come."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from robo_sims.carla.link import Connection, told
+from robo_sims.carla.link import Link, told
 from robo_sims.carla.routes import Route
 
 CLEAR = 15.0
@@ -17,7 +17,7 @@ MANAGER_PORT = 6000
 """Of the Traffic Manager, plus the last digits of the server's port: the default may be another environment's."""
 
 
-def place(connection: Connection, route: Route, count: int, random: np.random.Generator) -> list[Any]:
+def place(link: Link, route: Route, count: int, random: np.random.Generator) -> list[Any]:
     """Returns new cars that drive themselves, at most so many as there are places; raises ServerUnavailable."""
     if not count:
         return []
@@ -25,35 +25,34 @@ def place(connection: Connection, route: Route, count: int, random: np.random.Ge
     with told("The server does not spawn the traffic."):
         spots = [
             spot
-            for spot in connection.world.get_map().get_spawn_points()
+            for spot in link.world.get_map().get_spawn_points()
             if np.hypot(spot.location.x - start[0], spot.location.y - start[1]) > CLEAR
         ]
-        blueprints = [connection.library.find(name) for name in BASES]
+        blueprints = [link.library.find(name) for name in BASES]
         chosen = [spots[number] for number in random.permutation(len(spots))[:count]]
         seeds = random.integers(2**31, size=len(chosen))
         models = random.integers(len(blueprints), size=len(chosen))
         commands = [
-            _command(connection, blueprints[model], spot, int(seed))
-            for spot, model, seed in zip(chosen, models, seeds, strict=True)
+            _command(link, blueprints[model], spot, int(seed)) for spot, model, seed in zip(chosen, models, seeds, strict=True)
         ]
-        answers = connection.client.apply_batch_sync(commands, False)
-    return connection.adopt([answer.actor_id for answer in answers if not answer.error])
+        answers = link.client.apply_batch_sync(commands, False)
+    return link.adopt([answer.actor_id for answer in answers if not answer.error])
 
 
-def _command(connection: Connection, blueprint: Any, spot: Any, seed: int) -> Any:
-    command = connection.carla.command
-    if connection.begins_anew:
+def _command(link: Link, blueprint: Any, spot: Any, seed: int) -> Any:
+    command = link.carla.command
+    if link.begins_anew:
         blueprint.set_attribute("driver", "traffic")
         blueprint.set_attribute("driver_seed", str(seed))
         return command.SpawnActor(blueprint, spot)
     blueprint.set_attribute("role_name", "autopilot")
-    return command.SpawnActor(blueprint, spot).then(command.SetAutopilot(command.FutureActor, True, _manager(connection, seed)))
+    return command.SpawnActor(blueprint, spot).then(command.SetAutopilot(command.FutureActor, True, _manager(link, seed)))
 
 
-def _manager(connection: Connection, seed: int) -> int:
+def _manager(link: Link, seed: int) -> int:
     """Returns the port of a Traffic Manager in step with the world; its choices follow from the seed of the last car."""
-    port = MANAGER_PORT + (connection.address[1] % 1000)
-    manager = connection.client.get_trafficmanager(port)
+    port = MANAGER_PORT + (link.address[1] % 1000)
+    manager = link.client.get_trafficmanager(port)
     manager.set_synchronous_mode(True)
     manager.set_random_device_seed(seed % 2**16)
     return port

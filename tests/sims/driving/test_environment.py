@@ -79,7 +79,7 @@ def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
             for seed in range(50):
                 observation, _ = environment.reset(seed=seed)
                 environment.step(np.array([0.0, 1.0], np.float32))
-                kinds = [actor.type_id for actor in environment.connection.world.get_actors()]
+                kinds = [actor.type_id for actor in environment.link.world.get_actors()]
                 if seed in (5, 49):
                     result[str(seed)] = [sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")]
                     result[str(seed)] += open_files()
@@ -104,7 +104,7 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
         def lose(send):
             environment.reset(seed=1)
             environment.step(np.zeros(2, np.float32))
-            process = environment.connection._held.server.process
+            process = environment.link._held.server.process
             process.send_signal(send)
             if send == signal.SIGKILL:
                 process.wait()
@@ -131,7 +131,7 @@ def test_a_process_that_forgets_to_close_ends_without_a_fault_and_its_server_wit
         environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)
         environment.reset(seed=0)
         environment.step(np.zeros(2, np.float32))
-        result["server"] = environment.connection._held.server.process.pid
+        result["server"] = environment.link._held.server.process.pid
     """)
     import os
 
@@ -166,9 +166,10 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
         old.kill()
         old.communicate()
     """)
-    assert result["nobody"].startswith("ServerUnavailable: No server listens at 127.0.0.1:")
-    assert "leave host and port out" in result["nobody"]
-    assert result["silent"].startswith("ServerUnavailable: The server at 127.0.0.1:") and "does not answer" in result["silent"]
+    assert result["nobody"].startswith("ServerUnavailable: No CARLA server listens at 127.0.0.1:")
+    assert (
+        result["silent"].startswith("ServerUnavailable: What listens at 127.0.0.1:") and "does not answer" in result["silent"]
+    )
     assert "another version" in result["version"] and "0.9.15" in result["version"] and "0.9.16" in result["version"]
     assert "moon" in result["map"] and result["map"].startswith("ServerUnavailable")
 

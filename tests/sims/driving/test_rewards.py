@@ -1,6 +1,7 @@
 """What driving pays, on traces whose sums are known."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ STRAIGHT[:, 0], STRAIGHT[:, WIDTH], STRAIGHT[:, JUNCTION] = np.arange(101), 3.5,
 def trace_of(poses):
     """Returns the situations of a car at x, y, yaw every tenth of a second."""
     tracker, found = Tracker(Route(STRAIGHT)), []
-    for (x, y, yaw), (nx, ny, _) in zip(poses, poses[1:], strict=False):
+    for (x, y, yaw), (nx, ny, _) in pairwise(poses):
         place = tracker.at(x, y)
         ego = Ego(x, y, yaw, (nx - x) / 0.1, (ny - y) / 0.1, 0, 0, 0, 10.0)
         found.append(Situation(Scene(0, ego, NOBODY), place, tracker.completion, None))

@@ -10,15 +10,19 @@ import gymnasium
 from robo_rl.errors import MissingExtra
 from robo_sims.task_family import TaskFamily
 
-MAPS = {"Ring-v0": "ring", "Town-v0": "grid", "Highway-v0": "highway"}
+MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
 """Task -> the map that it is on by default."""
+TASKS = {
+    f"{name}{suffix}-v0": (map, routes) for suffix, routes in (("", "train"), ("Test", "test")) for name, map in MAPS.items()
+}
+"""Full name of a task -> its map and set of routes: "Ring-v0", and "RingTest-v0" with routes that nobody has trained on."""
 
 
 def build(  # noqa: PLR0913, PLR0917 (what a recipe may say)
     task: str,
     map: str | None = None,
     reward: str = "carl",
-    routes: str = "train",
+    routes: str | None = None,
     route_length: float = 200.0,
     traffic: int = 0,
     birdseye: int = 96,
@@ -34,9 +38,9 @@ def build(  # noqa: PLR0913, PLR0917 (what a recipe may say)
 
     return DrivingEnv(
         task,
-        map=MAPS[task] if map is None else map,
+        map=TASKS[task][0] if map is None else map,
         reward=reward,
-        routes=routes,
+        routes=TASKS[task][1] if routes is None else routes,
         route_length=route_length,
         traffic=traffic,
         birdseye=birdseye,
@@ -54,7 +58,7 @@ def tasks() -> list[str]:
     for package in ("carla", "msgpack"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtra("The family 'carla'", package, "carla")
-    return list(MAPS)
+    return list(TASKS)
 
 
 FAMILY = TaskFamily("carla", tasks, build)

@@ -146,6 +146,10 @@ class Link:
             self._held.kill()
             raise
 
+    def processor_seconds(self) -> float:
+        """Returns the time [s] that a server of its own has used of a core; 0 for another."""
+        return 0.0 if self._held.server is None else float(self._held.server.processor_seconds())
+
     def close(self) -> None:
         """Destroys what was spawned, lets the server run on by itself, and ends it where it was started here."""
         if self.is_open:

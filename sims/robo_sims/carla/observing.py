@@ -59,8 +59,8 @@ VECTORS = (
         unit="mixed",
         frame="ego",
         role="object",
-        meaning=f"the {NEAREST} nearest vehicles and walkers within {SIGHT:g} m, a row each, nearest first, zeros where "
-        "there are fewer: 1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right "
+        meaning=f"the {NEAREST} nearest vehicles and walkers within {SIGHT:g} m, nearest first, a row each, zeros for none: "
+        "1, place [m] forward and to the right, cosine and sine of its heading, velocity [m/s] forward and to the right "
         "relative to the car, half length [m]",
     ),
 )

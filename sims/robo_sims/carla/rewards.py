@@ -188,13 +188,13 @@ def is_close_to_collision(situation: Situation, looks: tuple[float, ...]) -> boo
     half_length, half_width = situation.size
     reach = looks[-1] * np.hypot(others[:, VX] - ego.vx, others[:, VY] - ego.vy) + others[:, HALF_LENGTH] + half_length + 2.0
     near = others[np.hypot(others[:, X] - ego.x, others[:, Y] - ego.y) < reach]
-    for look in looks if len(near) else ():
-        later = near.copy()
-        later[:, X] += look * near[:, VX]
-        later[:, Y] += look * near[:, VY]
-        if any_overlap((ego.x + look * ego.vx, ego.y + look * ego.vy, ego.yaw, half_length, half_width), later):
-            return True
-    return False
+    if not len(near):
+        return False
+    ahead = np.array(looks)[:, None]
+    later = np.tile(near, (len(looks), 1))  # all looks at once, in a frame that moves with the car
+    later[:, X] = (near[:, X] - ego.x + ahead * (near[:, VX] - ego.vx)).ravel()
+    later[:, Y] = (near[:, Y] - ego.y + ahead * (near[:, VY] - ego.vy)).ravel()
+    return any_overlap((0.0, 0.0, ego.yaw, half_length, half_width), later)
 
 
 class Shaped:

@@ -215,6 +215,39 @@ def test_every_rule_for_environments_is_kept(driven):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "foreign"), [("Ring-v0", False), ("Highway-v0", False), ("Town-v0", True)])
+@pytest.mark.parametrize(
+    ("task", "foreign"), [("Ring-v0", False), ("Highway-v0", False), ("Town-v0", True), ("Ring-v0", True), ("Highway-v0", True)]
+)
 def test_every_rule_is_kept_everywhere(driven, task, foreign):
     assert driven(CONFORMANCE.format(task=task, foreign=foreign))["kept"]
+
+
+REAL = """
+    from robo_sims.carla import link
+    link.OWN = "vehicle.tesla.model3", "an attribute that no server has"  # as a real server, which begins no world anew
+    environment = FAMILY.make("Town-v0", traffic={traffic}, birdseye=0, camera=16)
+    policy = environment.scripted_policy(0)
+    result["kinds"], result["completion"], result["fastest"] = [], [], 0.0
+    for seed in range(4):
+        observation, _ = environment.reset(seed=seed)
+        for _ in range({steps}):
+            observation, _, terminated, truncated, info = environment.step(policy.act(observation))
+            result["fastest"] = max([result["fastest"], *np.hypot(*environment.scene.others[:, 3:5].T).tolist()])
+            if terminated or truncated:
+                break
+        kinds = [actor.type_id for actor in environment.link.world.get_actors()]
+        result["kinds"].append([sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")])
+        result["completion"].append(info["route_completion"])
+    environment.close()
+"""
+
+
+def test_where_worlds_do_not_begin_anew_actors_are_destroyed_one_by_one(driven):
+    result = driven(REAL.format(traffic=0, steps=60))
+    assert result["kinds"] == [[1, 2]] * 4 and min(result["completion"]) > 0.05
+
+
+@pytest.mark.slow
+def test_where_the_server_drives_no_traffic_the_clients_traffic_manager_does(driven):
+    result = driven(REAL.format(traffic=5, steps=100))
+    assert result["kinds"] == [[6, 2]] * 4 and result["fastest"] > 5.0

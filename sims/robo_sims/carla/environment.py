@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.carla import birdseye, observing, roads, routes, traffic
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.judge import GOAL, SUCCESS_RULE, Judge
-from robo_sims.carla.link import PATIENCE, TICK, Link
+from robo_sims.carla.link import PATIENCE, TICK, Link, told
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scene import Reader, Scene, lights_on
 from robo_sims.carla.sensors import FrontCamera, Hits
@@ -119,14 +120,13 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._observation = {}
         episode = int(self.np_random.integers(2**63))
         if self._link.is_open:
-            try:
+            with contextlib.suppress(ServerUnavailable), told("The server does not begin an episode."):
                 return self._begin(np.random.default_rng(episode))
-            except ServerUnavailable:
-                pass
         self._link.close()
         self._link.open()
         self._roads = roads.read(self._link.map())
-        return self._begin(np.random.default_rng(episode))
+        with told("The server does not begin an episode."):
+            return self._begin(np.random.default_rng(episode))
 
     def _begin(self, random: np.random.Generator) -> tuple[observing.Arrays, dict[str, Any]]:
         link = self._link
@@ -181,13 +181,14 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._steps += 1
         try:
             self._situation = self._drive(controls)
+            terms = self._reward.terms(self._situation)  # first: it changes what the reward remembers, which is observed
             observation = self._observe()
         except ServerUnavailable as error:
             last, self._observation = self._observation, {}
             self._link.close()
             lost = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
             return {name: value.copy() for name, value in last.items()}, 0.0, False, True, lost
-        terms, reason = self._reward.terms(self._situation), self._situation.reason
+        reason = self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
         info["route_completion"] = self._situation.completion
@@ -200,7 +201,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         steer, longitudinal = (float(value) for value in controls)
         self._controls = controls
         control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
-        self._vehicle.apply_control(control)
+        with told("The server takes no controls any more."):
+            self._vehicle.apply_control(control)
         return self._look(self._link.tick(round(PERIOD / TICK)))
 
     def _observe(self) -> observing.Arrays:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from robo_rl.errors import ServerUnavailable
 from robo_sims.carla.roads import JUNCTION, SPACING, Floats
 from robo_sims.carla.routes import Route
 
@@ -110,6 +111,8 @@ class Reader:
 
     def _ego(self, snapshot: Any) -> Ego:
         actor = snapshot.find(self.ego.id)
+        if actor is None:
+            raise ServerUnavailable("The car is not in the world any more.", fix="let one environment at a time use a server")
         pose, velocity, acceleration = actor.get_transform(), actor.get_velocity(), actor.get_acceleration()
         return Ego(
             pose.location.x,

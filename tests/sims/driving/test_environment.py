@@ -5,6 +5,13 @@ import pytest
 
 def test_the_scripted_driver_arrives_on_every_map_and_a_seed_is_an_episode(driven):
     result = driven("""
+        environment = FAMILY.make("Ring-v0", birdseye=0)
+        environment.reset(seed=0)
+        for pedal in [1.0] * 8 + [0.1] * 25:  # uncomfortable, and then not any more
+            observation, *_ = environment.step(np.array([0.0, pedal], np.float32))
+        remembered = np.array(environment._reward.remembered(), np.float32)
+        assert remembered.any() and (observation["reward_memory"] == remembered).all(), "a critic sees what counts next"
+        environment.close()
         for task in ("Ring-v0", "Town-v0", "Highway-v0"):
             environment = FAMILY.make(task, traffic=12, birdseye=0, route_length=70.0)
             first = drive(environment, 3)

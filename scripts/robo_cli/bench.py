@@ -31,7 +31,7 @@ BENCHES = {
     "data": ("robo_datasets.reading_speed",),
     "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
     "annotation": ("robo_cli.bench_annotation",),
-    "drive": ("robo_sims.carla.speed",),
+    "drive": ("robo_sims.carla.speed", "robo_sims.carla.step_speed"),
 }
 """Name -> modules, each with a function `cases(effort)`."""
 

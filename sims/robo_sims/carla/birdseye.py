@@ -1,0 +1,116 @@
+"""The scene from above, in the car's frame: what a camera's network would have to find out, drawn with numpy and OpenCV."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from robo_sims.carla.boxes import corners
+from robo_sims.carla.roads import Floats, Pictures, Roads
+from robo_sims.carla.routes import Route
+from robo_sims.carla.scene import GREEN, HALF_LENGTH, HALF_WIDTH, RED, WALKER, YAW, YELLOW, Ego, Scene, X, Y
+
+CHANNELS = ("road", "line", "route", "vehicle", "walker", "light")
+SCALE = 2.0
+"""[pixels/m]"""
+BEHIND = 0.25
+"""Share of the picture that lies behind the car's middle."""
+SHADES = {RED: 255, YELLOW: 170, GREEN: 80}
+"""Of the stop line of a light."""
+SHIFT = 4
+"""Fractional bits of OpenCV's coordinates."""
+VEHICLE = 3
+
+
+def meaning(size: int) -> str:
+    """Returns what the picture shows, in words."""
+    return (
+        f"{size / SCALE:g} m from above, {SCALE:g} pixels/m, the car's middle at the middle column and {1 - BEHIND:.0%} of the "
+        "rows down, forward is up; channels, 0 or 255: driving lanes, their lines, the route, other vehicles, walkers, and the "
+        f"stop line of the next lights ({SHADES[RED]} red, {SHADES[YELLOW]} yellow, {SHADES[GREEN]} green)"
+    )
+
+
+class BirdsEye:
+    """Draws the scenes of one route."""
+
+    def __init__(self, roads: Roads, route: Route, size: int, scale: float = SCALE) -> None:
+        self.roads, self.route, self.size, self.scale = roads, route, size, scale
+        self.middle = np.array([0.5 * size, (1.0 - BEHIND) * size])
+
+    def draw(self, scene: Scene, s: float, index: int) -> Pictures:
+        """Returns a fresh picture (size, size, 6) uint8; s [m] and index: of the car along its route."""
+        picture = np.zeros((len(CHANNELS), self.size, self.size), np.uint8)
+        ground = cv2.warpAffine(
+            self.roads.ground,
+            self._to_ground(scene.ego),
+            (self.size, self.size),
+            flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP,
+        )
+        picture[0], picture[1] = ground[..., 0], ground[..., 1]
+        self._route(picture[2], scene.ego, index)
+        self._boxes(picture, scene)
+        for stop, state in scene.lights:
+            if state in SHADES and -5.0 < stop - s < self.size / self.scale:
+                self._stop_line(picture[5], scene.ego, stop, SHADES[state])
+        return np.ascontiguousarray(picture.transpose(1, 2, 0))
+
+    def _to_ground(self, ego: Ego) -> Floats:
+        """Returns the matrix (2, 3) from pixels of the picture to pixels of the ground."""
+        cosine, sine = math.cos(ego.yaw), math.sin(ego.yaw)
+        ratio = self.roads.scale / self.scale
+        turn = ratio * np.array([[-sine, -cosine], [cosine, -sine]])
+        centre = (np.array([ego.x, ego.y]) - self.roads.low) * self.roads.scale
+        return np.concatenate([turn, (centre - turn @ self.middle)[:, None]], axis=1)
+
+    def _pixels(self, ego: Ego, places: Floats) -> npt.NDArray[np.int32]:
+        """Returns places (n, 2) of the world as pixels with fractional bits."""
+        seen = ego.seen(places)
+        columns, rows = self.middle[0] + self.scale * seen[:, 1], self.middle[1] - self.scale * seen[:, 0]
+        return np.round((np.stack([columns, rows], axis=1) - 0.5) * (1 << SHIFT)).astype(np.int32)
+
+    def _route(self, picture: Pictures, ego: Ego, index: int) -> None:
+        reach = int(1.2 * self.size / self.scale)
+        points = self.route.points[max(index - reach // 2, 0) : index + reach : 2, :2]
+        thickness = max(1, round(1.5 * self.scale))
+        cv2.polylines(picture, [self._pixels(ego, points)], False, 255, thickness, cv2.LINE_8, SHIFT)
+
+    def _boxes(self, picture: Pictures, scene: Scene) -> None:
+        reach = self.size / self.scale + 5.0
+        others = scene.others
+        near = others[(np.abs(others[:, X] - scene.ego.x) < reach) & (np.abs(others[:, Y] - scene.ego.y) < reach)]
+        if len(near):
+            outlines = corners(near[:, :2], near[:, YAW], near[:, HALF_LENGTH], near[:, HALF_WIDTH])
+            pixels = self._pixels(scene.ego, outlines.reshape(-1, 2)).reshape(-1, 4, 2)
+            for outline, walks in zip(pixels, near[:, WALKER], strict=True):
+                cv2.fillConvexPoly(picture[VEHICLE + int(walks)], outline, 255, cv2.LINE_8, SHIFT)
+
+    def _stop_line(self, picture: Pictures, ego: Ego, stop: float, shade: int) -> None:
+        start, end = self.route.ahead(stop, np.array([0.0, 0.5]))
+        across = np.array([start[1] - end[1], end[0] - start[0]]) / 0.5 * 1.75
+        cv2.polylines(
+            picture, [self._pixels(ego, np.stack([start - across, start + across]))], False, shade, 2, cv2.LINE_8, SHIFT
+        )
+
+
+COLOURS = np.array([(70, 70, 78), (235, 235, 225), (70, 130, 240), (240, 190, 60), (240, 90, 200), (255, 255, 255)], np.uint8)
+GRASS, OWN = (120, 150, 110), (230, 60, 60)
+LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
+
+
+def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) -> Pictures:
+    """Returns a picture for people (H, W, 3) RGB, with the car itself."""
+    size = len(picture)
+    shown = np.full((size, size, 3), GRASS, np.uint8)
+    for channel, colour in enumerate(COLOURS[:-1]):
+        shown[picture[..., channel] > 0] = colour
+    for shade, lamp in LAMPS.items():
+        shown[picture[..., len(CHANNELS) - 1] == shade] = lamp
+    half_length, half_width = (scale * part for part in half_size)
+    column, row = 0.5 * size, (1.0 - BEHIND) * size
+    low, high = (round(column - half_width), round(row - half_length)), (round(column + half_width), round(row + half_length))
+    cv2.rectangle(shown, low, high, OWN, cv2.FILLED)
+    return shown

@@ -1,0 +1,104 @@
+"""A scripted driver: follows the points of the route, keeps its distance and stops at red, from what a policy may observe."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_sims.carla.observing import DISTANCES
+
+WHEELBASE, MOST_STEER = 2.9, math.radians(40.0)
+"""[m] of the car, and the angle of its front wheels at steer 1."""
+SIDEWAYS = 2.0
+"""[m/s2] of acceleration in bends."""
+BRAKING = 2.0
+"""[m/s2] with which it foresees to brake."""
+GAP, HEADWAY = 3.0, 1.2
+"""[m] to whoever is ahead, and [s] more."""
+CORRIDOR = 1.9
+"""[m] from the route within which others are in the way."""
+EGO_HALF = 2.4
+STOP = 4.0
+"""[m] before a stop line."""
+SOON = 0.0, 1.0, 2.0
+"""[s] ahead for which others' places are foreseen."""
+
+
+class ScriptedDriver:
+    """Acts on one observation at a time; remembers nothing."""
+
+    def __init__(self, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
+        self.environment_spec = spec
+        self._noise, self._random = noise, np.random.default_rng(seed)
+
+    def reset(self) -> None:
+        """Does nothing: the driver remembers no earlier step."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
+        """Returns (steer, longitudinal) in [-1, 1]; noise is added to both, and none where `deterministic`."""
+        speed = float(observation["velocity"][0])
+        action: npt.NDArray[np.float64] = np.array([self._steer(observation, speed), self._pedals(observation, speed)])
+        if self._noise and not deterministic:
+            action += self._random.normal(0.0, self._noise, 2)
+        clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
+        return clipped
+
+    def _steer(self, observation: Observation, speed: float) -> float:
+        """Pure pursuit (Coulter 1992) of a point that is farther away at speed, seen from the rear axle."""
+        reach = min(max(0.5 * speed, 4.0), 16.0)
+        forward, aside = (float(np.interp(reach, DISTANCES, observation["route"][:, axis])) for axis in (0, 1))
+        forward += WHEELBASE / 2
+        curvature = 2.0 * aside / max(forward * forward + aside * aside, 1e-3)
+        return math.atan(WHEELBASE * curvature) / MOST_STEER
+
+    def _pedals(self, observation: Observation, speed: float) -> float:
+        wanted = min(self._in_bends(observation), self._behind(observation, speed), self._at_lights(observation, speed))
+        acceleration = min(max(1.2 * (wanted - speed), -6.0), 2.0)
+        return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
+
+    def _in_bends(self, observation: Observation) -> float:
+        """Returns the speed that the limit and the bends ahead allow, foreseeing to brake."""
+        points = np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
+        steps = np.diff(points[1:], axis=0)
+        headings = np.unwrap(np.arctan2(steps[:, 1], steps[:, 0]))
+        apart = 0.5 * (np.hypot(*steps[1:].T) + np.hypot(*steps[:-1].T))
+        bend = np.abs(np.diff(headings)) / np.maximum(apart, 0.5)
+        there = np.sqrt(SIDEWAYS / np.maximum(bend, 1e-4))
+        now = np.sqrt(there**2 + 2 * BRAKING * DISTANCES[1:-1])
+        return float(min(observation["speed_limit"][0], now.min()))
+
+    def _behind(self, observation: Observation, speed: float) -> float:
+        """Returns the speed that whoever is in the way allows, or will be in it soon."""
+        line = np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
+        allowed = math.inf
+        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+            for look in SOON if there else ():
+                ahead, aside = x + look * (speed + vx), y + look * vy
+                along, away = beside(line, ahead, aside)
+                if ahead > 0 and away < CORRIDOR:
+                    gap = along - half - EGO_HALF - GAP - 0.5 * HEADWAY * speed
+                    theirs = max(speed + vx, 0.0) if cosine > 0.5 else 0.0
+                    allowed = min(allowed, math.sqrt(max(theirs**2 + 2 * BRAKING * gap, 0.0)))
+        return allowed
+
+    def _at_lights(self, observation: Observation, speed: float) -> float:
+        """Returns the speed that lets the car stop at a red light, and at a yellow one where there is still time."""
+        distance, red, yellow, _ = observation["next_light"].tolist()
+        left = distance - STOP
+        if not red and not (yellow and left > speed * speed / 6.0):
+            return math.inf
+        return math.sqrt(max(2 * BRAKING * left, 0.0))
+
+
+def beside(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
+    """Returns how far along the points of the route, the car's middle first, a place lies, and how far from them."""
+    start, step = line[:-1], np.diff(line, axis=0)
+    share = ((x - start[:, 0]) * step[:, 0] + (y - start[:, 1]) * step[:, 1]) / np.maximum((step**2).sum(1), 1e-6)
+    share = np.clip(share, 0.0, 1.0)
+    away = np.hypot(start[:, 0] + share * step[:, 0] - x, start[:, 1] + share * step[:, 1] - y)
+    nearest = int(np.argmin(away))
+    reach = np.concatenate([[0.0], DISTANCES])
+    return float(reach[nearest] + share[nearest] * (reach[nearest + 1] - reach[nearest])), float(away[nearest])

@@ -1,0 +1,223 @@
+"""A CARLA server as an environment needs it: found or started, checked, in step, and never waited for without end.
+
+The client's own errors are RuntimeErrors; all of them leave here as ServerUnavailable. Nothing of the stand-in is known here
+but how to start one: what a server can do is asked of it through the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from robo_rl.errors import MissingExtra, ServerUnavailable
+from robo_sims.carla.connection import VERSION, server_version
+
+TICK = 0.05
+"""[s] of simulated time between two frames."""
+PATIENCE = 10.0
+"""[s] for one answer of a server."""
+ATTEMPTS, PAUSE = 3, 1.0
+"""Tries to reach a server, and [s] between them."""
+OWN = "vehicle.tesla.model3", "driver"
+"""A blueprint and its attribute that only a server with traffic of its own has; a world begins anew there in milliseconds."""
+
+
+class Link:
+    """A world of a server in synchronous mode; `host` None starts a stand-in of its own and ends it with this object."""
+
+    def __init__(self, *, map: str, host: str | None = None, port: int = 2000, patience: float = PATIENCE) -> None:
+        self.carla = imported()
+        self.map_name, self.address, self.patience = map, (host, port), patience
+        self._held = Held()
+        weakref.finalize(self, self._held.release)  # also at the end of the interpreter, while the client still works
+        self.client: Any = None
+        self.world: Any = None
+        self.library: Any = None
+        self.begins_anew = False
+        """Whether the server has traffic of its own, and begins a world anew at once."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a server is there, as far as is known without asking it."""
+        process = self._held.process
+        return self.client is not None and (process is None or process.poll() is None)
+
+    def open(self) -> None:
+        """Connects, at most `ATTEMPTS` times; raises ServerUnavailable."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._connect()
+                return
+            except ServerUnavailable:
+                self.close()
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(PAUSE)
+
+    def _connect(self) -> None:
+        host, port = self._found()
+        served = server_version(host, port, self.patience)  # before a client is made: it connects once, and checks nothing
+        if served != VERSION:
+            raise ServerUnavailable(
+                f"The server at {host}:{port} is another version than the client.",
+                got=served,
+                allowed=VERSION,
+                fix=f"start a server {VERSION}, or leave host and port out to have a light stand-in started",
+            )
+        # One thread handles events and snapshots in the order in which they came: a collision is known before its frame is.
+        client = self.carla.Client(host, port, worker_threads=1)
+        client.set_timeout(self.patience)
+        with told(f"The server at {host}:{port} does not begin a world."):
+            self._enter(client)
+        self.client = client
+
+    def _found(self) -> tuple[str, int]:
+        """Returns where a server listens; starts one where none was named."""
+        host, port = self.address
+        if host is None:
+            from robo_sims.carla.standin.supervision import StandIn
+
+            server = self._held.server = StandIn(map=self.map_name).start()
+            return server.host, server.port
+        return host, port
+
+    def _enter(self, client: Any) -> None:
+        self.world = client.get_world()
+        name = self.world.get_map().name.rsplit("/", 1)[-1]
+        if self.map_name not in ("", name):
+            self.world = client.load_world(self.map_name)
+        elif self.address[0] is not None:  # whoever drove there before, a lost connection of ours too, may have left actors
+            self.world = client.reload_world()
+        settings = self.world.get_settings()
+        settings.synchronous_mode, settings.fixed_delta_seconds = True, TICK
+        self.world.apply_settings(settings)
+        self.library = self.world.get_blueprint_library()
+        name, attribute = OWN
+        self.begins_anew = any(found.has_attribute(attribute) for found in self.library.filter(name))
+
+    def map(self) -> Any:
+        """Returns the map."""
+        with told("The server has no map."):
+            return self.world.get_map()
+
+    def begin(self) -> None:
+        """Begins an episode without an actor of the one before; raises ServerUnavailable."""
+        with told("The server does not begin an episode."):
+            self.destroy_actors()
+            if self.begins_anew:
+                self.world = self.client.reload_world(False)
+            self.world.reset_all_traffic_lights()
+
+    def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
+        """Returns a new actor, which the next episode destroys, or None where there is no room."""
+        with told("The server does not spawn an actor."):
+            actor = self.world.try_spawn_actor(blueprint, pose, attach_to=parent)
+        if actor is not None:
+            self._held.actors.append(actor)
+        return actor
+
+    def adopt(self, numbers: list[int]) -> list[Any]:
+        """Returns actors that a batch has made; the next episode destroys them."""
+        found = list(self.world.get_actors(numbers))
+        self._held.actors += found
+        return found
+
+    def destroy_actors(self) -> None:
+        """Destroys what was spawned here; sensors go first."""
+        numbers = [actor.id for actor in sorted(self._held.actors, key=lambda actor: not is_sensor(actor))]
+        self._held.silence()
+        if numbers:  # without a tick: the client would hold Python's lock while it waits, and an event needs the lock
+            self.client.apply_batch_sync([self.carla.command.DestroyActor(number) for number in numbers], False)
+
+    def tick(self, count: int = 1) -> Any:
+        """Simulates some frames and returns the last snapshot; raises ServerUnavailable where the server is gone."""
+        if not self.is_open:
+            raise ServerUnavailable("The server has ended.")
+        try:
+            with told("The server does not answer any more."):
+                for _ in range(count):
+                    self.world.tick(self.patience)
+                return self.world.get_snapshot()
+        except ServerUnavailable:
+            self.client = None  # not asked again, not even to clear up: each call would wait as long
+            self._held.kill()
+            raise
+
+    def processor_seconds(self) -> float:
+        """Returns the time [s] that a server of its own has used of a core; 0 for another."""
+        return 0.0 if self._held.server is None else float(self._held.server.processor_seconds())
+
+    def close(self) -> None:
+        """Destroys what was spawned, lets the server run on by itself, and ends it where it was started here."""
+        if self.is_open:
+            with contextlib.suppress(RuntimeError):
+                self.destroy_actors()
+                if self._held.server is None:
+                    self._leave()
+        self.client = self.world = self.library = None
+        self._held.release()
+
+    def _leave(self) -> None:
+        settings = self.world.get_settings()
+        settings.synchronous_mode, settings.fixed_delta_seconds = False, None
+        self.world.apply_settings(settings)
+
+
+class Held:
+    """What must be ended, apart from the object that holds it, so that it is ended with it."""
+
+    def __init__(self) -> None:
+        self.server: Any = None
+        self.actors: list[Any] = []
+        """Of the present episode."""
+
+    @property
+    def process(self) -> Any:
+        """Returns the process of the server, or None where it was not started here."""
+        return None if self.server is None else self.server.process
+
+    def silence(self) -> None:
+        """Listens to no sensor any more, and forgets the actors: a sensor that still listens can end the process as it goes."""
+        for actor in self.actors:
+            if is_sensor(actor):
+                actor.stop()
+        self.actors = []
+
+    def kill(self) -> None:
+        """Ends the server at once, where it was started here."""
+        if self.process is not None:
+            self.process.kill()
+
+    def release(self) -> None:
+        """Ends the server."""
+        self.silence()
+        if self.server is not None:
+            self.server.stop()
+            self.server = None
+
+
+def is_sensor(actor: Any) -> bool:
+    """Whether an actor is a sensor."""
+    return bool(actor.type_id.startswith("sensor."))
+
+
+def imported() -> Any:
+    """Returns the client's package; raises MissingExtra."""
+    try:
+        import carla
+        import msgpack  # noqa: F401 (of the stand-in, and of the same extra)
+    except ModuleNotFoundError as error:
+        raise MissingExtra("Driving in CARLA", error.name or "carla", "carla") from None
+    return carla
+
+
+@contextlib.contextmanager
+def told(what: str) -> Iterator[None]:
+    """Turns the client's errors into ServerUnavailable."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ServerUnavailable(what, got=str(error).strip(), fix="look at the server's log, and try again") from None

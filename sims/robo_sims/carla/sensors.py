@@ -1,0 +1,53 @@
+"""Sensors of the car that is driven; what they tell is matched by its frame."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import ServerUnavailable
+from robo_sims.carla.link import Link
+
+WHERE = 1.3, 1.4
+"""[m] of the camera: before the car's middle, above the ground."""
+
+
+class Hits:
+    """Frames in which the car hit something."""
+
+    def __init__(self, link: Link, vehicle: Any) -> None:
+        frames: list[int] = []  # the sensor's thread holds the list, and nothing else of this object
+        self._frames = frames
+        sensor = link.spawn(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
+        sensor.listen(lambda event: frames.append(event.frame))
+
+    def are_there(self, frame: int) -> bool:
+        """Whether there was one up to a frame; a server may tell of one a frame late, and it counts then."""
+        return any(hit <= frame for hit in list(self._frames))
+
+
+class FrontCamera:
+    """A colour camera behind the windscreen."""
+
+    def __init__(self, link: Link, vehicle: Any, size: int) -> None:
+        self._pictures: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        blueprint = link.library.find("sensor.camera.rgb")
+        for name in ("image_size_x", "image_size_y"):
+            blueprint.set_attribute(name, str(size))
+        carla = link.carla
+        pose = carla.Transform(carla.Location(x=WHERE[0], z=WHERE[1]))
+        link.spawn(blueprint, pose, vehicle).listen(self._pictures.put)
+
+    def picture(self, frame: int, patience: float) -> npt.NDArray[np.uint8]:
+        """Returns the picture (H, W, 3) RGB of a frame; raises ServerUnavailable where it does not come."""
+        while True:
+            try:
+                image = self._pictures.get(timeout=patience)
+            except queue.Empty:
+                raise ServerUnavailable("A picture of the camera does not come.", got=f"none of frame {frame}") from None
+            if image.frame >= frame:
+                shape = image.height, image.width, 4
+                return np.frombuffer(image.raw_data, np.uint8).reshape(shape)[:, :, 2::-1].copy()

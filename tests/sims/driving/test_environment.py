@@ -1,0 +1,279 @@
+"""The environment on a stand-in, through the real client."""
+
+import pytest
+
+
+def test_the_scripted_driver_arrives_on_every_map_and_a_seed_is_an_episode(driven):
+    result = driven("""
+        environment = FAMILY.make("Ring-v0", birdseye=0)
+        environment.reset(seed=0)
+        for pedal in [1.0] * 8 + [0.1] * 25:  # uncomfortable, and then not any more
+            observation, *_ = environment.step(np.array([0.0, pedal], np.float32))
+        remembered = np.array(environment._reward.remembered(), np.float32)
+        assert remembered.any() and (observation["reward_memory"] == remembered).all(), "a critic sees what counts next"
+        environment.close()
+        for task in ("Ring-v0", "Town-v0", "Highway-v0"):
+            environment = FAMILY.make(task, traffic=12, birdseye=0, route_length=70.0)
+            first = drive(environment, 3)
+            drive(environment, 4, [0.0, 1.0])
+            again = drive(environment, 3) if task == "Town-v0" else first
+            other = FAMILY.make(task, traffic=12, birdseye=0, route_length=70.0)
+            fresh = drive(other, 3) if task == "Town-v0" else first
+            for one in (environment, other):
+                one.close()
+            result[task] = [first[2]["stop_reason"], first[2]["success"], first[4], first[1]]
+            result[task] += [first[3] == again[3], first[3] == fresh[3]]
+    """)
+    for reason, success, terminated, paid, repeats, same_elsewhere in result.values():
+        assert (reason, success, terminated, repeats, same_elsewhere) == ("goal", True, True, True, True)
+        assert 30 < paid <= 100.5
+
+
+def test_episodes_end_for_what_was_done_and_rewards_say_so(driven):
+    result = driven("""
+        def end(act, task="Ring-v0", seed=0, **arguments):
+            environment = FAMILY.make(task, birdseye=0, **arguments)
+            steps, total, info, rewards, terminated = drive(environment, seed, act)
+            environment.close()
+            return [info["stop_reason"], terminated, steps, rewards[-1], info["success"]]
+        result["off_road"] = end([1.0, 0.5])
+        result["blocked"] = end([0.0, -1.0])
+        result["time_limit"] = end([0.0, -1.0], max_steps=7)
+        result["shaped"] = end([1.0, 0.5], reward="shaped")
+        from robo_sims.carla import environment as module
+
+        class Blind:
+            '''The driver, to whom no light and nobody else is shown.'''
+            def __init__(self, environment):
+                self.policy = environment.scripted_policy(0)
+            def act(self, observation):
+                seen = dict(observation)
+                seen["next_light"] = np.array([100.0, 0, 0, 0], np.float32)
+                seen["others"] = np.zeros_like(seen["others"])
+                return self.policy.act(seen)
+
+        def blind(task, reason, **arguments):
+            environment = FAMILY.make(task, birdseye=0, **arguments)
+            environment.scripted_policy, policy = None, Blind(environment)
+            for seed in range(12):
+                observation, _ = environment.reset(seed=seed)
+                terminated = truncated = False
+                while not terminated and not truncated:
+                    observation, reward, terminated, truncated, info = environment.step(policy.act(observation))
+                if info["stop_reason"] == reason:
+                    break
+            environment.close()
+            return [info["stop_reason"], terminated, 0, reward, info["success"]]
+        result["red_light"] = blind("Town-v0", "red_light")
+        result["collision"] = blind("Ring-v0", "collision", traffic=40)
+    """)
+    for reason in ("off_road", "blocked", "red_light", "collision"):
+        assert result[reason][:2] == [reason, True] and result[reason][4] is False
+    assert result["blocked"][2] == 450 and result["time_limit"][:3] == ["time_limit", False, 7]
+    assert [result[name][3] for name in ("off_road", "red_light", "collision")] == [0.0, -1.0, -1.0]
+    assert result["shaped"][3] < -9.0
+
+
+def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
+    result = driven("""
+        import carla
+        from robo_sims.carla.standin.supervision import StandIn
+        with StandIn(map="ring") as server:
+            environment = FAMILY.make("Town-v0", host=server.host, port=server.port, traffic=5, camera=32, birdseye=32)
+            world = None
+            def open_files():
+                return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server.process.pid}/fd"))
+            for seed in range(50):
+                observation, _ = environment.reset(seed=seed)
+                environment.step(np.array([0.0, 1.0], np.float32))
+                kinds = [actor.type_id for actor in environment.link.world.get_actors()]
+                if seed in (5, 49):
+                    result[str(seed)] = [sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")]
+                    result[str(seed)] += open_files()
+            environment.close()
+            client = carla.Client(server.host, server.port, worker_threads=1)
+            client.set_timeout(5.0)
+            world = client.get_world()
+            world.wait_for_tick()
+            result["left"] = sorted({actor.type_id for actor in world.get_actors()})
+            result["map"], result["synchronous"] = world.get_map().name, world.get_settings().synchronous_mode
+            del world, client
+    """)
+    assert result["5"][:2] == [6, 2] and result["5"] == result["49"]
+    assert result["left"] == ["spectator", "traffic.traffic_light"]
+    assert result["map"] == "Carla/Maps/grid" and result["synchronous"] is False
+
+
+def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(driven):
+    result = driven("""
+        import signal
+        environment = FAMILY.make("Ring-v0", birdseye=32, patience=1.5)
+        def lose(send):
+            environment.reset(seed=1)
+            environment.step(np.zeros(2, np.float32))
+            process = environment.link._held.server.process
+            process.send_signal(send)
+            if send == signal.SIGKILL:
+                process.wait()
+            started = time.monotonic()
+            observation, reward, terminated, truncated, info = environment.step(np.zeros(2, np.float32))
+            taken = time.monotonic() - started
+            assert set(observation) == set(environment.environment_spec.observation)
+            if send == signal.SIGSTOP:
+                process.send_signal(signal.SIGCONT)
+            return [reward, terminated, truncated, info["stop_reason"], info["success"], taken]
+        result["dies"], result["hangs"] = lose(signal.SIGKILL), lose(signal.SIGSTOP)
+        first = environment.reset(seed=1)[0]["route"].tolist()
+        result["again"] = first == environment.reset(seed=1)[0]["route"].tolist()
+        result["steps"] = drive(environment, 1)[2]["stop_reason"]
+        environment.close()
+    """)
+    assert result["dies"][:5] == result["hangs"][:5] == [0.0, False, True, "link_lost", False]
+    assert result["dies"][5] < 1.0 and result["hangs"][5] < 4.0
+    assert result["again"] and result["steps"] == "goal"
+
+
+def test_a_process_that_forgets_to_close_ends_without_a_fault_and_its_server_with_it(driven):
+    result = driven("""
+        environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)
+        environment.reset(seed=0)
+        environment.step(np.zeros(2, np.float32))
+        result["server"] = environment.link._held.server.process.pid
+    """)
+    import os
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(result["server"], 0)
+
+
+def test_each_thing_that_is_missing_is_one_clear_error(driven):
+    result = driven("""
+        import socket, subprocess, threading
+        from robo_rl.errors import RoboRLError
+        from robo_sims.carla import link
+        link.PAUSE = 0.0
+        def said(**arguments):
+            environment = FAMILY.make("Ring-v0", **arguments)
+            try:
+                environment.reset(seed=0)
+            except RoboRLError as error:
+                return f"{type(error).__name__}: {error}"
+            finally:
+                environment.close()
+        free = socket.create_server(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        result["silent"] = said(host="127.0.0.1", port=port, patience=0.3)  # listens, and never answers
+        free.close()
+        result["nobody"] = said(host="127.0.0.1", port=port)
+        result["map"] = said(map="moon")
+        program = "from robo_sims.carla.standin import layouts, server; layouts.VERSION = '0.9.15'; server.main()"
+        options = '{"port": 0, "map": "ring"}'
+        old = subprocess.Popen([sys.executable, "-c", program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        result["version"] = said(host="127.0.0.1", port=json.loads(old.stdout.readline())["port"])
+        old.kill()
+        old.communicate()
+    """)
+    assert result["nobody"].startswith("ServerUnavailable: No CARLA server listens at 127.0.0.1:")
+    assert (
+        result["silent"].startswith("ServerUnavailable: What listens at 127.0.0.1:") and "does not answer" in result["silent"]
+    )
+    assert "another version" in result["version"] and "0.9.15" in result["version"] and "0.9.16" in result["version"]
+    assert "moon" in result["map"] and result["map"].startswith("ServerUnavailable")
+
+
+def test_without_the_wheel_everything_else_works(driven):
+    result = driven("""
+        from robo_rl.discovery import environment_names
+        from robo_rl.errors import MissingExtra
+        result["listed"] = list(FAMILY.names())
+        result["loaded"] = "carla" in sys.modules
+        sys.modules["carla"] = None
+        names = environment_names()
+        result["minigrid"] = any(name.startswith("minigrid/") for name in names)
+        try:
+            FAMILY.make("Ring-v0")
+        except MissingExtra as error:
+            result["said"] = str(error)
+    """)
+    assert result["listed"][:3] == ["Ring-v0", "Town-v0", "Highway-v0"] and "RingTest-v0" in result["listed"]
+    assert not result["loaded"] and result["minigrid"]
+    assert "'carla', which is not installed" in result["said"] and 'pip install "robo-rl[carla]"' in result["said"]
+
+
+CONFORMANCE = """
+    import functools, warnings
+    from gymnasium.utils.env_checker import check_env as gymnasium_check
+    from stable_baselines3.common.env_checker import check_env as stable_baselines_check
+    from robo_rl.conformance import check_environment
+    make = functools.partial(FAMILY.make, "{task}", traffic=4, route_length=40.0, max_steps=30, camera=32, birdseye=32)
+    if {foreign}:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            gymnasium_check(make(), skip_render_check=True)
+            stable_baselines_check(make(), warn=False)
+    else:
+        check_environment(make)
+    result["kept"] = True
+"""
+
+
+def test_every_rule_for_environments_is_kept(driven):
+    result = driven("""
+        from robo_rl.conformance import ENVIRONMENT_CHECKS, closing_twice_is_harmless
+        free, made = [], []
+        def kept():  # an environment that is used again after close(): each server takes half a second to start
+            if not free:
+                made.append(FAMILY.make("Town-v0", traffic=4, route_length=40.0, max_steps=30, camera=32, birdseye=32))
+                free.append(made[-1])
+            environment = free.pop()
+            environment.close = lambda: environment in free or free.append(environment)
+            return environment
+        for check in ENVIRONMENT_CHECKS:
+            if check is not closing_twice_is_harmless:
+                check(kept)
+        closing_twice_is_harmless(lambda: FAMILY.make("Town-v0"))
+        for environment in made:
+            del environment.close
+            environment.close()
+        result["made"] = len(made)
+    """)
+    assert result["made"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "foreign"), [("Ring-v0", False), ("Highway-v0", False), ("Town-v0", True), ("Ring-v0", True), ("Highway-v0", True)]
+)
+def test_every_rule_is_kept_everywhere(driven, task, foreign):
+    assert driven(CONFORMANCE.format(task=task, foreign=foreign))["kept"]
+
+
+REAL = """
+    from robo_sims.carla import link
+    link.OWN = "vehicle.tesla.model3", "an attribute that no server has"  # as a real server, which begins no world anew
+    environment = FAMILY.make("Town-v0", traffic={traffic}, birdseye=0, camera=16)
+    policy = environment.scripted_policy(0)
+    result["kinds"], result["completion"], result["fastest"] = [], [], 0.0
+    for seed in range(4):
+        observation, _ = environment.reset(seed=seed)
+        for _ in range({steps}):
+            observation, _, terminated, truncated, info = environment.step(policy.act(observation))
+            result["fastest"] = max([result["fastest"], *np.hypot(*environment.scene.others[:, 3:5].T).tolist()])
+            if terminated or truncated:
+                break
+        kinds = [actor.type_id for actor in environment.link.world.get_actors()]
+        result["kinds"].append([sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")])
+        result["completion"].append(info["route_completion"])
+    environment.close()
+"""
+
+
+def test_where_worlds_do_not_begin_anew_actors_are_destroyed_one_by_one(driven):
+    result = driven(REAL.format(traffic=0, steps=60))
+    assert result["kinds"] == [[1, 2]] * 4 and min(result["completion"]) > 0.05
+
+
+@pytest.mark.slow
+def test_where_the_server_drives_no_traffic_the_clients_traffic_manager_does(driven):
+    result = driven(REAL.format(traffic=5, steps=100))
+    assert result["kinds"] == [[6, 2]] * 4 and result["fastest"] > 5.0

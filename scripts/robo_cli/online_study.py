@@ -99,9 +99,9 @@ class OnlineStudy:
     def words(self, method: str, seed: int, out: Path) -> Words:
         """Returns how a method is trained."""
         chosen = self.methods[method]
-        settings, recipe = self.settings | chosen.settings, read_recipe(chosen.recipe)
-        settings |= reward_folders(chosen.model, recipe, settings, out)
-        if "seed" in recipe.reward.settings:  # what the reward learns begins anew with each seed, too
+        settings = self.settings | chosen.settings
+        settings |= reward_folders(chosen.model, chosen.recipe, settings, out)
+        if "seed" in read_recipe(chosen.recipe).reward.settings:  # what the reward learns begins anew with each seed, too
             settings["reward.settings.seed"] = seed
         if chosen.program:
             settings["reward.settings.path"] = str(program_file(chosen.program, out))

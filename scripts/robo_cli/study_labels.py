@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 
-from robo_cli.recipe import Recipe
+from robo_cli.recipe import read_recipe
 from robo_cli.study_options import Settings, Words, options
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
@@ -124,11 +124,12 @@ def span_of(dataset: Dataset, labels: str) -> float:
     return max(sums) - min(sums)
 
 
-def reward_folders(model: str, recipe: Recipe[Any], settings: Settings, out: Path) -> Settings:
+def reward_folders(model: str, recipe: str, settings: Settings, out: Path) -> Settings:
     """Returns the settings by which a training's reward finds a model of the study, its completion too where it has one."""
     if not model:
         return {}
-    parts = ["reward", *(["reward.completion"] if recipe.reward.completion.name or COMPLETION in settings else [])]
+    completes = COMPLETION in settings or read_recipe(recipe).reward.completion.name
+    parts = ["reward", *(["reward.completion"] if completes else [])]
     return {f"{part}.settings.folder": str(out / "models" / model) for part in parts}
 
 

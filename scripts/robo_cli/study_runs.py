@@ -78,7 +78,7 @@ def training_words(study: Study, method: str, dataset: Dataset, seed: int) -> Wo
     name = dataset.path.name
     labels = study.methods[method].labels
     chosen, settings = study.methods[method], study.settings_of(method, name, span_of(dataset, labels))
-    settings |= reward_folders(chosen.model, read_recipe(chosen.recipe), settings, dataset.path.parents[1])
+    settings |= reward_folders(chosen.model, chosen.recipe, settings, dataset.path.parents[1])
     words = [chosen.recipe, "--dataset", str(dataset.path), "--seed", str(seed), *options(settings)]
     return [*words, *(["--labels", labels] if labels else []), "--name", f"{method}--{name}"]
 

@@ -190,9 +190,12 @@ def online_markdown(facts: Mapping[str, Any]) -> str:
     ]
     for method, row in facts["methods"].items():
         mean, low, high = row["mean"]
-        each = [", ".join(f"{value:.4g}" for value in row[column]) for column in ("returns", "while learning")]
+        ends = "" if low is None else f" [{low:.4g}, {high:.4g}]"
+        each = [
+            ", ".join("" if value is None else f"{value:.4g}" for value in row[key]) for key in ("returns", "while learning")
+        ]
         successes = ", ".join("" if rate is None else f"{rate:.0%}" for rate in row["success"])
-        lines.append(f"| {method} | {mean:.4g} [{low:.4g}, {high:.4g}] | {each[0]} | {successes} | {each[1]} |")
+        lines.append(f"| {method} | {mean:.4g}{ends} | {each[0]} | {successes} | {each[1]} |")
     lines += ["", "| expected | difference | holds |", "|---|---|---|"]
     for claim in facts["claims"]:
         difference, low, high = claim["difference"]
@@ -211,20 +214,25 @@ def _evaluation(run: Path) -> Evaluation:
     return Evaluation.from_json(json.loads((run / EVALUATION).read_text()))
 
 
+def _joined(values: Sequence[float | None], number: str) -> str:
+    return ", ".join("" if value is None else f"{value:{number}}" for value in values)
+
+
 def _success(evaluation: Evaluation) -> float | None:
     return None if evaluation.success_rate is None else evaluation.success_rate.estimate
 
 
-def _while_learning(run: Path) -> float:
-    """Returns the mean true return over all evaluations of a training; NaN where there were none."""
+def _while_learning(run: Path) -> float | None:
+    """Returns the mean true return over all evaluations of a training; None where there were none."""
     lines = [json.loads(line) for line in (Run(run).path / "metrics.jsonl").read_text().splitlines()]
     returns = [line["eval/mean_reward"] for line in lines if "eval/mean_reward" in line]
-    return float(np.mean(returns)) if returns else float("nan")
+    return float(np.mean(returns)) if returns else None
 
 
-def _interval(returns: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+def _interval(returns: Sequence[Sequence[float]]) -> list[float | None]:
+    """Returns the mean and the ends of its interval, which are None where all returns are the same."""
     found = stratified_bootstrap(returns, np.mean)
-    return float(found.estimate), float(found.low), float(found.high)
+    return [float(value) if np.isfinite(value) else None for value in (found.estimate, found.low, found.high)]
 
 
 def _verdict(claim: OnlineClaim, evaluations: Mapping[str, Mapping[int, Evaluation]]) -> dict[str, Any]:

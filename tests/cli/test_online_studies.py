@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from robo_cli.online_study import models, read_online_study
+from robo_cli.online_study import _interval, models, online_markdown, read_online_study
 from robo_cli.recipe import to_yaml
 from robo_cli.study_plan import read_study, study_file
 from robo_cli.study_runs import differing, training_words
@@ -85,3 +85,9 @@ def test_the_shipped_study_compares_true_seen_and_shuffled_rewards():
     study = read_online_study(study_file("pictures"))
     kinds = {f"{task}-{kind}" for task in ("reach", "pick") for kind in ("true", "vlm", "shuffled")}
     assert {*study.methods} == kinds | {"cloned", "refined-true", "refined-vlm"}
+
+
+def test_returns_that_are_all_the_same_have_no_interval():
+    row = {"seeds": [0], "returns": [1.0], "success": [1.0], "while learning": [None], "mean": _interval([[1.0, 1.0]])}
+    assert row["mean"] == [1.0, None, None]
+    assert "| sure | 1 | 1 | 100% |  |" in online_markdown({"methods": {"sure": row}, "claims": []})

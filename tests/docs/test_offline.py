@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from robo_cli.online_study import online_markdown
 from robo_cli.study_plan import read_study
 from robo_cli.study_table import markdown
 
@@ -23,6 +24,11 @@ def test_the_page_shows_the_table_of_the_study(study):
     methods = [*read_study(study).methods]
     assert measured <= {*methods}, "others may wait to be run"
     assert markdown(facts, methods).strip() in (DOCS / PAGES[study]).read_text()
+
+
+def test_the_page_on_online_rewards_shows_what_its_study_found():
+    page = (DOCS / "online-rewards.md").read_text()
+    assert online_markdown(facts_of("pictures")).strip() in page
 
 
 @pytest.mark.parametrize("study", PAGES)

@@ -56,7 +56,11 @@ class PictureEncoder(nn.Module):
 
     def forward(self, pictures: Tensor) -> Located:
         """Locates what is shown in pictures (B, H, W, 3) uint8, at a first look."""
-        coarse, usual = averaged(pictures.float(), self.coarser), averaged(self.usual[None], self.coarser)
+        return self.look(averaged(pictures, self.coarser))
+
+    def look(self, coarse: Tensor) -> Located:
+        """Locates what is shown in pictures (B, H, W, 3) that are averaged down already."""
+        usual = averaged(self.usual[None], self.coarser)
         seen = self.convolutions(contrasted(coarse, usual).permute(0, 3, 1, 2))
         odds = SHARPNESS * self.attention(seen).flatten(2)  # (B, S, cells)
         shares = odds.softmax(-1)

@@ -18,7 +18,10 @@ def averaged(pictures: Tensor, by: int) -> Tensor:
     """Returns pictures (B, H, W, C) with `by` times `by` pixels averaged into one; what is left over at the end is cut off."""
     side = pictures.shape[1] // by * by
     parts = [pictures[:, down:side:by, right:side:by] for down in range(by) for right in range(by)]
-    return torch.stack(parts).mean(0) if by > 1 else pictures
+    total = parts[0].to(torch.float32, copy=True)
+    for part in parts[1:]:
+        total += part
+    return total / by**2
 
 
 def narrowing(*channels: int) -> nn.Sequential:

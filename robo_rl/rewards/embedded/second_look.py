@@ -112,6 +112,8 @@ class SecondLook(nn.Module):
         """Returns (B, N, side, side, 6), the pixels around middles (B, N, 2) [pixel]; those at the edge go on outside of it."""
         along = torch.arange(side) - side // 2
         columns, rows = ((corner.long()[..., axis, None] + along).clamp(0, self.size - 1) for axis in (0, 1))
-        rows, columns = rows[..., :, None], columns[..., None, :]
-        shown = pictures[torch.arange(len(pictures))[:, None, None, None], rows, columns]
-        return contrasted(shown.float(), usual[rows, columns])
+        where = (rows[..., :, None] * self.size + columns[..., None, :]).flatten(1)  # (B, N side^2)
+        picture = torch.arange(len(pictures))[:, None] * self.size**2
+        shown = pictures.reshape(-1, 3).index_select(0, (picture + where).flatten()).float()
+        taken = usual.view(-1, 3).index_select(0, where.flatten())
+        return contrasted(shown, taken).view(*corner.shape[:2], side, side, 6)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from robo_rl.rewards.embedded.config import EmbeddedConfig
 from robo_rl.rewards.embedded.descent import Descent, Watch, descend
 from robo_rl.rewards.embedded.encoder import PictureEncoder
+from robo_rl.rewards.embedded.layers import averaged
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.second_look import Located
 
@@ -26,10 +27,12 @@ def fit_encoder(encoder: PictureEncoder, data: CaptionedPictures, config: Embedd
     """Learns where everything is."""
     look_at_the_scene(encoder, data)
     targets, pictures = Targets(data, encoder), torch.from_numpy(data.pictures)
+    parts = torch.split(pictures, 64)
+    coarse = torch.cat([averaged(part, encoder.coarser) for part in parts])  # once, not in every update
     chance = torch.Generator().manual_seed(config.seed)
 
     def loss(rows: Tensor) -> Tensor:
-        located, seen = encoder(pictures[rows]), targets.seen[rows].clone()
+        located, seen = encoder.look(coarse[rows]), targets.seen[rows].clone()
         seen[:, 0] = False  # the hand is looked at anyway
         batch, slots = seen.nonzero().T
         about = targets.about(located, rows, chance)

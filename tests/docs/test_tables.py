@@ -1,16 +1,18 @@
-"""The tables of studies on the pages are the ones that the studies wrote."""
+"""The tables of studies and races on the pages are the ones that these wrote."""
 
 import json
 from pathlib import Path
 
 import pytest
 
+from robo_cli import race_table
 from robo_cli.online_study import online_markdown
 from robo_cli.study_plan import read_study
 from robo_cli.study_table import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
+RACES = {"oni": "oni.md"}
 
 
 def facts_of(study: str):
@@ -29,6 +31,11 @@ def test_the_page_shows_the_table_of_the_study(study):
 def test_the_page_on_online_rewards_shows_what_its_study_found():
     page = (DOCS / "online-rewards.md").read_text()
     assert online_markdown(facts_of("pictures")).strip() in page
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_the_page_shows_the_table_of_the_race(race):
+    assert race_table.markdown(facts_of(race)).strip() in (DOCS / RACES[race]).read_text()
 
 
 @pytest.mark.parametrize("study", PAGES)

@@ -1,6 +1,6 @@
 """robo-rl race: train methods on tasks with several seeds, say how many steps each took to succeed; goes on where it stopped.
 
-OUT/recipes/  what is trained          OUT/runs/  runs          OUT/logs/  what they printed          OUT/table.md, table.json
+OUT/recipes/  what is trained          OUT/runs/  runs          OUT/logs/  what they printed          OUT/table.*, curves.png
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import tyro
 
+from robo_cli.curves import draw_curves
 from robo_cli.jobs import Job, run_jobs
 from robo_cli.race_plan import Race, read_race
 from robo_cli.race_table import markdown, table
@@ -64,10 +65,13 @@ def run(arguments: RaceOrder) -> int:
     if not arguments.table:
         missing = [_job(each, out) for each in trainings if finished(each, out) is None]
         run_jobs(f"race {race.name}", missing, out / "logs", at_once=arguments.jobs)
-    facts = table(race, {each: found for each in trainings if (found := finished(each, out)) is not None})
+    runs = {each: found for each in trainings if (found := finished(each, out)) is not None}
+    facts = table(race, runs)
     write_text(out / "table.json", json.dumps(facts, indent=1))
     write_text(out / "table.md", markdown(facts))
     print((out / "table.md").read_text())
+    by_method = {method: [run for each, run in runs.items() if each.method == method] for method in race.methods}
+    draw_curves(by_method, out / "curves.png")
     return 0
 
 

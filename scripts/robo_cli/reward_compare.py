@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import tyro
 
+from robo_cli.curves import draw_curves
 from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import program_file
 from robo_cli.reward_trainer import trained
@@ -59,6 +60,7 @@ def compare_rewards(arguments: CompareRewards) -> int:
             print(f"{name}, seed {seed}: {_final(run).success_rate}", flush=True)
     text = _table({name: [_final(run) for run in runs] for name, runs in found.items()})
     write_text(arguments.out / "table.md", text)
+    draw_curves({name: [run.path for run in runs] for name, runs in found.items()}, arguments.out / "curves.png")
     page = write_report([run.path for runs in found.values() for run in runs], arguments.out / "report.html")
     print(f"{text}\nreport   {page}")
     return 0

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from robo_cli.curves import draw_curves
 from robo_cli.jobs import Job, run_jobs
 from robo_cli.online_study import STAGES, OnlineStudy, finished, online_markdown, online_table, read_online_study
 from robo_cli.recipe import require_at_least
@@ -84,8 +85,10 @@ def _run_online(study: OnlineStudy, arguments: StudyOrder) -> int:
         for stage in STAGES:
             wanted = [Job(name, [words]) for name, words in stage(study, out).items()]
             run_jobs(f"study {study.name}", wanted, out / "logs", at_once=arguments.jobs)
-    facts = online_table(study, finished(study, out))
+    runs = finished(study, out)
+    facts = online_table(study, runs)
     _write(out, facts, online_markdown(facts))
+    draw_curves({method: [*found.values()] for method, found in runs.items()}, out / "curves.png")
     return 0
 
 

@@ -1,0 +1,94 @@
+"""Learning curves of several trainings as one picture: what evaluations on the way found, by method and seed."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robo_rl.evaluation import Evaluation
+
+WIDTH, HEIGHT = 5.0, 3.4
+"""[inch] of one panel."""
+
+
+class Curve(NamedTuple):
+    """The evaluations of one training."""
+
+    environment: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    of: str
+    """What the values are: success, or the true return where none is declared."""
+
+
+Methods = Mapping[str, Sequence[Curve]]
+
+
+def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
+    """Draws a panel for each environment and length of training: each seed thin, their mean thick; None without evaluations.
+
+    runs: method -> folders of its runs.
+    """
+    panels = _panels(runs)
+    if not panels:
+        return None
+    from matplotlib.figure import Figure  # slow to import
+
+    figure = Figure(figsize=(WIDTH * len(panels), HEIGHT), layout="constrained", dpi=90)
+    side_by_side = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, ((environment, _), methods) in zip(side_by_side, panels.items(), strict=True):
+        _draw(axes, methods)
+        axes.set_title(environment)
+    figure.savefig(out)
+    return out
+
+
+def curve(run: Path) -> Curve | None:
+    """Returns the evaluations of a training while it learned; None where there were none."""
+    found = [
+        (int(path.stem), Evaluation.from_json(json.loads(path.read_text())))
+        for path in sorted((run / "evaluations").glob("*.json"))
+    ]
+    if not found:
+        return None
+    declared = all(success is not None for _, each in found for success in each.successes)
+    values = tuple(float(np.mean(np.asarray(each.successes if declared else each.returns, float))) for _, each in found)
+    return Curve(found[0][1].environment, tuple(step for step, _ in found), values, "success" if declared else "true return")
+
+
+def _panels(runs: Mapping[str, Sequence[Path]]) -> dict[tuple[str, int], dict[str, list[Curve]]]:
+    """Returns curves by environment and last step, then by method."""
+    panels: dict[tuple[str, int], dict[str, list[Curve]]] = defaultdict(lambda: defaultdict(list))
+    for method, folders in runs.items():
+        for found in filter(None, map(curve, folders)):
+            panels[found.environment, found.steps[-1]][method].append(found)
+    return dict(panels)
+
+
+def _draw(axes: Any, methods: Methods) -> None:
+    for number, (method, curves) in enumerate(methods.items()):
+        color = f"C{number}"
+        for one in curves:
+            axes.plot(one.steps, one.values, color=color, linewidth=0.8, alpha=0.4)
+        axes.plot(*_mean(curves), color=color, linewidth=2, label=f"{method} ({len(curves)})")
+    axes.set_xlabel("steps")
+    axes.set_ylabel(next(iter(methods.values()))[0].of)
+    if next(iter(methods.values()))[0].of == "success":
+        axes.set_ylim(-0.03, 1.03)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small", title="(seeds)", title_fontsize="small")
+
+
+def _mean(curves: Sequence[Curve]) -> tuple[list[int], list[float]]:
+    """Returns the steps that all seeds have, and the mean there."""
+    shared = sorted(set.intersection(*(set(each.steps) for each in curves)))
+    return shared, [float(np.mean([*_at(curves, step)])) for step in shared]
+
+
+def _at(curves: Sequence[Curve], step: int) -> Iterator[float]:
+    return (each.values[each.steps.index(step)] for each in curves)

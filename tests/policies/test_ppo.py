@@ -17,6 +17,7 @@ from robo_policies import ppo_speed
 from robo_policies.action_heads import Categorical, DiagonalGaussian
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
 from robo_policies.ppo import PPO, PPOConfig
+from robo_policies.sight import Blind
 from robo_policies.tanh_towers import TanhTowers, orthogonal
 from robo_policies.trajectories import Rows
 from robo_rl.benchmark import Effort
@@ -165,7 +166,7 @@ def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden):
 
     learner = PPO.__new__(PPO)
     learner.config = PPOConfig(entropy_coefficient=0.03)
-    learner.head, learner.networks, learner.updates = head, networks, 0
+    learner.head, learner.networks, learner.updates, learner.sight = head, networks, 0, Blind()
     learner._optimizer = type("Still", (), {"step": lambda self, update: None})()
     seen = learner.descend(Rows(inputs, actions, old, advantages, returns))
     np.testing.assert_allclose(seen.ratio, ratio.detach(), rtol=1e-4)

@@ -25,7 +25,7 @@ from robo_rl.types import Array
 FEATURES = 64
 """Numbers that become of each picture."""
 MOST_ROWS = 512
-"""Rows whose activations are in memory at once: a picture of 96 x 96 x 6 and what becomes of it take 0.4 MB."""
+"""Rows whose activations are in memory at once: a picture of 96 x 96 x 6 and what becomes of it take half a megabyte."""
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,9 @@ def test_nothing_is_infinite_at_the_edges(pair):
 
 
 def test_choices_have_no_beta_distribution(discrete_spec):
-    with pytest.raises(InvalidSetting, match=r"'choice-test' are choices, which no beta distribution draws(.|\n)*leave policy out"):
+    with pytest.raises(
+        InvalidSetting, match=r"'choice-test' are choices, which no beta distribution draws(.|\n)*leave policy out"
+    ):
         PPOConfig(policy="beta").build(discrete_spec, 0)
 
 

@@ -145,7 +145,7 @@ def in_torch(networks: TanhTowers):
 @pytest.mark.parametrize("kind", [DiagonalGaussian, Beta, Categorical])
 @pytest.mark.parametrize("privileged", [0, 2])
 def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden, privileged):
-    """The whole of eq. 9, entropy included, for networks of any depth, all kinds of action, and with inputs of the critic's own."""
+    """The whole of eq. 9, entropy included, for networks of any depth, all kinds of action, and inputs of the critic alone."""
     head, random, rows = kind(3), np.random.default_rng(0), 16
     networks = TanhTowers(4, hidden, head.outputs, random, extra=head.parameters, privileged=privileged)
     networks.gradient[:] = 1.0

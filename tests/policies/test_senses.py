@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from robo_policies import ppo_picture_speed
 from robo_policies.ppo import PPO, PPOConfig
 from robo_policies.sight import FEATURES, Convolutions
+from robo_rl.benchmark import Effort
 from robo_rl.errors import InvalidSetting
 from robo_rl.on_policy import VectorStep
 from robo_rl.rollout import rollout
@@ -118,7 +120,9 @@ def test_first_weights_of_the_actor_are_orthogonal_in_what_it_sees(spec):
 
 def test_a_critic_that_is_to_see_more_than_there_is_is_refused():
     spec = EnvironmentSpec("test/Bare", ObservationSpec((ArraySpec("x", (1,)),)), MOVE)
-    with pytest.raises(InvalidSetting, match=r"privileged_critic is set, and 'test/Bare' has no privileged entry(.|\n)*got: +\['x'\]"):
+    with pytest.raises(
+        InvalidSetting, match=r"privileged_critic is set, and 'test/Bare' has no privileged entry(.|\n)*got: +\['x'\]"
+    ):
         PPOConfig(privileged_critic=True).build(spec, 0)
     with pytest.raises(InvalidSetting, match=r"convolutions is set, and 'test/Bare' has no image entry"):
         PPOConfig(convolutions=(4,)).build(spec, 0)
@@ -135,7 +139,9 @@ CAMERAS = ObservationSpec(
     )
 )
 DRIVE = EnvironmentSpec("test/Drive", CAMERAS, MOVE)
-SEEING = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=1, hidden=(8,), convolutions=(4, 6), privileged_critic=True)
+SEEING = PPOConfig(
+    num_envs=4, steps_per_env=8, batch_size=16, epochs=1, hidden=(8,), convolutions=(4, 6), privileged_critic=True
+)
 
 
 def seen(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
@@ -327,3 +333,10 @@ def test_no_further_pass_is_taken_once_the_policy_has_moved_far(target, passes):
     before = learner.updates
     assert learner.update()["train/n_updates"] == before + passes == learner.updates
     assert before == passes and learner.rollouts == 2
+
+
+def test_the_cost_of_a_picture_is_measured():
+    """That it works, for a moment; the figures mean nothing."""
+    config = replace(ppo_picture_speed.CONFIG, num_envs=1, steps_per_env=4, batch_size=4, epochs=1)
+    row = ppo_picture_speed.measure(Effort(seconds=0.001, repeats=1, threads=1), config)
+    assert row.unit == "us" and row.ours > row.limit > 0, "a picture costs more than none"

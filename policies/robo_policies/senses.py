@@ -104,6 +104,13 @@ def _require(spec: EnvironmentSpec, convolutions: Sequence[int], privileged_crit
                 allowed=f"an entry of role {role}",
                 fix=f"leave {setting} out, or look for an argument of the environment that adds one",
             )
+    for picture in observation.subset("image").arrays if convolutions else ():
+        if picture.dtype != "uint8" or len(picture.shape) != 3:
+            raise InvalidSetting(
+                f"{picture.name!r} is no picture that convolutions can see.",
+                got=f"{picture.dtype}{list(picture.shape)}",
+                allowed="uint8 (height, width, channels)",
+            )
     if not observation.vectors and not convolutions:
         raise InvalidSetting(
             f"PPO sees nothing of {spec.name!r}.",

@@ -29,7 +29,7 @@ from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
-DRIVER = replace(SMALL, policy="beta", privileged_critic=True, convolutions=(4,), lr_schedule="linear", target_kl=0.1)
+DRIVER = replace(SMALL, policy="beta", privileged_critic=True, convolutions=(4,), lr_schedule="linear", target_kl=1e-9)
 FLOAT = np.float32
 
 

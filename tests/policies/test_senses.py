@@ -148,7 +148,7 @@ def seen(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
     return {
         array.name: random.integers(0, 256, (count, *array.shape)).astype(np.uint8)
         if array.dtype == "uint8"
-        else random.normal(size=(count, *array.shape)).astype(FLOAT)
+        else random.normal(3.0, 2.0, size=(count, *array.shape)).astype(FLOAT)
         for array in CAMERAS.arrays
     }
 
@@ -176,6 +176,18 @@ def test_pictures_are_kept_as_they_are_beside_their_rows():
         assert kept.dtype == np.uint8 and np.array_equal(kept, expected)  # environment after environment
     newest = learner.trajectories.newest
     assert np.array_equal(newest.pictures["birdseye"][newest.places], given[-1]["birdseye"])
+    learner.update()
+    newest = learner.trajectories.newest
+    assert np.array_equal(newest.pictures["birdseye"][newest.places], given[-1]["birdseye"]), "the next rollout begins there"
+
+
+def test_what_is_privileged_is_scaled_by_moments_of_its_own():
+    learner = SEEING.build(DRIVE, 0)
+    given = fill(learner)
+    loads = np.concatenate([step["load"] for step in given])
+    scaled = learner.trajectories.inputs[-1, :, -2]
+    np.testing.assert_allclose(scaled, (given[-1]["load"][:, 0] - loads.mean()) / loads.std(), atol=0.1)
+    assert learner.senses.normalizer.moments.mean.shape == (2,), "those of the policy are of the joint alone"
 
 
 def test_features_are_those_of_the_same_layers_in_torch_scaled_once():
@@ -284,6 +296,15 @@ def test_a_dot_goes_to_another_dot_from_pixels_alone(environment, learns):
 def test_pictures_alone_are_not_enough_for_who_does_not_look():
     with pytest.raises(InvalidSetting, match=r"PPO sees nothing of 'test/Dots'(.|\n)*set convolutions"):
         PPOConfig().build(Dots.environment_spec, 0)
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((4, 4), "uint8"), ((4, 4, 1), "float32")])
+def test_what_is_no_picture_of_bytes_is_refused(shape, dtype):
+    spec = EnvironmentSpec("test/Depth", ObservationSpec((ArraySpec("depth", shape, dtype, role="image"),)), MOVE)
+    with pytest.raises(
+        InvalidSetting, match=r"'depth' is no picture that convolutions can see(.|\n)*uint8 \(height, width, channels\)"
+    ):
+        PPOConfig(convolutions=(4,)).build(spec, 0)
 
 
 def test_each_picture_has_layers_of_its_own():

@@ -72,7 +72,7 @@ class PPOConfig:
     """Units of the hidden layers of actor and critic, which share none."""
     convolutions: tuple[int, ...] = ()
     """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen.
-    CaRL: 8, 16, 32, 64, 128, 256 for pictures of 256 pixels."""
+    CaRL: 8, 16, 24, 32, 64, 128, 256 for pictures of 256 pixels."""
     privileged_critic: bool = False
     """The critic sees privileged entries, too; the policy never does. CaRL: on."""
     policy: Literal["normal", "beta"] = "normal"

@@ -14,6 +14,7 @@ from robo_policies import ppo_picture_speed
 from robo_policies.ppo import PPO, PPOConfig
 from robo_policies.sight import FEATURES, Convolutions
 from robo_rl.benchmark import Effort
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
 from robo_rl.on_policy import VectorStep
 from robo_rl.rollout import rollout
@@ -312,6 +313,53 @@ def test_each_picture_has_layers_of_its_own():
     birdseye = 4 * 6 * 9 + 4 + 6 * 4 * 9 + 6 + FEATURES * 6 * 3 * 3 + FEATURES  # 9 x 12, then 5 x 6, then 3 x 3
     front = 4 * 3 * 9 + 4 + 6 * 4 * 9 + 6 + FEATURES * 6 * 2 * 2 + FEATURES  # 7 x 5, then 4 x 3, then 2 x 2
     assert (sight.features, sight.parameters) == (2 * FEATURES, birdseye + front)
+
+
+# saving
+
+EVERYTHING = replace(
+    COIN, steps_per_env=8, batch_size=32, policy="beta", convolutions=(4,), lr_schedule="cosine", target_kl=1e-9
+)
+
+
+class Filmed(Coin):
+    """The coin with a picture of the dial."""
+
+    environment_spec = EnvironmentSpec(
+        "test/Filmed",
+        ObservationSpec(
+            (*Coin.environment_spec.observation.arrays, ArraySpec("film", (4, 4, 1), "uint8", 0, 255, role="image"))
+        ),
+        MOVE,
+        max_steps=4,
+    )
+
+    def observe(self):
+        return super().observe() | {"film": np.full((4, 4, 1), 50 * self.count, np.uint8)}
+
+
+def test_a_saved_policy_acts_as_before_without_what_is_privileged(tmp_path):
+    training = EVERYTHING.training(Filmed, steps=192, seed=0)
+    training.run(Silent())
+    save_checkpoint(tmp_path, Checkpoint(training.step, training.state_dict()))
+    restored = EVERYTHING.restored_policy(Filmed, seed=5, state=load_checkpoint(tmp_path).parts)
+    observation = {"dial": np.ones(1, FLOAT), "film": np.full((4, 4, 1), 50, np.uint8)}
+    for deterministic in (True, False, False):
+        actions = [policy.act(observation, deterministic=deterministic) for policy in (training.policy, restored)]
+        assert np.array_equal(*actions) and np.abs(actions[0]) <= 1
+    darker = observation | {"film": np.zeros((4, 4, 1), np.uint8)}
+    assert not np.array_equal(restored.act(darker, deterministic=True), restored.act(observation, deterministic=True))
+
+
+def test_a_state_of_before_rates_could_fall_knows_its_rollouts():
+    learner = SEEING.build(DRIVE, 0)
+    fill(learner)
+    learner.update()
+    state = learner.state_dict()
+    del state["rollouts"]
+    copy = SEEING.build(DRIVE, 1)
+    copy.load_state_dict(state)
+    assert copy.rollouts == 1
 
 
 # large batches

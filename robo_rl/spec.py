@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -112,6 +112,11 @@ class ObservationSpec(Mapping[str, ArraySpec]):
     def vectors(self) -> ObservationSpec:
         """What a state policy may see: everything but images and privileged entries."""
         return self.subset("proprioception", "object", "goal")
+
+    @property
+    def visible(self) -> ObservationSpec:
+        """What a policy may see: everything but privileged entries."""
+        return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
 
     def validate(self, observation: Observation) -> None:
         """Raises InvalidObservation unless keys, shapes, types and finiteness are right."""
@@ -335,9 +340,10 @@ class EnvironmentSpec:
         """Raises SpecMismatch unless a policy of this spec can act in `other`.
 
         Observations and actions must agree in everything, rate included; name, version and time limit may differ, so that a
-        policy can be tried on another task or on a replica.
+        policy can be tried on another task or on a replica, and so may what is privileged, which no policy sees.
         """
-        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in (self, other))
+        visible = (replace(spec, observation=spec.observation.visible) for spec in (self, other))
+        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in visible)
         if lines := _differences("", mine, others):
             raise SpecMismatch(what, lines)
 

@@ -17,7 +17,7 @@ class FlatAdam:
     """Adam (Kingma & Ba 2015): one fused kernel of PyTorch for all parameters, on memory that NumPy shares."""
 
     def __init__(self, parameters: Floats, gradient: Floats, *, lr: float, max_norm: float) -> None:
-        self._gradient, self._lr, self._max_norm = gradient, lr, max_norm
+        self._gradient, self.lr, self._max_norm = gradient, lr, max_norm
         self._mean, self._square = np.zeros_like(parameters), np.zeros_like(parameters)
         self._steps = np.zeros((), np.float32)
         shared = (parameters, gradient, self._mean, self._square, self._steps)
@@ -37,7 +37,7 @@ class FlatAdam:
             self._gradient *= np.float32(self._max_norm / (norm + 1e-6))  # the small number is PyTorch's
         self._steps += 1.0
         parameters, gradient, mean, square, steps = self._tensors
-        fused_adam([parameters], [gradient], [mean], [square], steps, lr=self._lr, epsilon=EPSILON)
+        fused_adam([parameters], [gradient], [mean], [square], steps, lr=self.lr, epsilon=EPSILON)
 
     def state_dict(self) -> StateDict:
         """Returns both moments and the number of steps."""

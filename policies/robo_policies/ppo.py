@@ -6,27 +6,35 @@ a minibatch. At equal settings it is the algorithm of Stable-Baselines3's PPO.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from robo_policies.action_heads import ActionHead, Categorical, DiagonalGaussian
+from robo_policies.action_heads import CONTINUOUS, head_of
 from robo_policies.flat_adam import FlatAdam
 from robo_policies.learning import require_finite_data
-from robo_policies.networks import ObservationEncoder
-from robo_policies.normalization import ObservationNormalizer, RewardNormalizer, RunningObservations, RunningReturns, Unchanged
+from robo_policies.normalization import RewardNormalizer, RunningReturns, Unchanged
+from robo_policies.ppo_policy import PPOPolicy
+from robo_policies.senses import Senses
 from robo_policies.tanh_towers import Floats, TanhTowers
 from robo_policies.trajectories import Rows, Trajectories, flat
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
 from robo_rl.protocols import OnlineRewards, Policy
-from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode, Metrics, StateDict
 
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
+"""Name -> share of the learning rate that is left after a share of the training."""
 LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
 
 
@@ -36,6 +44,8 @@ class PPOConfig:
 
     lr: float = 3e-4
     """Learning rate of Adam."""
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate falls to 0 over the training, rollout by rollout. CaRL: linear."""
     num_envs: int = 16
     """Environments that step together. Stable-Baselines3 has 1 with 2048 steps; the rollout is equally long."""
     steps_per_env: int = 128
@@ -44,6 +54,8 @@ class PPOConfig:
     """Transitions of one gradient step; divides num_envs * steps_per_env."""
     epochs: int = 10
     """Passes over a rollout."""
+    target_kl: float | None = None
+    """[nat] A pass that moves the policy further than this is the last over its rollout. CaRL: 0.015."""
     discount: float = 0.99
     """Weight of a reward one step later."""
     gae_lambda: float = 0.95
@@ -58,8 +70,15 @@ class PPOConfig:
     """Longer gradients are scaled to this length."""
     hidden: tuple[int, ...] = (64, 64)
     """Units of the hidden layers of actor and critic, which share none."""
+    convolutions: tuple[int, ...] = ()
+    """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen.
+    CaRL: 8, 16, 24, 32, 64, 128, 256 for pictures of 256 pixels."""
+    privileged_critic: bool = False
+    """The critic sees privileged entries, too; the policy never does. CaRL: on."""
+    policy: Literal["normal", "beta"] = "normal"
+    """Distribution of continuous actions. CaRL: beta."""
     initial_log_std: float = 0.0
-    """Logarithm of the first standard deviation of continuous actions, in [-1, 1] units."""
+    """Logarithm of the first standard deviation of normal actions, in [-1, 1] units."""
     normalize_observations: bool = True
     """Scale observations by running moments. Off in Stable-Baselines3; its settings tuned for MuJoCo have it on."""
     normalize_rewards: bool = True
@@ -75,6 +94,14 @@ class PPOConfig:
                 "discount": (0 <= self.discount <= 1, "0 to 1"),
                 "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
                 "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
+                "convolutions": (
+                    all(channels >= 1 for channels in self.convolutions) and bool(self.hidden or not self.convolutions),
+                    "1 or more channels in each layer, and hidden layers after them",
+                ),
+                "target_kl": (self.target_kl is None or self.target_kl > 0, "above 0, or none"),
+                "lr_schedule": (self.lr_schedule in SCHEDULES, ", ".join(SCHEDULES)),
+                "policy": (self.policy in CONTINUOUS, ", ".join(CONTINUOUS)),
+                "initial_log_std": (self.policy == "normal" or not self.initial_log_std, "0 unless policy is normal"),
                 "batch_size": (
                     self.rollout_size % self.batch_size == 0,
                     f"a divisor of num_envs * steps_per_env = {self.rollout_size}",
@@ -87,9 +114,9 @@ class PPOConfig:
         """Transitions between two updates."""
         return self.num_envs * self.steps_per_env
 
-    def build(self, spec: EnvironmentSpec, seed: int) -> PPO:
-        """Returns a fresh learner."""
-        return PPO(spec, self, seed)
+    def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
+        """Returns a fresh learner, whose learning rate falls over so many steps; 0: it stays."""
+        return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
 
     def training(
         self,
@@ -110,8 +137,8 @@ class PPOConfig:
             )
         environments, spec = make_vector(environment_factory, self.num_envs)
         if reward is None:
-            return OnPolicyTraining(environments, self.build(spec, seed), steps=steps, seed=seed)
-        learner = self.build(reward.visible(spec), seed)
+            return OnPolicyTraining(environments, self.build(spec, seed, steps=steps), steps=steps, seed=seed)
+        learner = self.build(reward.visible(spec), seed, steps=steps)
         return OnPolicyTraining(environments, learner, steps=steps, seed=seed, rewards=reward.running(self.num_envs))
 
     def restored_policy(
@@ -128,22 +155,32 @@ class PPOConfig:
 class PPO:
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
 
-    def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int) -> None:
+    def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int, *, rollouts: int = 0) -> None:
+        """`rollouts` are those of the training, over which the learning rate falls; 0: it stays."""
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config = config
-        self.encoder = ObservationEncoder(spec)
-        size, outputs = self.encoder.size, spec.action.size
-        self.head: ActionHead = Categorical(outputs) if spec.action.is_discrete else DiagonalGaussian(outputs)
-        self.networks = TanhTowers(size, config.hidden, self.head.outputs, initial, extra=self.head.parameters)
-        self.networks.extra[:] = config.initial_log_std
-        self.observations: ObservationNormalizer = RunningObservations(size) if config.normalize_observations else Unchanged()
+        self.senses = senses = Senses(
+            spec,
+            convolutions=config.convolutions,
+            privileged_critic=config.privileged_critic,
+            normalize=config.normalize_observations,
+        )
+        self.sight, self.head = senses.sight, head_of(spec, config.policy)
+        inputs, extra = self.sight.features + senses.size, self.head.parameters + self.sight.parameters
+        outputs, privileged = self.head.outputs, senses.privileged
+        self.networks = TanhTowers(inputs, config.hidden, outputs, initial, extra=extra, privileged=privileged)
+        self.head_parameters[:] = config.initial_log_std
+        learnt = self.networks.extra, self.networks.extra_gradient
+        self.sight.bind(*(array[self.head.parameters :] for array in learnt), initial)
         self.rewards: RewardNormalizer = RunningReturns(config.discount) if config.normalize_rewards else Unchanged()
-        self.trajectories = Trajectories(config.steps_per_env, config.num_envs, size, spec.action)
+        self.trajectories = Trajectories(config.steps_per_env, config.num_envs, senses.size, spec.action, senses.pictures)
         self.policy = PPOPolicy(spec, self, aside)
         self.updates = 0
         """Passes over rollouts, as Stable-Baselines3 counts them."""
-        networks = self.networks
+        self.rollouts = 0
+        """Rollouts that were learnt from."""
+        self._planned, networks = rollouts, self.networks
         self._optimizer = FlatAdam(networks.parameters, networks.gradient, lr=config.lr, max_norm=config.max_gradient_norm)
 
     # collecting: section 5
@@ -162,13 +199,13 @@ class PPO:
         """All environments begin an episode; an unfinished rollout is forgotten."""
         vectors = self._vectors("observations", observations)
         self.rewards.restart(self.config.num_envs)
-        self.observations.fit(vectors)
-        self.trajectories.begin(self.observations(vectors))
+        self.senses.fit(vectors)
+        self.trajectories.begin(self.senses.scaled(vectors), observations)
 
     def act(self) -> Array:
         """Returns actions (N, ...) for the newest observations."""
-        outputs = self.networks.act(self.trajectories.newest)
-        actions = self.head.draw(outputs, self.networks.extra, self._acting)
+        outputs = self.networks.act(self.sight.look(self.trajectories.newest))
+        actions = self.head.draw(outputs, self.head_parameters, self._acting)
         self.trajectories.actions[self.trajectories.length] = actions
         return self.head.executed(actions)
 
@@ -176,14 +213,15 @@ class PPO:
         """Takes in what the actions led to; raises NonFiniteUpdate, changing nothing, where that is not finite."""
         given = np.zeros(self.config.num_envs) if step.rewards is None else step.rewards
         require_finite_data({"rewards": given}, self.updates, "rollout")
-        finals = self._vectors("final observations", step.final_observations) if step.final_observations else None
+        if step.final_observations:
+            self._vectors("final observations", step.final_observations)
         observations, ended = self._vectors("observations", step.observations), step.terminated | step.truncated
-        self.observations.fit(observations)
+        self.senses.fit(observations)
         final_values = np.zeros(len(ended), np.float32)
-        if finals is not None:
-            final_values[step.truncated & ~step.terminated] = self._final_values(finals)
+        if step.final_observations:
+            final_values[step.truncated & ~step.terminated] = self._final_values(step.final_observations)
         rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards(given, ended)
-        self.trajectories.add(self.observations(observations), rewards, ended, final_values)
+        self.trajectories.add(self.senses.scaled(observations), rewards, ended, final_values, step.observations)
 
     def reward(self, rewards: Floats, known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
         """Takes in the rewards (T, N) of a full rollout that came without them, which are known, and which end the task.
@@ -199,13 +237,13 @@ class PPO:
         data.known[:] = known
 
     def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
-        vectors: Floats = self.encoder.stack(observations).numpy()
+        vectors = self.senses.vectors(observations)
         require_finite_data({name: vectors}, self.updates, "rollout")
         return vectors
 
-    def _final_values(self, observations: Floats) -> Floats:
-        """Returns V of the last observations (K, D) of episodes that were cut, (K,)."""
-        return self.networks.value(with_ones(self.observations(observations)))
+    def _final_values(self, observations: Mapping[str, Array]) -> Floats:
+        """Returns V of the last observations of the K episodes that were cut, (K,)."""
+        return self.networks.value(self.senses.inputs(observations))
 
     # learning: the equations
 
@@ -261,42 +299,81 @@ class PPO:
         """
         config = self.config
         if not self.trajectories.known.any():
-            self.trajectories.restart()
+            self._next_rollout()
             return {}
+        self._optimizer.lr = self.learning_rate
         with np.errstate(over="ignore", invalid="ignore"):  # the optimiser refuses what is not finite, in better words
-            values = self._by_parts(self.networks.value, self.trajectories.inputs)
-            learnt = self.trajectories.learnt
-            rows, values = self._rows(values)[learnt], flat(values[:-1])[learnt]
-            steps = [
-                self.descend(part)
-                for _ in range(config.epochs)
-                for part in rows.minibatches(config.batch_size, self._shuffling)
-            ]
+            rows, values = self._rows()
+            steps: list[Descent] = []
+            for _ in range(config.epochs):
+                taken = [self.descend(part) for part in rows.minibatches(config.batch_size, self._shuffling)]
+                steps += taken
+                self.updates += 1
+                if config.target_kl and divergence(np.concatenate([one.ratio for one in taken])) > config.target_kl:
+                    break  # Differs from Stable-Baselines3, which stops within a pass: because passes are what is counted
+        metrics = self._metrics(rows, values, steps)
+        self._next_rollout()
+        return metrics
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the present rollout: the whole for the first one, and some still for the last."""
+        if not self._planned:
+            return self.config.lr
+        return self.config.lr * SCHEDULES[self.config.lr_schedule](min(1.0, self.rollouts / self._planned))
+
+    @property
+    def head_parameters(self) -> Floats:
+        """Parameters of the distribution of actions."""
+        return self.networks.extra[: self.head.parameters]
+
+    def _next_rollout(self) -> None:
         self.trajectories.restart()
-        self.updates += config.epochs
-        return self._metrics(rows, values, steps)
+        self.rollouts += 1
 
     def descend(self, rows: Rows) -> Descent:
-        """Takes one gradient step on minus eq. 9, averaged over the rows: surrogate - c1 value loss + c2 entropy."""
-        config, head, networks, share = self.config, self.head, self.networks, np.float32(1.0 / len(rows.returns))
-        outputs, values = networks.forward(rows.inputs)
-        ratio = self.ratio(head.log_density(outputs, networks.extra, rows.actions), rows.log_densities)
+        """Takes one gradient step on minus eq. 9, averaged over the rows: surrogate - c1 value loss + c2 entropy.
+
+        Where pictures would fill the memory the gradient is summed over parts of the rows.
+        """
+        gradient, total = self.networks.gradient, len(rows.returns)
+        first, *others = rows.parts(self.sight.most_rows)
+        seen = self._differentiate(first, total)
+        for part in others:
+            before = gradient.copy()
+            seen = seen.joined(self._differentiate(part, total))
+            gradient += before
+        self._optimizer.step(self.updates)
+        return seen
+
+    def _differentiate(self, rows: Rows, total: int) -> Descent:
+        """Writes the gradient of what the rows add to the mean over `total` rows."""
+        config, head, networks, share = self.config, self.head, self.networks, np.float32(1.0 / total)
+        outputs, values = networks.forward(self.sight.forward(rows.inputs))
+        ratio = self.ratio(head.log_density(outputs, self.head_parameters, rows.actions), rows.log_densities)
         slopes = -share * self.surrogate_slope(ratio, rows.advantages)
-        by_outputs, networks.extra_gradient[:] = head.backward(
-            outputs, networks.extra, rows.actions, slopes, -config.entropy_coefficient / len(slopes)
+        by_outputs, networks.extra_gradient[: head.parameters] = head.backward(
+            outputs, self.head_parameters, rows.actions, slopes, -config.entropy_coefficient / total
         )
         value_slopes = share * np.float32(config.value_coefficient) * self.value_slope(values, rows.returns)
         networks.backward(by_outputs, value_slopes)
-        self._optimizer.step(self.updates)
+        if self.sight.features:
+            self.sight.backward(networks.input_gradient(self.sight.features))
         return Descent(ratio, rows.advantages, self.value_loss(values, rows.returns))
 
-    def _rows(self, values: Floats) -> Rows:
-        """Returns the rollout as rows, environment after environment, with what the policy that acted makes of it."""
-        data, advantages = self.trajectories, self.advantages(values)
-        inputs, actions = flat(data.inputs[:-1]), flat(data.actions)
-        outputs = self._by_parts(self.networks.act, inputs)
-        log_densities = self.head.log_density(outputs, self.networks.extra, actions)
-        return Rows(inputs, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
+    def _rows(self) -> tuple[Rows, Floats]:
+        """Returns the rows to learn from, environment after environment, with what the policy that acted makes of them.
+
+        Beside them the values (B,) of their observations.
+        """
+        data, steps = self.trajectories, self.config.steps_per_env
+        inputs = self.sight.look(data.everything).reshape(steps + 1, self.config.num_envs, -1)
+        values = self._by_parts(self.networks.value, inputs)
+        advantages, actions = self.advantages(values), flat(data.actions)
+        outputs = self._by_parts(self.networks.act, flat(inputs[:-1]))
+        log_densities = self.head.log_density(outputs, self.head_parameters, actions)
+        rows = Rows(data.acted_on, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
+        return rows[data.learnt], flat(values[:-1])[data.learnt]
 
     def _by_parts(self, function: Callable[[Floats], Floats], inputs: Floats) -> Floats:
         """Returns function(inputs) over all leading axes, a minibatch at a time, which stays in the cache and in one thread."""
@@ -309,8 +386,8 @@ class PPO:
 
     def _metrics(self, rows: Rows, values: Floats, steps: list[Descent]) -> Metrics:
         ratio, advantages, value_losses = (np.concatenate([getattr(step, name) for step in steps]) for name in vars(steps[0]))
-        config, extra = self.config, self.networks.extra
-        entropy = self.head.entropy(self._by_parts(self.networks.act, rows.inputs), extra).mean()
+        config, extra = self.config, self.head_parameters
+        entropy = self.head.entropy(self._by_parts(self.networks.act, self.sight.look(rows.inputs)), extra).mean()
         surrogate, value_loss = self.surrogate(ratio, advantages).mean(), value_losses.mean()
         variance, last = float(np.var(rows.returns)), ratio[-len(values) :]  # the last pass, as Stable-Baselines3 has it
         scalars = {
@@ -318,11 +395,11 @@ class PPO:
             "policy_gradient_loss": -surrogate,
             "value_loss": value_loss,
             "entropy_loss": -entropy,
-            "approx_kl": ((last - 1.0) - np.log(last)).mean(),  # Schulman 2020, "Approximating KL Divergence"
+            "approx_kl": divergence(last),
             "clip_fraction": (np.abs(ratio - 1.0) > config.clip_range).mean(),
             "explained_variance": 1.0 - np.var(rows.returns - values) / variance if variance > 0 else 0.0,
             "n_updates": self.updates,
-            "learning_rate": config.lr,
+            "learning_rate": self._optimizer.lr,
             "clip_range": config.clip_range,
         }
         scalars |= {"std": np.exp(extra).mean()} if len(extra) else {}
@@ -333,23 +410,26 @@ class PPO:
         return {
             "parameters": self.networks.parameters.copy(),
             "optimizer": self._optimizer.state_dict(),
-            "observations": self.observations.state_dict(),
+            "observations": self.senses.state_dict(),
             "rewards": self.rewards.state_dict(),
             "trajectories": self.trajectories.state_dict(),
             "generators": {name: value.bit_generator.state for name, value in self._generators().items()},
             "policy": self.policy.state_dict(),
             "updates": self.updates,
+            "rollouts": self.rollouts,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
         self.networks.parameters[:] = state["parameters"]
-        for name in ("observations", "rewards", "trajectories", "policy"):
+        self.senses.load_state_dict(state["observations"])
+        for name in ("rewards", "trajectories", "policy"):
             getattr(self, name).load_state_dict(state[name])
         self._optimizer.load_state_dict(state["optimizer"])
         for name, generator in self._generators().items():
             generator.bit_generator.state = state["generators"][name]
         self.updates = int(state["updates"])
+        self.rollouts = int(state.get("rollouts", self.updates // self.config.epochs))  # not counted before rates could fall
 
     def _generators(self) -> dict[str, np.random.Generator]:
         return {"acting": self._acting, "shuffling": self._shuffling}
@@ -363,37 +443,11 @@ class Descent:
     advantages: Floats
     value_losses: Floats
 
-
-class PPOPolicy:
-    """Acts with the networks that PPO goes on training, and with a random generator of its own."""
-
-    def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
-        self.environment_spec = spec
-        self._learner, self._generator = learner, generator
-        self._row = np.zeros((1, learner.encoder.size), np.float32)
-
-    def reset(self) -> None:
-        """Does nothing: the policy remembers no earlier step."""
-
-    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns an action (A,) float32 in [-1, 1], or an int64 scalar."""
-        learner = self._learner
-        learner.encoder.write(observation, self._row[0])
-        outputs = learner.networks.act(with_ones(learner.observations(self._row)))
-        head, parameters = learner.head, learner.networks.extra
-        drawn = head.mode(outputs) if deterministic else head.draw(outputs, parameters, self._generator)
-        action: Array = head.executed(drawn)[0]
-        return action
-
-    def state_dict(self) -> StateDict:
-        """Returns the state of the generator; the networks belong to the learner."""
-        return {"generator": self._generator.bit_generator.state}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generator."""
-        self._generator.bit_generator.state = state["generator"]
+    def joined(self, other: Descent) -> Descent:
+        """Returns what both saw."""
+        return Descent(*(np.concatenate((mine, vars(other)[name])) for name, mine in vars(self).items()))
 
 
-def with_ones(observations: Floats) -> Floats:
-    """Returns (N, D+1) with a last column of ones."""
-    return np.concatenate((observations, np.ones((len(observations), 1), np.float32)), axis=1)
+def divergence(ratio: Floats) -> float:
+    """Returns an estimate of KL(pi_old || pi) [nat], (r - 1) - log r (Schulman 2020, "Approximating KL Divergence")."""
+    return float(((ratio - 1.0) - np.log(ratio)).mean())

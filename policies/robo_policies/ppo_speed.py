@@ -85,14 +85,17 @@ class _Cheetahs:
         return make_vector_environment(f"gymnasium/{TASK}", num_envs, threads=self._threads, autoreset_mode=mode)
 
 
-class _Nobody:
+class Nobody:
     """Observes nothing."""
 
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None: ...
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        """Does nothing."""
 
-    def on_metrics(self, step: int, metrics: Metrics) -> None: ...
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Does nothing."""
 
-    def on_step(self, step: int, training: Training) -> None: ...
+    def on_step(self, step: int, training: Training) -> None:
+        """Does nothing."""
 
 
 def _ours(config: PPOConfig, threads: int, cleanup: ExitStack) -> Callable[[], object]:
@@ -101,7 +104,7 @@ def _ours(config: PPOConfig, threads: int, cleanup: ExitStack) -> Callable[[], o
 
     def advance() -> None:
         training.steps += config.rollout_size
-        training.run(_Nobody())
+        training.run(Nobody())
 
     return advance
 

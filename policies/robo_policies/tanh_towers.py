@@ -23,11 +23,19 @@ class TanhTowers:
     """Two networks evaluated together: hidden layers are (2, in + 1, out), the last row of each weight is its bias.
 
     All parameters lie in one flat array, and so do their gradients, so that one call of an optimiser updates everything.
-    `extra` more parameters at the end belong to whoever asked for them.
+    `extra` more parameters at the end belong to whoever asked for them. The last `privileged` of the inputs are the critic's
+    alone: the actor's weights of them are 0 and stay so, and `act` does not read them.
     """
 
     def __init__(
-        self, inputs: int, hidden: Sequence[int], outputs: int, generator: np.random.Generator, *, extra: int = 0
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        outputs: int,
+        generator: np.random.Generator,
+        *,
+        extra: int = 0,
+        privileged: int = 0,
     ) -> None:
         self._sizes = (inputs, *hidden)
         self._shapes = [(2, before + 1, after) for before, after in pairwise(self._sizes)]
@@ -36,16 +44,19 @@ class TanhTowers:
         self.gradient = np.zeros_like(self.parameters)
         *self._weights, self._actor, self._critic, self.extra = self._parts(self.parameters)
         *self._weight_slopes, self._actor_slope, self._critic_slope, self.extra_gradient = self._parts(self.gradient)
+        self._seen = inputs - privileged
+        first, first_slope = (self._weights, self._weight_slopes) if hidden else ([[self._actor]], [[self._actor_slope]])
+        self._first, self._unseen_slope = first[0][ACTOR], first_slope[0][ACTOR][self._seen : -1]
         self._initialize(generator)
         self._activations: list[Floats] = []
         self._slopes: list[Floats] = []
 
     def act(self, inputs: Floats) -> Floats:
-        """Returns the actor's outputs (B, O) for inputs (B, D + 1) whose last column is 1."""
-        hidden = inputs[:, :-1]
+        """Returns the actor's outputs (B, O) for inputs (B, D + 1) whose last column is 1, or for what it sees of them."""
+        hidden = inputs[:, : self._seen]
         for weight in self._weights:
-            hidden = np.tanh(hidden @ weight[ACTOR, :-1] + weight[ACTOR, -1])
-        outputs: Floats = hidden @ self._actor[:-1] + self._actor[-1]
+            hidden = np.tanh(hidden @ weight[ACTOR, : hidden.shape[1]] + weight[ACTOR, -1])
+        outputs: Floats = hidden @ self._actor[: hidden.shape[1]] + self._actor[-1]
         return outputs
 
     def value(self, inputs: Floats) -> Floats:
@@ -81,6 +92,13 @@ class TanhTowers:
             np.matmul(self._activations[layer].transpose(0, 2, 1), slope, out=self._weight_slopes[layer])
             if layer > 0:
                 np.matmul(slope, self._weights[layer][:, :-1].transpose(0, 2, 1), out=self._slopes[layer - 1])
+        self._unseen_slope[:] = 0.0
+
+    def input_gradient(self, columns: int) -> Floats:
+        """Returns the derivative (B, columns) of that loss by the first columns of the inputs; there must be a hidden layer."""
+        by_towers = self._slopes[0] @ self._weights[0][:, :columns].transpose(0, 2, 1)
+        gradient: Floats = by_towers[ACTOR] + by_towers[CRITIC]
+        return gradient
 
     def _parts(self, flat: Floats) -> Iterator[Floats]:
         ends = np.cumsum([prod(shape) for shape in self._shapes])
@@ -93,6 +111,10 @@ class TanhTowers:
                 tower[:-1] = orthogonal(*tower[:-1].shape, HIDDEN_GAIN, generator)
         self._actor[:-1] = orthogonal(*self._actor[:-1].shape, ACTOR_GAIN, generator)
         self._critic[:-1] = orthogonal(*self._critic[:-1].shape, CRITIC_GAIN, generator)
+        if self._seen < self._sizes[0]:  # orthogonal in what is left
+            gain = HIDDEN_GAIN if self._weights else ACTOR_GAIN
+            self._first[: self._seen] = orthogonal(self._seen, self._first.shape[1], gain, generator)
+            self._first[self._seen : -1] = 0.0
 
     def _allocate(self, rows: int) -> None:
         """Keeps the activations of a batch, each with a column of ones that meets the bias in the next layer's weight."""

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from robo_policies.sight import Seen, Views
 from robo_policies.tanh_towers import Floats
-from robo_rl.spec import ActionSpec
+from robo_rl.spec import ActionSpec, ArraySpec
 from robo_rl.types import Array, StateDict
 
 
 class Trajectories:
-    """T steps of N environments; `inputs` carries a last column of ones, which meets the biases of the networks."""
+    """T steps of N environments; `inputs` carries a last column of ones, which meets the biases of the networks.
 
-    def __init__(self, steps: int, environments: int, observation_size: int, action: ActionSpec) -> None:
+    Where there are pictures, what is seen comes as Views of them, else as rows of `inputs`.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        environments: int,
+        observation_size: int,
+        action: ActionSpec,
+        pictures: Sequence[ArraySpec] = (),
+    ) -> None:
         self.inputs = np.ones((steps + 1, environments, observation_size + 1), np.float32)
         """(T+1, N, D+1) scaled observations; the last row is what the newest step led to"""
         self.actions: Array = np.zeros((steps, environments, *action.shape), action.dtype)
@@ -30,6 +41,8 @@ class Trajectories:
         """(T, N) value of the last observation of an episode that was cut, 0 elsewhere"""
         self.known = np.ones((steps, environments), np.bool_)
         """(T, N) whether the reward is known; a model may have given none"""
+        self.pictures = {each.name: np.zeros((steps + 1, environments, *each.shape), np.uint8) for each in pictures}
+        """name -> (T+1, N, height, width, channels)"""
         self.length = 0
 
     @property
@@ -38,10 +51,27 @@ class Trajectories:
         return self.length == len(self.rewards)
 
     @property
-    def newest(self) -> Floats:
-        """The newest scaled observations (N, D+1)."""
-        newest: Floats = self.inputs[self.length]
-        return newest
+    def newest(self) -> Seen:
+        """The newest scaled observations, N rows."""
+        environments = self.inputs.shape[1]
+        return self._seen(self.inputs[self.length], slice(self.length * environments, (self.length + 1) * environments))
+
+    @property
+    def everything(self) -> Seen:
+        """All observations, (T+1) N rows, step after step."""
+        return self._seen(self.inputs.reshape(-1, self.inputs.shape[-1]), slice(None))
+
+    @property
+    def acted_on(self) -> Seen:
+        """The observations of all actions, N T rows, environment after environment."""
+        steps, environments = self.rewards.shape
+        return self._seen(flat(self.inputs[:-1]), flat(np.arange(steps * environments).reshape(steps, environments)))
+
+    def _seen(self, vectors: Floats, rows: slice | npt.NDArray[np.int64]) -> Seen:
+        if not self.pictures:
+            return vectors
+        stored = {name: frames.reshape(-1, *frames.shape[2:]) for name, frames in self.pictures.items()}
+        return Views(vectors, stored, np.arange(self.inputs.shape[0] * self.inputs.shape[1])[rows])
 
     @property
     def learnt(self) -> npt.NDArray[np.int64] | slice:
@@ -49,42 +79,52 @@ class Trajectories:
         known = np.flatnonzero(flat(self.known))
         return slice(None) if len(known) == self.known.size else np.resize(known, self.known.size)
 
-    def begin(self, observations: Floats) -> None:
-        """Forgets what is stored and begins with scaled observations (N, D)."""
+    def begin(self, observations: Floats, raw: Mapping[str, Array]) -> None:
+        """Forgets what is stored and begins with scaled observations (N, D) and the pictures among the raw ones."""
         self.length = 0
-        self.inputs[0, :, :-1] = observations
+        self._place(0, observations, raw)
 
-    def add(self, observations: Floats, rewards: Floats, ended: Array, final_values: Floats) -> None:
-        """Stores the outcome of the actions at `length`, (N,) each, and the observations (N, D) that they led to."""
+    def add(self, observations: Floats, rewards: Floats, ended: Array, final_values: Floats, raw: Mapping[str, Array]) -> None:
+        """Stores the outcome of the actions at `length`, (N,) each, and the observations that they led to, as `begin` does."""
         step = self.length
         self.rewards[step], self.ended[step], self.final_values[step] = rewards, ended, final_values
         self.known[step] = True
-        self.inputs[step + 1, :, :-1] = observations
+        self._place(step + 1, observations, raw)
         self.length = step + 1
+
+    def _place(self, step: int, observations: Floats, raw: Mapping[str, Array]) -> None:
+        self.inputs[step, :, :-1] = observations
+        for name, frames in self.pictures.items():
+            frames[step] = raw[name]
 
     def restart(self) -> None:
         """Goes on with the newest observations and an empty store."""
-        self.inputs[0] = self.inputs[self.length]
+        for stored in (self.inputs, *self.pictures.values()):
+            stored[0] = stored[self.length]
         self.length = 0
 
     def state_dict(self) -> StateDict:
         """Returns copies of what is stored."""
-        return {name: np.array(value) for name, value in vars(self).items()}
+        return {name: np.array(value) for name, value in self._arrays().items()} | {"length": np.array(self.length)}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
-        for name, value in vars(self).items():
-            if name != "length" and name in state:  # a run of before models gave rewards knows all of them
+        for name, value in self._arrays().items():
+            if name in state:  # a run of before models gave rewards knows all of them
                 value[...] = state[name]
         self.length = int(state["length"])
+
+    def _arrays(self) -> dict[str, Array]:
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        return arrays | {f"pictures_{name}": frames for name, frames in self.pictures.items()}
 
 
 @dataclass(frozen=True)
 class Rows:
     """Steps of a rollout, in any order; B of them make a minibatch."""
 
-    inputs: Floats
-    """(B, D+1) scaled observations and a one"""
+    inputs: Seen
+    """(B, D+1) scaled observations and a one, and pictures where there are some"""
     actions: Array
     log_densities: Floats
     """(B,) of the policy that acted"""
@@ -106,7 +146,13 @@ class Rows:
         by_batch = shuffled.advantages.reshape(-1, size)
         by_batch -= by_batch.mean(1, keepdims=True)
         by_batch /= by_batch.std(1, ddof=1, keepdims=True) + np.float32(1e-8)
-        return (shuffled[start : start + size] for start in range(0, len(order), size))
+        return shuffled.parts(size)
+
+    def parts(self, size: float) -> Iterator[Rows]:
+        """Yields parts of so many rows, the last perhaps of fewer."""
+        if len(self.returns) <= size:
+            return iter((self,))
+        return (self[start : start + int(size)] for start in range(0, len(self.returns), int(size)))
 
 
 def flat(values: Array) -> Array:

@@ -24,7 +24,7 @@ robo-rl bench env --only Ant     (the cases whose names contain a text)
 scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
 BENCHES = {
     "env": ("robo_sims.batched.measure",),
-    "learner": ("robo_policies.speed", "robo_policies.ppo_speed"),
+    "learner": ("robo_policies.speed", "robo_policies.ppo_speed", "robo_policies.ppo_picture_speed"),
     "render": ("robo_sims.drawing_speed",),
     "memory": ("robo_policies.replay_peak",),
     "resume": ("robo_cli.bench_resume",),

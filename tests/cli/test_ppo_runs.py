@@ -16,7 +16,7 @@ from robo_rl.runs import find_run
 RECIPE = """
 environment: {name: gymnasium/InvertedPendulum-v5}
 algorithm: ppo
-learner: {num_envs: 3, steps_per_env: 16, batch_size: 16, epochs: 2, hidden: [8]}
+learner: {num_envs: 3, steps_per_env: 16, batch_size: 16, epochs: 2, hidden: [8], policy: beta, lr_schedule: linear}
 steps: 240
 log_every: 40
 checkpoint_every: 96

@@ -61,6 +61,10 @@ def test_learner_keeps_the_rule(name, check):
 
 ON_POLICY = {
     "ppo": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), ARM),
+    "ppo-beta-pictures": (
+        PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,), policy="beta", convolutions=(4,)),
+        ARM,
+    ),
     "ppo-choices": (PPOConfig(num_envs=2, steps_per_env=4, batch_size=4, hidden=(8,)), GRID),
 }
 """They learn from their own actions, not from batches; what else is checked of the others stands in their own tests."""

@@ -341,6 +341,14 @@ def test_fingerprint_is_stable_between_versions_of_the_workbench():
     assert arm().fingerprint == FINGERPRINT
 
 
+def test_a_policy_acts_where_what_is_privileged_is_missing_but_not_where_what_it_sees_is():
+    bare, blind = (arm(observation=ObservationSpec(arrays)) for arrays in (ARRAYS[:-1], ARRAYS[1:]))
+    arm().require_interface(bare, what="told")
+    bare.require_interface(arm(), what="told")
+    with pytest.raises(SpecMismatch, match="joint_position"):
+        arm().require_interface(blind, what="told")
+
+
 def test_require_lists_every_difference():
     other = with_array(arm(max_steps=51), unit="mm")
     with pytest.raises(SpecMismatch) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import gymnasium
@@ -14,9 +15,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from torch import nn
 
 from robo_policies import ppo_speed
-from robo_policies.action_heads import Categorical, DiagonalGaussian
+from robo_policies.action_heads import Beta, Categorical, DiagonalGaussian
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
 from robo_policies.ppo import PPO, PPOConfig
+from robo_policies.sight import Blind
 from robo_policies.tanh_towers import TanhTowers, orthogonal
 from robo_policies.trajectories import Rows
 from robo_rl.benchmark import Effort
@@ -27,6 +29,7 @@ from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 SMALL = PPOConfig(num_envs=4, steps_per_env=8, batch_size=16, epochs=2, hidden=(8, 6))
+DRIVER = replace(SMALL, policy="beta", privileged_critic=True, convolutions=(4,), lr_schedule="linear", target_kl=1e-9)
 FLOAT = np.float32
 
 
@@ -37,8 +40,8 @@ def vectors():
     def make(random: np.random.Generator, count: int) -> dict[str, np.ndarray]:
         return {
             "joint_position": random.normal(size=(count, 2)).astype(FLOAT),
-            "camera_front": np.zeros((count, 2, 2, 3), np.uint8),
-            "object_mass": np.zeros((count, 1), FLOAT),
+            "camera_front": random.integers(0, 256, (count, 2, 2, 3)).astype(np.uint8),
+            "object_mass": random.normal(size=(count, 1)).astype(FLOAT),
             "goal": random.normal(size=(count, 1)).astype(FLOAT),
         }
 
@@ -139,23 +142,34 @@ def in_torch(networks: TanhTowers):
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (8, 6), (4, 5, 6)])
-@pytest.mark.parametrize("kind", [DiagonalGaussian, Categorical])
-def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden):
-    """The whole of eq. 9, entropy included, for networks of any depth and both kinds of action."""
+@pytest.mark.parametrize("kind", [DiagonalGaussian, Beta, Categorical])
+@pytest.mark.parametrize("privileged", [0, 2])
+def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden, privileged):
+    """The whole of eq. 9, entropy included, for networks of any depth, all kinds of action, and inputs of the critic alone."""
     head, random, rows = kind(3), np.random.default_rng(0), 16
-    networks = TanhTowers(4, hidden, head.outputs, random, extra=head.parameters)
-    networks.parameters += 0.3 * random.standard_normal(len(networks.parameters), FLOAT)
+    networks = TanhTowers(4, hidden, head.outputs, random, extra=head.parameters, privileged=privileged)
+    networks.gradient[:] = 1.0
+    networks._unseen_slope[:] = 0.0
+    seen = networks.gradient.copy()
+    networks.parameters += 0.3 * seen * random.standard_normal(len(networks.parameters), FLOAT)
     inputs = np.ones((rows, 5), FLOAT)
     inputs[:, :4] = random.normal(size=(rows, 4))
     discrete = kind is Categorical
     actions = random.integers(3, size=rows) if discrete else random.normal(size=(rows, 3)).astype(FLOAT)
+    if kind is Beta:
+        actions = random.uniform(0.01, 0.99, (rows, 3)).astype(FLOAT)
     advantages, returns = random.normal(size=(2, rows)).astype(FLOAT)
     old = head.log_density(networks.act(inputs), networks.extra, actions) + 0.3 * random.standard_normal(rows, FLOAT)
 
     flat, extra, forward = in_torch(networks)
     outputs, values = forward(torch.tensor(inputs, dtype=torch.float64))
-    law = torch.distributions.Categorical(logits=outputs) if discrete else torch.distributions.Normal(outputs, extra.exp())
-    densities, entropies = law.log_prob(torch.tensor(actions)), law.entropy()
+    laws = {
+        Categorical: lambda: torch.distributions.Categorical(logits=outputs),
+        DiagonalGaussian: lambda: torch.distributions.Normal(outputs, extra.exp()),
+        Beta: lambda: torch.distributions.Beta(*(1 + nn.functional.softplus(outputs)).chunk(2, 1)),
+    }
+    law, width = laws[kind](), math.log(2) if kind is Beta else 0.0
+    densities, entropies = law.log_prob(torch.tensor(actions)) - width, law.entropy() + width
     if not discrete:
         densities, entropies = densities.sum(-1), entropies.sum(-1)
     ratio = (densities - torch.tensor(old)).exp()
@@ -165,12 +179,12 @@ def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden):
 
     learner = PPO.__new__(PPO)
     learner.config = PPOConfig(entropy_coefficient=0.03)
-    learner.head, learner.networks, learner.updates = head, networks, 0
+    learner.head, learner.networks, learner.updates, learner.sight = head, networks, 0, Blind()
     learner._optimizer = type("Still", (), {"step": lambda self, update: None})()
-    seen = learner.descend(Rows(inputs, actions, old, advantages, returns))
-    np.testing.assert_allclose(seen.ratio, ratio.detach(), rtol=1e-4)
-    assert 0 < np.mean(np.abs(seen.ratio - 1) > 0.2) < 1, "some rows are clipped and some are not"
-    np.testing.assert_allclose(networks.gradient, flat.grad, rtol=1e-3, atol=1e-5)
+    step = learner.descend(Rows(inputs, actions, old, advantages, returns))
+    np.testing.assert_allclose(step.ratio, ratio.detach(), rtol=1e-4)
+    assert 0 < np.mean(np.abs(step.ratio - 1) > 0.2) < 1, "some rows are clipped and some are not"
+    np.testing.assert_allclose(networks.gradient, seen * flat.grad.numpy(), rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(head.entropy(networks.act(inputs), networks.extra), entropies.detach(), rtol=1e-4)
     np.testing.assert_allclose(networks.value(inputs), values.detach(), rtol=1e-4, atol=1e-5)
 
@@ -354,12 +368,19 @@ class WalksAway(PPO):
 
 
 @pytest.mark.parametrize(
-    ("environment", "kind", "learns"),
-    [(Point, PPO, True), (PointOfChoices, PPO, True), (Point, WalksAway, False), (PointOfChoices, WalksAway, False)],
+    ("environment", "kind", "policy", "learns"),
+    [
+        (Point, PPO, "normal", True),
+        (Point, PPO, "beta", True),
+        (PointOfChoices, PPO, "normal", True),
+        (Point, WalksAway, "normal", False),
+        (Point, WalksAway, "beta", False),
+        (PointOfChoices, WalksAway, "normal", False),
+    ],
 )
-def test_a_point_learns_to_go_to_its_goal(environment, kind, learns, silent):
+def test_a_point_learns_to_go_to_its_goal(environment, kind, policy, learns, silent):
     """Standing still returns -10 in the mean, going straight about -1; four thousand steps must get most of the way."""
-    config = PPOConfig(num_envs=8, steps_per_env=32, batch_size=64, lr=3e-3, hidden=(32, 32))
+    config = PPOConfig(num_envs=8, steps_per_env=32, batch_size=64, lr=3e-3, hidden=(32, 32), policy=policy)
     training = config.training(environment, steps=4096, seed=0)
     training.learner = kind(environment.environment_spec, config, 0)
     training.run(silent)
@@ -441,15 +462,16 @@ class Scripted(VecEnv):
 # saving, refusing
 
 
-def test_saved_and_loaded_gives_the_same_next_update(spec, collect, leaves, tmp_path):
-    learner = SMALL.build(spec, 0)
+@pytest.mark.parametrize("config", [SMALL, DRIVER], ids=["plain", "driver"])
+def test_saved_and_loaded_gives_the_same_next_update(config, spec, collect, leaves, tmp_path):
+    learner = config.build(spec, 0, steps=96)
     collect(learner)
     learner.update()
     for _ in range(3):  # and a few steps of the next rollout
         learner.act()
         learner.observe(VectorStep(OBSERVED, np.ones(4), np.zeros(4, bool), np.zeros(4, bool), {}))
     save_checkpoint(tmp_path, Checkpoint(1, {"learner": learner.state_dict()}))
-    copy = SMALL.build(spec, 99)
+    copy = config.build(spec, 99, steps=96)
     copy.load_state_dict(load_checkpoint(tmp_path).parts["learner"])
     for each in (learner, copy):
         collect(each, seed=5)
@@ -466,8 +488,9 @@ OBSERVED = {
 }
 
 
-def test_the_saved_state_is_a_copy(spec, collect, leaves):
-    learner = SMALL.build(spec, 0)
+@pytest.mark.parametrize("config", [SMALL, DRIVER], ids=["plain", "driver"])
+def test_the_saved_state_is_a_copy(config, spec, collect, leaves):
+    learner = config.build(spec, 0)
     collect(learner)
     state = learner.state_dict()
     before = leaves(state)
@@ -476,9 +499,10 @@ def test_the_saved_state_is_a_copy(spec, collect, leaves):
     assert leaves(state) == before
 
 
-def test_a_seed_determines_everything_and_global_generators_are_left_alone(spec, collect, leaves):
+@pytest.mark.parametrize("config", [SMALL, DRIVER], ids=["plain", "driver"])
+def test_a_seed_determines_everything_and_global_generators_are_left_alone(config, spec, collect, leaves):
     before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    learners = [SMALL.build(spec, seed) for seed in (0, 0, 1)]
+    learners = [config.build(spec, seed) for seed in (0, 0, 1)]
     for learner in learners:
         collect(learner)
         learner.update()
@@ -528,6 +552,10 @@ def test_a_gradient_that_is_not_finite_keeps_the_parameters(spec, collect):
         ({"batch_size": 1}, "2 or more"),
         ({"discount": 1.5}, "0 to 1"),
         ({"hidden": (8, 0)}, "1 or more units in each layer"),
+        ({"convolutions": (8,), "hidden": ()}, "1 or more channels in each layer, and hidden layers after them"),
+        ({"target_kl": 0.0}, "above 0, or none"),
+        ({"lr_schedule": "steps"}, "constant, linear, cosine"),
+        ({"policy": "gamma"}, "normal, beta"),
     ],
 )
 def test_settings_out_of_range_are_named(settings, words):

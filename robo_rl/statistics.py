@@ -129,6 +129,20 @@ def stratified_bootstrap(
     return percentile_interval(estimate, statistic(np.concatenate(drawn, axis=1), axis=-1), confidence)
 
 
+def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
+    """Returns the mean of values (n,), one for each training seed, with Student's interval.
+
+    It covers the choice of seeds, which a bootstrap over so few values covers too narrowly. Its ends may lie outside of what a
+    rate can be.
+    """
+    sample = np.asarray(values, np.float64).ravel()
+    mean, count = float(sample.mean()), len(sample)
+    if count < 2 or np.ptp(sample) == 0:
+        return Interval(mean, float("nan"), float("nan"), confidence)
+    half = float(stats.t.ppf((1 + confidence) / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
+    return Interval(mean, mean - half, mean + half, confidence)
+
+
 def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Comparison:
     """Compares two sides whose arrays (runs, episodes) have one column per shared evaluation seed; (episodes,) is one run.
 

@@ -20,9 +20,10 @@ import pydantic
 import yaml
 
 from robo_cli.recipe import read_recipe
+from robo_cli.selection import runs_of
 from robo_cli.study_labels import STRICT, Model, is_made, require_as_made, reward_folders
 from robo_cli.study_options import Settings, Words, options
-from robo_cli.study_runs import differing, runs_of
+from robo_cli.study_runs import differing
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation import Evaluation
 from robo_rl.runs import Run

@@ -17,7 +17,7 @@ from robo_cli.jobs import Job, run_jobs
 from robo_cli.race_plan import Race, read_race
 from robo_cli.race_table import markdown, table
 from robo_cli.recipe import require_at_least
-from robo_cli.study_runs import runs_of
+from robo_cli.selection import runs_of
 from robo_rl.errors import RunError
 from robo_rl.runs import write_text
 

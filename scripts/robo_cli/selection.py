@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -20,3 +21,10 @@ def find_runs(name: str, root: Path) -> list[Run]:
             f"No run matches {name!r}.", got=name, allowed="a pattern of run folders", fix=f"runs are looked for in {root}/"
         )
     return runs
+
+
+def runs_of(name: str, seed: int, runs: Path) -> Iterator[Path]:
+    """Yields the runs of that name and seed, the newest first."""
+    for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):
+        if recipe.parent.name.split("-", 2)[2] == f"{name}-{seed}":  # what comes before is date and time
+            yield recipe.parent

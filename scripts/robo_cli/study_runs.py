@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from robo_cli.recipe import read_recipe, to_yaml
+from robo_cli.selection import runs_of
 from robo_cli.study_labels import is_labelled, reward_folders, span_of
 from robo_cli.study_options import Words, options
 from robo_cli.study_plan import Data, Study
@@ -116,13 +117,6 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
         else:
             flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return flat
-
-
-def runs_of(name: str, seed: int, runs: Path) -> Iterator[Path]:
-    """Yields the runs of that name and seed, the newest first."""
-    for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):
-        if recipe.parent.name.split("-", 2)[2] == f"{name}-{seed}":  # what comes before is date and time
-            yield recipe.parent
 
 
 def _other_settings(path: Path, changed: Mapping[str, tuple[Any, Any]]) -> RunError:

@@ -19,6 +19,7 @@ from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
+from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
@@ -26,6 +27,7 @@ from robo_rl.runs import Run
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
+robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report)
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
 robo-rl train offline-iql --dataset data/pick --labels my-labels     (rewards of a model, made by `robo-rl label`)
 robo-rl train offline-iql --dataset data/pick --then online --online.steps 5000
@@ -46,6 +48,10 @@ class Train(Generic[Learner]):
     """Short for --demonstrations.labels: rewards of a model (`robo-rl label`) in the place of the recorded ones."""
     then: Literal["nothing", "online"] = "nothing"
     """"online": go on in the environment after the updates of a learner from recorded data (--online.steps)."""
+    seeds: str = ""
+    """Several seeds side by side, in processes of their own, such as 0-9 or 0,3,7-9; the same command goes on."""
+    jobs: int = 0
+    """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
 
@@ -61,6 +67,8 @@ def main(arguments: list[str]) -> int:
     if order.dry_run:
         print(to_yaml(recipe), end="")
         return 0
+    if order.seeds:
+        return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs)
     return start(recipe, order.out)
 
 

@@ -1,5 +1,7 @@
 """Jobs of studies and races without a process for each: that costs seconds, and signals want the main thread."""
 
+from concurrent.futures import Future
+
 import pytest
 
 from robo_cli import jobs
@@ -20,7 +22,10 @@ class InTurn:
     def __exit__(self, *error):
         pass
 
-    map = staticmethod(map)
+    def submit(self, function, *arguments):
+        future = Future()
+        future.set_result(function(*arguments))
+        return future
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def in_this_process(monkeypatch):
     """Has jobs dispatched here, in turn; gives the list of those that ran."""
     ran = []
 
-    def status(logs, job):
+    def status(job, logs, board):
         ran.append(job)
         try:
             return next((status for command in job.commands if (status := dispatch([*command]))), 0)

@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli.main import dispatch
+from robo_cli.selection import runs_of
 from robo_cli.study_labels import Asked, Compared
 from robo_cli.study_plan import read_study
-from robo_cli.study_runs import runs_of
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised

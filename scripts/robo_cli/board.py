@@ -1,0 +1,81 @@
+"""Shows jobs that run side by side: on a terminal a table of what each printed last, in a pipe one line for each that ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+PERIOD = 60.0  # [s] between two looks at what runs, in a pipe
+TAIL = 4096
+"""[byte] of a log, at its end, in which its last line is looked for."""
+
+
+class Board:
+    """What runs, and how much has ended; a context manager that jobs tell when they begin and end, from any thread."""
+
+    def __init__(self, title: str, total: int, logs: Path, console: Console | None = None) -> None:
+        """logs: folder in which each job has JOB.log."""
+        self._title, self._total, self._logs = title, total, logs
+        self._running: dict[str, None] = {}  # keeps the order
+        self._ended, self._lock, self._told = 0, threading.Lock(), time.monotonic()
+        self._console = console or Console(file=sys.stdout)
+        self._live = Live(get_renderable=self.table, console=self._console, refresh_per_second=1, transient=True)
+
+    def __enter__(self) -> Board:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._live.stop()
+
+    def begin(self, job: str) -> None:
+        """Says that a job begins."""
+        with self._lock:
+            self._running[job] = None
+
+    def end(self, job: str, status: int) -> None:
+        """Says that a job has ended."""
+        with self._lock:
+            self._running.pop(job, None)
+            self._ended += 1
+        self._say(f"{self._title} {self._ended}/{self._total}: {job} {'failed' if status else 'done'}")
+
+    def look(self) -> None:
+        """In a pipe, says now and then what runs; on a terminal the table is there anyway."""
+        if self._console.is_terminal or time.monotonic() - self._told < PERIOD:
+            return
+        self._told = time.monotonic()
+        for job in list(self._running):
+            self._say(f"  {job}: {last_line(self._logs / f'{job}.log')}")
+
+    def table(self) -> Table:
+        """Returns what each running job printed last."""
+        table = Table(
+            "job", "newest", title=f"{self._title}: {self._ended} of {self._total} done", title_justify="left", min_width=60
+        )
+        for job in list(self._running):
+            table.add_row(job, last_line(self._logs / f"{job}.log"))
+        return table
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def last_line(log: Path) -> str:
+    """Returns the last line with text of a log; empty where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            lines = file.read().decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,118 @@
+"""robo-rl train --seeds: one recipe with several seeds side by side, each in a process of its own; goes on where it stopped.
+
+OUT/NAME-seeds/  recipe.yaml  what is trained      logs/  what each seed printed      runs/  report.html, table.md, curves.png
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robo_cli.curves import draw_curves
+from robo_cli.jobs import Job, run_jobs
+from robo_cli.recipe import Recipe, to_yaml
+from robo_cli.selection import runs_of
+from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.evaluation import Evaluation
+from robo_rl.report import write_report
+from robo_rl.runs import write_text
+from robo_rl.statistics import Interval, student_interval
+
+EVALUATION = "evaluation.json"
+PART = re.compile(r"(\d+)(?:-(\d+))?")
+MOST = 1000
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """Returns the seeds of "0-9" or "0,3,7-9"; raises InvalidSetting."""
+    parts = [PART.fullmatch(part.strip()) for part in text.split(",")]
+    spans = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if len(spans) == len(parts) and all(first <= last < first + MOST for first, last in spans):
+        seeds = [seed for first, last in spans for seed in range(first, last + 1)]
+        if len({*seeds}) == len(seeds) <= MOST:
+            return tuple(seeds)
+    raise InvalidSetting(
+        "--seeds names seeds that are all different.",
+        got=text,
+        allowed=f"numbers and ranges upwards, such as 0-9 or 0,3,7-9, {MOST} at most",
+    )
+
+
+def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: int = 0) -> int:
+    """Trains what is missing, then prints one table and writes one report.
+
+    at_once: trainings side by side; 0 for as many as this machine has cores for.
+    """
+    folder = out / f"{recipe.name}-seeds"
+    _keep(recipe, folder)
+    missing = [_job(recipe, seed, folder) for seed in seeds if _finished(recipe, seed, folder) is None]
+    try:
+        run_jobs(recipe.name, missing, folder / "logs", at_once=at_once or fitting(recipe.threads))
+    finally:  # what is finished counts, whatever else failed
+        runs = {seed: run for seed in seeds if (run := _finished(recipe, seed, folder)) is not None}
+        if runs:
+            _conclude(recipe, runs, folder)
+    return 0
+
+
+def fitting(threads: int) -> int:
+    """Returns how many trainings of so many threads this machine has cores for, at least one."""
+    return max(1, len(os.sched_getaffinity(0)) // threads) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _keep(recipe: Recipe[Any], folder: Path) -> None:
+    """Writes down what is trained; raises RunError where other seeds of the folder were trained with other settings."""
+    path, words = folder / "recipe.yaml", to_yaml(replace(recipe, seed=0))
+    if path.exists() and path.read_text() != words and any((folder / "runs").glob("*")):
+        raise RunError(
+            f"The seeds in {folder} were trained with other settings.", got=path, fix="another --out or --name, or remove it"
+        )
+    (folder / "runs").mkdir(parents=True, exist_ok=True)
+    write_text(path, words)
+
+
+def _job(recipe: Recipe[Any], seed: int, folder: Path) -> Job:
+    begun = next(runs_of(recipe.name, seed, folder / "runs"), None)
+    words = ["train", str(folder / "recipe.yaml"), "--seed", str(seed), "--out", str(folder / "runs")]
+    return Job(f"seed-{seed}", [words if begun is None else ["resume", str(begun)]])
+
+
+def _finished(recipe: Recipe[Any], seed: int, folder: Path) -> Path | None:
+    found = next(runs_of(recipe.name, seed, folder / "runs"), None)
+    return found if found is not None and (found / EVALUATION).exists() else None
+
+
+def _conclude(recipe: Recipe[Any], runs: dict[int, Path], folder: Path) -> None:
+    evaluations = {seed: Evaluation.from_json(json.loads((run / EVALUATION).read_text())) for seed, run in runs.items()}
+    text = table(evaluations)
+    write_text(folder / "table.md", text)
+    draw_curves({recipe.name: [*runs.values()]}, folder / "curves.png")
+    page = write_report([*runs.values()], folder / "report.html")
+    print(f"{text}\nreport   {page}")
+
+
+def table(evaluations: dict[int, Evaluation]) -> str:
+    """Returns a row for each seed, and the means over seeds with intervals that cover training."""
+    lines = ["| seed | success | return | length |", "|---|---|---|---|"]
+    for seed, each in evaluations.items():
+        rate = "–" if each.success_rate is None else f"{each.success_rate.estimate:.0%}"
+        lines.append(f"| {seed} | {rate} | {each.mean_return.estimate:.4g} | {np.mean(each.lengths):.4g} |")
+    found = [*evaluations.values()]
+    rates = [each.success_rate.estimate for each in found if each.success_rate is not None]
+    success = f"{_rate(student_interval(rates)):.0%}" if len(rates) == len(found) else "–"
+    returns = student_interval([each.mean_return.estimate for each in found])
+    lines.append(f"| mean [95 %] | {success} | {returns:.4g} | |")
+    lines += ["", f"{len(found)} training seeds, {sum(map(len, found))} episodes; Student's intervals over training seeds."]
+    return "\n".join(lines) + "\n"
+
+
+def _rate(found: Interval) -> Interval:
+    """Returns the interval within what a rate can be."""
+    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high)) if np.isfinite(found.low) else found

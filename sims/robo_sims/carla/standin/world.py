@@ -92,6 +92,7 @@ class World:
         holder = self.actor(parent) if parent else None
         placed = pose if holder is None else combined(self.bodies.motion[holder.row, :6], pose)
         actor = Actor(self.next_id, type_id, blueprint.values(given), description)
+        actor.place = len(self.bodies) + 1
         actor.box, actor.tag = shape_of(type_id)
         if actor.is_solid:
             placed = settled(placed)

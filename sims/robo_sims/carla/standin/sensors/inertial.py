@@ -28,7 +28,7 @@ class Noise:
     """Gaussian noise and biases of a sensor, drawn from its own seed."""
 
     def __init__(self, actor: Actor, names: list[str], scales: str, biases: str | None) -> None:
-        self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.id])
+        self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
         self.scale = np.array([setting(actor, scales.format(name), 0, 1e6) for name in names])
         self.bias = np.array([setting(actor, biases.format(name), -1e6, 1e6) if biases else 0.0 for name in names])
 

@@ -77,7 +77,8 @@ class Cars:
             seed = int(actor.attributes.get("driver_seed", "0"))
         except ValueError:
             seed = 0
-        random = np.random.default_rng([abs(seed), actor.id])
+        random = np.random.default_rng([abs(seed), actor.place])
+        self.turn = self.turn if self.actors else 0
         self.actors.append(actor)
         self.random.append(random)
         values = [way, -1, -1, s, 0.0, 0.0, actor.box.extent[0], random.uniform(0.8, 1.05), FAR, 0.0]

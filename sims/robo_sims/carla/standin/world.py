@@ -70,6 +70,7 @@ class World:
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, self.lights.boxes())
         self.sensors: list[Sensor] = []
+        self.has_looked = False
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
         self.next_id = self.lights.appear(self.bodies, self.next_id)
         self.reindex()
@@ -196,11 +197,17 @@ class World:
         self.surroundings.write(self.bodies, self.lights.ids, self.lights.colours)
         self.attachments.step(self.bodies)
         if self.sensors:
-            self.scene.step(self.bodies, self.lights.paint())
+            self.has_looked = False
             for sensor in self.sensors:
                 sensor.serve(self)
         self._tell(dt)
         return self.clock.frame
+
+    def look(self) -> None:
+        """Sees where everything is, once a step, for those sensors that want to know."""
+        if not self.has_looked:
+            self.scene.step(self.bodies, self.lights.paint())
+            self.has_looked = True
 
     def _tell(self, dt: float) -> None:
         if self.streams.is_heard(layouts.WORLD_STREAM):

@@ -48,7 +48,7 @@ class Imu(Sensor):
         self.force = Noise(actor, ["x", "y", "z"], "noise_accel_stddev_{}", None)
         self.rate = Noise(actor, ["x", "y", "z"], "noise_gyro_stddev_{}", "noise_gyro_bias_{}")
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one measurement; acceleration and rates are those of what carries it."""
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
@@ -70,7 +70,7 @@ class Gnss(Sensor):
         super().__init__(actor, world)
         self.noise = Noise(actor, ["lat", "lon", "alt"], "noise_{}_stddev", "noise_{}_bias")
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one measurement."""
         motion, road_map = world.bodies.motion[self.actor.row], world.town.road_map
         latitude, longitude = geographic(road_map.latitude, road_map.longitude, float(motion[X]), float(motion[Y]))

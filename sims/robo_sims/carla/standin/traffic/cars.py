@@ -23,6 +23,8 @@ LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
 """[m] ahead of a car's middle, where it looks for others."""
 AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
 """[m] along the way that each place stands for, to either side."""
+CIRCLES = np.array([0.0, -1.0, 1.0])[:, None, None]
+"""Where the circles of a body are, as parts of the way from its middle to its end."""
 SIGHT, SECONDS = 35.0, 3.5
 """[m] and [s]: a car looks so far, at least."""
 TIGHT = 0.35
@@ -196,16 +198,11 @@ class Cars:
         (car, other), (dx, dy), cosine, sine = pairs, offset, way[..., 0], way[..., 1]
         along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
         # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.
-        ends = self.spread[other][:, None]
-        turned, lateral = (
-            ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine),
-            ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine),
-        )
-        nearest = np.full(len(car), FAR)
-        for share in (0.0, -1.0, 1.0):
-            reach = along + share * turned
-            hit = (np.abs(across + share * lateral) < room[:, None]) & (np.abs(reach) < AROUND)
-            nearest = np.minimum(nearest, np.where(hit, LOOK + reach, FAR).min(1))
+        ends = CIRCLES * self.spread[other][:, None]
+        reach = along + ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine)
+        across = across + ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine)
+        hit = (np.abs(across) < room[:, None]) & (np.abs(reach) < AROUND)
+        nearest = np.where(hit, LOOK + reach, FAR).min((0, 2))
         speed = motion[other, VX] * aim[0] + motion[other, VY] * aim[1]
         first = np.abs(LOOK - nearest[:, None]).argmin(1)
         rows = np.arange(len(car))
@@ -255,7 +252,7 @@ class Cars:
         if not candidates:
             return
         users = bodies.motion[self.users]
-        soon = users[:, None, [X, Y]] + SOON[:, None] * users[:, None, [VX, VY]]
+        soon = users[:, None, :2] + SOON[:, None] * users[:, None, VX : VY + 1]
         self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
 
     def _light_is_open(self, left: Floats) -> npt.NDArray[np.bool_]:

@@ -184,8 +184,8 @@ class World:
         """[s] of a step."""
         return self.settings.step(1.0 / self.clock.rate)
 
-    def tick(self) -> int:
-        """Does one step and tells everybody; returns its frame."""
+    def tick(self, *, snapshot_first: bool = False) -> int:
+        """Does one step and tells everybody, measurements first where it is not asked otherwise; returns its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
         self.lights.step(self.bodies, dt)
@@ -196,11 +196,13 @@ class World:
         self.hits = self.collisions.step(self.bodies)
         self.surroundings.write(self.bodies, self.lights.ids, self.lights.colours)
         self.attachments.step(self.bodies)
-        if self.sensors:
-            self.has_looked = False
-            for sensor in self.sensors:
-                sensor.serve(self)
-        self._tell(dt)
+        if snapshot_first:
+            self._tell(dt)
+        self.has_looked = False
+        for sensor in self.sensors:
+            sensor.serve(self)
+        if not snapshot_first:
+            self._tell(dt)
         return self.clock.frame
 
     def look(self) -> None:

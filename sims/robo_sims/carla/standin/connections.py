@@ -13,8 +13,8 @@ MOST_CONNECTIONS = 400
 """At each port; more are turned away, for a process may have 1024 files on many systems."""
 ROOM = 4 * 1024 * 1024
 """[bytes] asked of the kernel for each direction, so that a picture is one call."""
-BUFFER = memoryview(bytearray(1 << 18))
-"""What all connections read into, one after the other."""
+BUFFER = memoryview(bytearray(1 << 16))
+"""What all connections read into, one after the other; nobody gets more at a time, so that others have their turn."""
 
 
 class Connection:

@@ -14,12 +14,11 @@ from robo_sims.carla.standin.connections import Connection
 
 LOG = logging.getLogger(__name__)
 REQUEST, REPLY = 0, 1
-LARGEST = 8 * 1024 * 1024
-"""[bytes] of a call; maps are the largest."""
+LARGEST = 4 * 1024 * 1024
+"""[bytes] of calls that have not come to their end, of all clients together; beyond it, whoever has most is given up. Maps are
+the largest calls. What has come of a call may take 80 times as much memory, where it is a list of empty lists."""
 LONGEST = 100_000
 """Entries of a list in a call: a batch is the longest. Room for all is made when the first has come."""
-MOST_HALF = 2 * LARGEST
-"""[bytes] of calls that have not come to their end, of all clients together; beyond it, whoever has most is given up."""
 MOST_WITHHELD = 64 * 1024
 """[bytes] of answers that nobody waits for, kept until one that somebody waits for goes the same way."""
 AFTER: dict[tuple[object, object], str] = {("apply_batch", "tick_cue"): "tick_of_batch"}
@@ -43,8 +42,8 @@ class Caller:
             max_map_len=LONGEST,
             strict_map_key=False,
         )
-        self.fed = self.half = 0
-        """[bytes] that have come; those of them that belong to a call that has not come to its end"""
+        self.fed = self.finished = self.half = 0
+        """[bytes] that have come, those of calls that have come to their end, and the others"""
         self.pack = msgpack.Packer(unicode_errors="replace").pack
         self.withheld = b""
         self.last: object = None
@@ -61,14 +60,17 @@ class Caller:
             return
         try:
             self.unpacker.feed(data)
+            self.fed += len(data)
             for message in self.unpacker:
+                self.finished = self.unpacker.tell()
                 self._answer(message)
+                if not self.connection.is_open:
+                    break
         except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
-            LOG.warning("a client that does not speak msgpack-rpc is disconnected: %s", error)
+            LOG.warning("a client that does not speak msgpack-rpc is disconnected: %r", error)
             self.close()
             return
-        self.fed += len(data)
-        self._keep(self.fed - self.unpacker.tell())
+        self._keep(self.fed - self.finished)
 
     def close(self) -> None:
         """Ends the connection and forgets what has come of a call."""
@@ -82,9 +84,9 @@ class Caller:
             return
         self.half = half
         (UNFINISHED.add if half else UNFINISHED.discard)(self)
-        if sum(caller.half for caller in UNFINISHED) > MOST_HALF:
+        if sum(caller.half for caller in UNFINISHED) > LARGEST:
             most = max(UNFINISHED, key=lambda caller: caller.half)
-            LOG.warning("a client is disconnected: its call has not come to its end after %d MB", most.half // 10**6)
+            LOG.warning("a client is disconnected: its call has not come to its end after %d kB", most.half // 1000)
             most.close()
 
     def _answer(self, message: Any) -> None:

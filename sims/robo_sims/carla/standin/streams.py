@@ -8,6 +8,7 @@ import time
 
 from robo_sims.carla.standin import layouts
 from robo_sims.carla.standin.connections import MOST_CONNECTIONS, Connection, accepted
+from robo_sims.carla.standin.responses import Refused
 
 PATIENCE = 0.25
 """[s] that a tick waits for a subscription that was announced."""
@@ -44,6 +45,8 @@ class Streams:
 
     def announce(self, stream: int) -> bytes:
         """Returns the token of a stream that a client is about to subscribe to."""
+        if not isinstance(stream, int) or not 0 < stream < 2**32:
+            raise Refused("This is no number of a stream.", got=stream)
         token = layouts.token(stream, self.port)
         if len(self.announced) < MOST_CONNECTIONS:
             self.announced.add(stream)

@@ -91,11 +91,13 @@ class Collisions:
         self.reach[np.arange(len(self.hitters)), self.hitters] = -1.0
         for number, first in enumerate(self.hitters):  # a pair of two drivers once
             self.reach[number, self.hitters[self.hitters < first]] = -1.0
+        self.is_alone = not (self.reach > 0.0).any()
+        """Whether there is nobody to hit."""
         self.places = np.concatenate([np.zeros((len(self.solid), 2)), self.buildings[:, :2]])
 
     def step(self, bodies: Bodies) -> list[Hit]:
         """Parts what overlaps, takes the speed of approach, and returns who hit what."""
-        if not len(self.hitters):
+        if self.is_alone:
             return []
         hits: list[Hit] = []
         for first, second in self._near(bodies):

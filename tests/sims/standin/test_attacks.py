@@ -69,6 +69,19 @@ def memory(server: StandIn) -> float:
     return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1000 if status.is_file() else 0.0
 
 
+def test_answers_that_nobody_waits_for_go_with_the_next_and_are_not_kept_for_ever(server):
+    with Wire(server.port) as wire:
+        later, now = ([0, number, "version", [[is_async]]] for number, is_async in ((1, True), (2, False)))
+        wire.sock.sendall(msgpack.packb(later) + msgpack.packb(now))
+        unpacker, numbers = msgpack.Unpacker(), []
+        while len(numbers) < 2:
+            unpacker.feed(wire.sock.recv(1 << 16))
+            numbers += [message[1] for message in unpacker]
+        assert numbers == [1, 2]
+        wire.sock.sendall(msgpack.packb(later) * 6000)
+        assert len(wire.sock.recv(1 << 20)) > 1000
+
+
 def test_lists_that_claim_to_be_endless_are_not_waited_for(server):
     before = memory(server)
     with Wire(server.port) as good:

@@ -44,7 +44,7 @@ CHEAP = {
 def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
     rows = rows_of(name, CHEAP[name])
     assert len(rows) >= 2
-    assert rows[0]["peers"] or name == "drive"  # whose only peer wants a graphics card
+    assert rows[0]["peers"] or name == "drive"  # this case has no peer
 
 
 @pytest.mark.slow

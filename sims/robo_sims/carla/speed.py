@@ -6,6 +6,7 @@ process beside this one, so ticks per second want two cores that nothing else us
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from contextlib import closing
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from robo_rl.benchmark import Cases, Effort, Measurement, measurement
+from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.errors import MissingExtra
+from robo_sims.carla import highway_speed
 
 if TYPE_CHECKING:
     from robo_sims.carla.standin.supervision import StandIn
@@ -35,6 +37,8 @@ class Drive:
     cars: int = 0
     """That drive themselves."""
     kind: str = "semantic_segmentation"
+    peer: bool = False
+    """Whether highway-env is measured beside it, where it is installed."""
 
 
 CASES = {
@@ -43,6 +47,8 @@ CASES = {
     "grid, one car, 84x84 semantic camera": Drive("grid", 84),
     "grid, 20 cars more": Drive("grid", 0, 20),
     "grid, 20 cars more, 84x84 semantic camera": Drive("grid", 84, 20),
+    "highway, 20 cars more": Drive("highway", 0, 20, peer=True),
+    "highway, 20 cars more, 84x84 picture": Drive("highway", 84, 20, peer=True),
     "ring, one car, 320x240 colour camera": Drive("ring", 320, 0, "rgb"),
 }
 
@@ -51,6 +57,8 @@ def cases(effort: Effort) -> Cases:
     """Returns the cases."""
     found: Cases = {}
     for name, drive in CASES.items():
+        if drive.peer and not highway_speed.is_installed():
+            name += f" ({highway_speed.NAME} is not installed)"  # noqa: PLW2901
         found[name] = partial(_measure, name, drive, effort)
         busy = f"{name}: processor time"
         found[busy] = partial(_measure, busy, drive, effort, busy=True)
@@ -68,9 +76,13 @@ def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False) -> 
         client = carla.Client(server.host, server.port)
         client.set_timeout(PATIENCE)
         with closing(Driving(carla, client, drive)) as driving:
-            if not busy:
-                return measurement("drive", name, "ticks/s", {"ours": driving.trial}, effort)
-            return measurement("drive", name, "us", {"ours": partial(driving.busy, server)}, effort)
+            ours = partial(driving.busy, server) if busy else driving.trial
+            with contextlib.ExitStack() as stack:
+                contestants: dict[str, Trial] = {"ours": ours}
+                if drive.peer and highway_speed.is_installed():
+                    peer = stack.enter_context(closing(highway_speed.Motorway(drive.cars, drive.picture, 1 / STEP)))
+                    contestants[highway_speed.NAME] = peer.busy if busy else peer.trial
+                return measurement("drive", name, "us" if busy else "ticks/s", contestants, effort)
 
 
 class Driving:

@@ -21,6 +21,31 @@ def test_a_batch_spawns_and_controls_what_it_has_just_spawned(client):
     assert result["gone"] == ["", "", "", "actor 999 is not there"] and result["left"] == 1
 
 
+def test_a_batch_that_ticks_does_not_wait_for_measurements_that_wait_for_it(client):
+    # With one thread for all that arrives, and the batch in the possession of Python's lock.
+    result = client("""
+        import queue, time
+        del world
+        client = carla.Client("127.0.0.1", int(sys.argv[1]), worker_threads=1)
+        client.set_timeout(5.0)
+        world = client.get_world()
+        vehicle, heard = car(), queue.Queue()
+        imu = spawn("sensor.other.imu", carla.Transform(), vehicle)
+        imu.listen(heard.put)
+        frames = [world.tick()]
+        command = carla.command.ApplyVehicleControl(vehicle.id, carla.VehicleControl(throttle=1.0))
+        started = time.monotonic()
+        for _ in range(30):
+            client.apply_batch_sync([command], True)
+            frames.append(world.get_snapshot().frame)
+            while heard.get(timeout=5).frame < frames[-1]:
+                pass
+        result["seconds"], result["rising"] = time.monotonic() - started, frames == sorted(set(frames))
+        imu.stop()
+    """)
+    assert result["rising"] and result["seconds"] < 4
+
+
 def test_maps_are_loaded_and_reloaded_and_ids_begin_again(client):
     result = client("""
         first = car().id

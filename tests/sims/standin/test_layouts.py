@@ -23,7 +23,7 @@ def test_a_token_is_24_bytes_without_an_address():
 
 
 def test_a_message_begins_with_its_length():
-    assert layouts.with_length(b"abc", b"de") == b"\x05\0\0\0abcde"
+    assert layouts.length_of((b"abc", memoryview(b"de"))) == b"\x05\0\0\0"
 
 
 def test_the_headers():

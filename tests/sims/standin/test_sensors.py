@@ -2,7 +2,14 @@
 
 import math
 
+import cv2
+import numpy as np
 import pytest
+
+pytest.importorskip("msgpack")
+
+from robo_sims.carla.standin.sensors.camera import Camera, View, fixed_point
+from robo_sims.carla.standin.sensors.scene import Boxes
 
 SENSORS = """
 import numpy
@@ -140,3 +147,27 @@ except RuntimeError as error:
     )
     assert result["frames"] == [3, 7, 11, 15, 19]
     assert "image_size_x='100000'" in result["wrong"]
+
+
+def test_the_outline_of_a_box_is_the_hull_of_its_corners_from_every_side():
+    random = np.random.default_rng(0)
+    drawn = 0
+    for _ in range(200):
+        x, y, yaw, length, width, height = random.uniform([-9, -9, -4, 0.3, 0.3, 0.3], [9, 9, 4, 4, 4, 4])
+        box = Boxes(
+            np.array([[x, y, yaw, length, width, 0.5, 0.5 + height]]), *(np.zeros((1, *more), int) for more in ((), (3,), ()))
+        )
+        pose = np.array([*random.uniform([-9, -9, 0], [9, 9, 9]), 0.0, 0.0, 0.0])
+        pose[3:5] = -np.degrees(np.arctan2(pose[2], 9)), np.degrees(np.arctan2(y - pose[1], x - pose[0]))
+        view = View(Camera(60, 60, 90.0), pose)
+        corners = (box.corners[0] - view.place) @ view.turn
+        for _, outline in view.outlines(box, -1):
+            if corners[:, 0].min() > 0.1:
+                f = view.camera.focal
+                pixels = np.stack([29.5 + f * corners[:, 1] / corners[:, 0], 29.5 - f * corners[:, 2] / corners[:, 0]], axis=1)
+                wanted, got = np.zeros((60, 60), np.uint8), np.zeros((60, 60), np.uint8)
+                cv2.fillConvexPoly(wanted, cv2.convexHull(fixed_point(pixels)), 1, cv2.LINE_8, 4)
+                cv2.fillConvexPoly(got, outline, 1, cv2.LINE_8, 4)
+                assert (wanted != got).sum() <= 1  # where a corner falls almost on an edge
+                drawn += 1
+    assert drawn > 100

@@ -227,6 +227,20 @@ def test_a_reloaded_world_goes_the_same_way_again():
     assert np.array_equal(*courses)
 
 
+def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_way():
+    world = World(town("grid"), Nobody())
+    courses = []
+    for _ in range(2):
+        Population(15, 3, 2).settle(world)
+        run(world, 20)
+        courses.append(world.bodies.motion.copy())
+        run(world, 0.35)  # not a round number of turns
+        for actor in [*world.cars.actors, *world.walkers.actors]:
+            world.destroy(actor)
+        world.lights.reset()
+    assert np.array_equal(*courses)
+
+
 def test_only_what_is_solid_is_hit_and_a_building_stops_a_car():
     world = world_of("grid")
     x, y, _, _, width, _ = world.town.buildings[0]

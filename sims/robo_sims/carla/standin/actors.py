@@ -48,6 +48,9 @@ class Actor:
     """24 bytes where it has a stream."""
     stream: int = 0
     row: int = -1
+    place: int = 0
+    """Among the actors at the time of its spawning, from 1 on. What it draws by chance follows from this and not from its id,
+    which goes on counting when actors are destroyed: the same spawned again do the same again."""
 
     def encoded(self) -> list[object]:
         """Returns it as the client reads it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from robo_sims.carla.standin.actors import VX, WX, YAW, Actor, Bodies, X, Y, rows_of
+from robo_sims.carla.standin.actors import VX, WX, YAW, Actor, Bodies
 from robo_sims.carla.standin.poses import Pose
 
 
@@ -18,20 +18,19 @@ class Attachments:
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows anew; what is gone is forgotten."""
         self.poses = {actor: pose for actor, pose in self.poses.items() if actor.id in bodies.by_id}
-        children = [actor for actor in bodies if actor in self.poses]
-        self.rows = rows_of(children)
-        self.parents = rows_of([bodies.by_id[actor.parent] for actor in children])
-        self.relative = np.array([[*self.poses[actor][0], *self.poses[actor][1]] for actor in children]).reshape(-1, 6)
+        self.links = [
+            (actor.row, bodies.by_id[actor.parent].row, [*self.poses[actor][0], *self.poses[actor][1]])
+            for actor in bodies
+            if actor in self.poses
+        ]
+        """Row of a child, row of its parent, and its place and turn there."""
 
     def step(self, bodies: Bodies) -> None:
         """Moves all that are fixed to where their parents have gone. A parent comes before its children."""
-        if not len(self.rows):
-            return
-        parents = bodies.motion[self.parents]
-        yaw = np.radians(parents[:, YAW])
-        cosine, sine = np.cos(yaw), np.sin(yaw)
-        block = parents[:, :6] + self.relative
-        block[:, X] = parents[:, X] + cosine * self.relative[:, X] - sine * self.relative[:, Y]
-        block[:, Y] = parents[:, Y] + sine * self.relative[:, X] + cosine * self.relative[:, Y]
-        bodies.motion[self.rows, :6] = block
-        bodies.motion[self.rows, VX:WX] = parents[:, VX:WX]
+        motion = bodies.motion
+        for child, parent, (x, y, *others) in self.links:  # few, so that a loop is quicker than arrays
+            pose = motion[parent].tolist()
+            cosine, sine = math.cos(math.radians(pose[YAW])), math.sin(math.radians(pose[YAW]))
+            place = pose[0] + cosine * x - sine * y, pose[1] + sine * x + cosine * y
+            turned = [at + more for at, more in zip(pose[2:6], others, strict=True)]
+            motion[child, :WX] = [*place, *turned, *pose[VX:WX]]

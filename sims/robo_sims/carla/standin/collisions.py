@@ -76,7 +76,6 @@ class Collisions:
 
     def __init__(self, buildings: Floats) -> None:
         self.buildings = buildings
-        self.building_radius = np.hypot(buildings[:, 3], buildings[:, 4])
         self.reindex(Bodies(), ())
 
     def reindex(self, bodies: Bodies, groups: Sequence[Driven]) -> None:
@@ -86,37 +85,38 @@ class Collisions:
         self.radius = np.array([math.hypot(*actor.box.extent[:2]) for actor in self.solid])
         self.group = {actor: group for group in groups for actor in group.actors}
         self.hitters = np.array([number for number, actor in enumerate(self.solid) if actor in self.group], np.intp)
+        radius = np.append(self.radius, np.hypot(self.buildings[:, 3], self.buildings[:, 4]))
+        self.reach = (self.radius[self.hitters, None] + radius) ** 2
+        """[m2] of a hitter and anything else, buildings last: the square of the distance within which they may touch."""
+        self.reach[np.arange(len(self.hitters)), self.hitters] = -1.0
+        for number, first in enumerate(self.hitters):  # a pair of two drivers once
+            self.reach[number, self.hitters[self.hitters < first]] = -1.0
+        self.is_alone = not (self.reach > 0.0).any()
+        """Whether there is nobody to hit."""
+        self.places = np.concatenate([np.zeros((len(self.solid), 2)), self.buildings[:, :2]])
 
     def step(self, bodies: Bodies) -> list[Hit]:
         """Parts what overlaps, takes the speed of approach, and returns who hit what."""
-        if not len(self.hitters):
+        if self.is_alone:
             return []
-        places = bodies.motion[self.rows][:, [X, Y]]
         hits: list[Hit] = []
-        for first, second in self._near(places):
-            hits += self._between(bodies, self.solid[first], self.solid[second])
-        if len(self.buildings):
-            for first, building in self._near_buildings(places):
-                hits += self._with_building(bodies, self.solid[first], self.buildings[building])
+        for first, second in self._near(bodies):
+            if second < len(self.solid):
+                hits += self._between(bodies, self.solid[first], self.solid[second])
+            else:
+                hits += self._with_building(bodies, self.solid[first], self.buildings[second - len(self.solid)])
         return hits
 
-    def _near(self, places: Floats) -> Iterator[tuple[int, int]]:
-        if len(self.solid) < 2:
-            return
-        offset = places[self.hitters, None] - places
-        reach = self.radius[self.hitters, None] + self.radius
-        close = np.einsum("ijk,ijk->ij", offset, offset) < reach * reach
-        close[np.arange(len(self.hitters)), self.hitters] = False
-        for number, second in zip(*np.nonzero(close), strict=True):
-            first = int(self.hitters[number])
-            if first < second or self.solid[second] not in self.group:  # a pair of two drivers once
-                yield first, int(second)
-
-    def _near_buildings(self, places: Floats) -> Iterator[tuple[int, int]]:
-        offset = places[self.hitters, None] - self.buildings[:, :2]
-        reach = self.radius[self.hitters, None] + self.building_radius
-        for number, building in zip(*np.nonzero(np.einsum("ijk,ijk->ij", offset, offset) < reach * reach), strict=True):
-            yield int(self.hitters[number]), int(building)
+    def _near(self, bodies: Bodies) -> list[tuple[int, int]]:
+        """Returns the pairs of a hitter and something else, buildings last, whose circles touch."""
+        self.places[: len(self.solid)] = bodies.motion[self.rows, :2]
+        offset = self.places - self.places[self.hitters, None]
+        offset *= offset
+        close = offset[..., 0] + offset[..., 1] < self.reach
+        if not close.any():
+            return []
+        pairs = [(int(self.hitters[number]), int(other)) for number, other in zip(*np.nonzero(close), strict=True)]
+        return sorted(pairs, key=lambda pair: pair[1] >= len(self.solid))
 
     def _between(self, bodies: Bodies, first: Actor, second: Actor) -> Iterator[Hit]:
         found = overlap(rectangle(bodies, first), rectangle(bodies, second))

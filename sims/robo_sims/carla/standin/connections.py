@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 
+LOG = logging.getLogger(__name__)
 MOST_PENDING = 256 * 1024 * 1024
-"""[bytes] after which a reader that does not read is given up."""
+"""[bytes] kept for readers that do not read, all together; beyond it, whoever has most of them is given up."""
+MOST_CONNECTIONS = 400
+"""At each port; more are turned away, for a process may have 1024 files on many systems."""
 ROOM = 4 * 1024 * 1024
 """[bytes] asked of the kernel for each direction, so that a picture is one call."""
-BUFFER = memoryview(bytearray(1 << 18))
-"""What all connections read into, one after the other."""
+BUFFER = memoryview(bytearray(1 << 16))
+"""What all connections read into, one after the other; nobody gets more at a time, so that others have their turn."""
 
 
 class Connection:
@@ -25,25 +29,28 @@ class Connection:
         self.is_open = True
         selector.register(sock, selectors.EVENT_READ, handler)
 
-    def send(self, data: bytes, *, may_drop: bool = False) -> None:
+    def send(self, *parts: bytes | memoryview, may_drop: bool = False) -> None:
         """Sends a message, or leaves it out where the last one is still under way and it may be dropped."""
         if not self.is_open or (self.pending and may_drop):
             return
+        sent = 0
         if not self.pending:
             try:
-                sent = self.sock.send(data)
+                sent = self.sock.sendmsg(parts)
             except BlockingIOError:
-                sent = 0
+                pass
             except OSError:
                 self.close()
                 return
-            if sent == len(data):
+            if sent == sum(map(len, parts)):
                 return
-            data = data[sent:]
             self.selector.modify(self.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self.handler)
-        self.pending += data
-        if len(self.pending) > MOST_PENDING:
-            self.close()
+            SLOW.add(self)
+        self.pending += b"".join(parts)[sent:]
+        if sum(len(connection.pending) for connection in SLOW) > MOST_PENDING:
+            slowest = max(SLOW, key=lambda connection: len(connection.pending))
+            LOG.warning("a client that left %d MB unread is disconnected", len(slowest.pending) // 10**6)
+            slowest.close()
 
     def flush(self) -> None:
         """Sends what is pending, as far as there is room."""
@@ -56,6 +63,7 @@ class Connection:
             return
         del self.pending[:sent]
         if not self.pending:
+            SLOW.discard(self)
             self.selector.modify(self.sock, selectors.EVENT_READ, self.handler)
 
     def received(self) -> bytes | None:
@@ -71,5 +79,25 @@ class Connection:
         """Closes the socket; twice is no error."""
         if self.is_open:
             self.is_open = False
+            SLOW.discard(self)
+            self.pending = bytearray()
             self.selector.unregister(self.sock)
             self.sock.close()
+
+
+SLOW: set[Connection] = set()
+"""Those with something pending."""
+
+
+def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:
+    """Returns a client that has called, or None where it is gone again or there are too many."""
+    try:
+        sock, _ = listener.accept()
+    except OSError as error:
+        LOG.warning("a client is not accepted: %s", error)
+        return None
+    if len(selector.get_map()) <= MOST_CONNECTIONS:
+        return sock
+    LOG.warning("a client is turned away: %d are connected", MOST_CONNECTIONS)
+    sock.close()
+    return None

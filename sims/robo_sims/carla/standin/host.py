@@ -8,6 +8,7 @@ from robo_sims.carla.standin.maps.catalogue import NAMES, town
 from robo_sims.carla.standin.maps.reading import from_opendrive
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.population import Population
+from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.settings import Settings
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.world import World
@@ -41,6 +42,8 @@ class Host:
 
     def load(self, name: str, reset_settings: bool = True) -> None:
         """Begins an episode on a map; "" is the present one."""
+        if not isinstance(name, str):
+            raise Refused("The name of a map is no text.", got=name)
         short = name.rsplit("/", 1)[-1]
         if not short or short == self.world.town.name:
             chosen = self.world.town if short != OWN or self.sent is None else self.sent
@@ -56,5 +59,7 @@ class Host:
         LOG.info("map %s, episode %d", chosen.name, self.world.episode)
 
     def receive(self, text: str) -> None:
-        """Keeps a map that a client sent; raises InvalidMap where it is broken."""
+        """Keeps a map that a client sent; raises InvalidMap where it is broken, and Refused where it is no text."""
+        if not isinstance(text, str):
+            raise Refused("A map is no text.", got=type(text).__name__)
         self.sent = Town(from_opendrive(text, OWN))

@@ -6,6 +6,7 @@ The client casts what it receives without a check: a wrong size or number here i
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from enum import IntEnum
 
 import numpy as np
@@ -150,6 +151,6 @@ def token(stream: int, port: int) -> bytes:
     return TOKEN.pack(stream, port, TCP, NO_ADDRESS, b"")
 
 
-def with_length(*parts: bytes | memoryview) -> bytes:
-    """Returns a message of a stream."""
-    return b"".join((LENGTH.pack(sum(len(part) for part in parts)), *parts))
+def length_of(parts: Iterable[bytes | memoryview]) -> bytes:
+    """Returns what goes before the parts of a message of a stream."""
+    return LENGTH.pack(sum(map(len, parts)))

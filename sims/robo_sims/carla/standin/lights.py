@@ -23,6 +23,8 @@ SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (6
 """Blue, green, red in a picture, in the order of the colours."""
 REACH = 6.0
 """[m] before a stop line where a light counts."""
+ORDER = Colour.GREEN, Colour.YELLOW, Colour.RED
+"""Of a cycle, and of TIMES."""
 NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
 
 
@@ -69,7 +71,6 @@ class Cycle:
     """Numbers of lights that are green together."""
     turn: int = 0
     colour: Colour = Colour.GREEN
-    elapsed: float = 0.0
     lights: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -77,7 +78,6 @@ class Cycle:
 
     def advance(self) -> None:
         """Goes on to the next colour, and after red to the next group."""
-        self.elapsed = 0.0
         if self.colour in NEXT:
             self.colour = NEXT[self.colour]
         else:
@@ -114,6 +114,9 @@ class Lights:
         for index, cycle in enumerate(self.cycles):
             self.cycle_of[cycle.lights] = index
             self._show(cycle)
+        self.elapsed = np.zeros(len(self.cycles))
+        """[s] of each cycle's colour."""
+        self._note()
 
     def __len__(self) -> int:
         return len(self.places)
@@ -134,18 +137,25 @@ class Lights:
         """Lets time pass at all junctions and writes what snapshots say."""
         if not self.actors:
             return
-        for cycle in self.cycles:
-            if not self.frozen[cycle.lights[0]]:
-                cycle.elapsed += dt
-                limit = self.times[cycle.groups[cycle.turn][0], (Colour.GREEN, Colour.YELLOW, Colour.RED).index(cycle.colour)]
-                if cycle.elapsed >= limit - 1e-9:
-                    cycle.advance()
-                    self._show(cycle)
+        self.elapsed += dt * self.runs
+        over = self.elapsed >= self.limits
+        if over.any():
+            for number in np.flatnonzero(over & self.runs):
+                self.elapsed[number] = 0.0
+                self.cycles[number].advance()
+                self._show(self.cycles[number])
+            self._note()
         first = self.actors[0].row  # they were the first to appear, one after the other
         records = bodies.records[first : first + len(self)]
-        elapsed = [cycle.elapsed for cycle in self.cycles]
-        records["times"][:, :3], records["times"][:, 3] = self.times, np.array(elapsed)[self.cycle_of]
+        times = records["times"]
+        times[:, :3], times[:, 3] = self.times, self.elapsed[self.cycle_of]
         records["frozen"], records["colour"] = self.frozen, self.colours
+
+    def _note(self) -> None:
+        """Notes which cycles run and when [s] their colours end."""
+        self.runs = np.array([not self.frozen[cycle.lights[0]] for cycle in self.cycles], bool)
+        ends = [self.times[cycle.groups[cycle.turn][0], ORDER.index(cycle.colour)] for cycle in self.cycles]
+        self.limits = np.array(ends) - 1e-9
 
     def _show(self, cycle: Cycle) -> None:
         self.colours[cycle.lights] = Colour.RED
@@ -174,17 +184,21 @@ class Lights:
     def set_time(self, actor: Actor, which: int, seconds: float) -> None:
         """Sets the time [s] of green (0), yellow (1) or red (2) of a light."""
         self.times[self.number(actor), which] = max(seconds, 0.0)
+        self._note()
 
     def freeze(self, frozen: bool, actor: Actor | None = None) -> None:
         """Stops or starts the cycle of one junction, or of all."""
         lights = slice(None) if actor is None else self._cycle(actor).lights
         self.frozen[lights] = frozen
+        self._note()
 
     def reset(self, actor: Actor | None = None) -> None:
         """Begins the cycle of one junction, or of all, anew."""
-        for cycle in self.cycles if actor is None else [self._cycle(actor)]:
-            cycle.turn, cycle.colour, cycle.elapsed = 0, Colour.GREEN, 0.0
-            self._show(cycle)
+        for number, cycle in enumerate(self.cycles):
+            if actor is None or self.number(actor) in cycle.lights:
+                cycle.turn, cycle.colour, self.elapsed[number] = 0, Colour.GREEN, 0.0
+                self._show(cycle)
+        self._note()
 
     # what cameras see
 

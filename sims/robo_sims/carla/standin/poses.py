@@ -17,7 +17,7 @@ def numbers(values: Any, count: int, what: str) -> list[float]:
         found = [float(value) for value in values]
     except (TypeError, ValueError):
         found = []
-    if len(found) < count or not all(math.isfinite(value) and abs(value) <= FARTHEST for value in found[:count]):
+    if len(found) < count or not all(-FARTHEST <= value <= FARTHEST for value in found[:count]):  # nan is not
         raise Refused(f"{what} is no list of {count} finite numbers.", got=values)
     return found[:count]
 

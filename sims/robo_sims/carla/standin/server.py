@@ -17,6 +17,7 @@ import cv2
 from robo_rl.errors import ServerUnavailable, require_allowed
 from robo_sims.carla.standin.calls import table
 from robo_sims.carla.standin.clock import RATE
+from robo_sims.carla.standin.connections import accepted
 from robo_sims.carla.standin.host import Host
 from robo_sims.carla.standin.maps.catalogue import town
 from robo_sims.carla.standin.population import Population
@@ -88,7 +89,9 @@ class Server:
         self.is_running = bool(os.read(file, 64))
 
     def _accept(self, _: int) -> None:
-        Caller(self.listener.accept()[0], self.selector, self.calls)
+        sock = accepted(self.listener, self.selector)
+        if sock is not None:
+            Caller(sock, self.selector, self.calls)
 
     def run(self) -> None:
         """Serves until it is stopped."""

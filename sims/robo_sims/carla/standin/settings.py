@@ -33,6 +33,8 @@ class Settings:
         """Returns settings from what a client sent; raises Refused for a step that is none."""
         if not isinstance(values, list) or len(values) < len(fields(cls)):
             raise Refused("These are no episode settings.", got=values)
+        if not isinstance(values[0], bool) or not isinstance(values[1], bool) or not _is_optional_number(values[2]):
+            raise Refused("Episode settings begin with two yes or no, and an optional step.", got=values[:3])
         settings = cls(values[0], values[1], tuple(values[2]), *values[3 : len(fields(cls))])
         step = settings.fixed_delta[1] if len(settings.fixed_delta) > 1 else None
         if step is not None and not (math.isfinite(step) and 0 <= step <= 1):
@@ -46,3 +48,7 @@ class Settings:
     def step(self, otherwise: float) -> float:
         """Returns the step [s], or another one where none is fixed."""
         return self.fixed_delta[1] if len(self.fixed_delta) > 1 and self.fixed_delta[1] > 0 else otherwise
+
+
+def _is_optional_number(value: Any) -> bool:
+    return value == [False] or (isinstance(value, list) and value[:1] == [True] and isinstance(value[-1], int | float))

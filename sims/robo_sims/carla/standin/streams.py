@@ -7,7 +7,8 @@ import socket
 import time
 
 from robo_sims.carla.standin import layouts
-from robo_sims.carla.standin.connections import Connection
+from robo_sims.carla.standin.connections import MOST_CONNECTIONS, Connection, accepted
+from robo_sims.carla.standin.responses import Refused
 
 PATIENCE = 0.25
 """[s] that a tick waits for a subscription that was announced."""
@@ -44,8 +45,12 @@ class Streams:
 
     def announce(self, stream: int) -> bytes:
         """Returns the token of a stream that a client is about to subscribe to."""
-        self.announced.add(stream)
-        return layouts.token(stream, self.port)
+        if not isinstance(stream, int) or not 0 < stream < 2**32:
+            raise Refused("This is no number of a stream.", got=stream)
+        token = layouts.token(stream, self.port)
+        if len(self.announced) < MOST_CONNECTIONS:
+            self.announced.add(stream)
+        return token
 
     def is_heard(self, stream: int) -> bool:
         """Whether anybody listens."""
@@ -55,9 +60,16 @@ class Streams:
         """Sends a message to all who listen."""
         subscribers = self.subscribers.get(stream)
         if subscribers:
-            message = layouts.with_length(*parts)
+            length = layouts.length_of(parts)
             for subscriber in subscribers:
-                subscriber.connection.send(message, may_drop=self.may_drop)
+                subscriber.connection.send(length, *parts, may_drop=self.may_drop)
+            if not all(subscriber.connection.is_open for subscriber in subscribers):
+                self._keep(stream, [subscriber for subscriber in subscribers if subscriber.connection.is_open])
+
+    def _keep(self, stream: int, subscribers: list[Subscriber]) -> None:
+        self.subscribers[stream] = subscribers
+        if not subscribers:
+            del self.subscribers[stream]
 
     def renew(self) -> None:
         """Expects a client to change its stream of snapshots.
@@ -82,7 +94,9 @@ class Streams:
         """Accepts, reads and writes what can be."""
         for key, mask in self.selector.select(timeout):
             if key.data is None:
-                Subscriber(self.listener.accept()[0], self.selector)
+                sock = accepted(self.listener, self.selector)
+                if sock is not None:
+                    Subscriber(sock, self.selector)
             elif mask & selectors.EVENT_WRITE:
                 key.data.connection.flush()
             else:
@@ -103,7 +117,8 @@ class Streams:
     def _forget(self, subscriber: Subscriber) -> None:
         subscriber.connection.close()
         if subscriber.stream is not None:
-            self.subscribers[subscriber.stream].remove(subscriber)
+            others = [other for other in self.subscribers.get(subscriber.stream, ()) if other is not subscriber]
+            self._keep(subscriber.stream, others)
 
     def close(self) -> None:
         """Closes all connections and the port."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import Bodies, X, Y, rows_of
+from robo_sims.carla.standin.actors import Bodies, rows_of
 from robo_sims.carla.standin.layouts import Colour
 from robo_sims.carla.standin.maps.ground import Ground
 
@@ -21,18 +21,28 @@ class Surroundings:
         """Notes rows anew."""
         self.rows = rows_of([actor for actor in bodies if actor.type_id.startswith("vehicle.")])
         bodies.records["light_state"][self.rows] = Colour.GREEN
+        self.limit = bodies.records["limit"]
+        self.told = [bodies.records[name] for name in ("has_light", "light", "light_state")]
 
     def write(self, bodies: Bodies, light_ids: npt.NDArray[np.uint32], colours: npt.NDArray[np.uint8]) -> None:
         """Writes limit and light into the records of vehicles; beside the roads the last limit stays."""
-        rows, records = self.rows, bodies.records
+        rows = self.rows
         if not len(rows):
             return
-        place = self.ground.at(bodies.motion[rows, X], bodies.motion[rows, Y])
-        limits = self.ground.limits[place]
-        records["limit"][rows] = np.where(limits > 0, limits, records["limit"][rows])
-        if len(light_ids):
-            light = self.ground.lights[place].astype(np.intp)
-            there = light > 0
-            records["has_light"][rows] = there
-            records["light"][rows] = np.where(there, light_ids[light - 1], 0)
-            records["light_state"][rows] = np.where(there, colours[light - 1], int(Colour.GREEN))
+        place = self.ground.at(bodies.motion[rows, :2])
+        limits = self.ground.limits.ravel()[place]
+        self.limit[rows] = np.where(limits, limits, self.limit[rows])
+        if not len(light_ids):
+            return
+        light = self.ground.lights.ravel()[place]
+        if light.any():
+            there, number = light > 0, light.astype(np.intp) - 1
+            values: tuple[object, ...] = (
+                there,
+                np.where(there, light_ids[number], 0),
+                np.where(there, colours[number], int(Colour.GREEN)),
+            )
+        else:
+            values = 0, 0, int(Colour.GREEN)
+        for record, value in zip(self.told, values, strict=True):
+            record[rows] = value

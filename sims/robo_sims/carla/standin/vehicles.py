@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_sims.carla.standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of
 from robo_sims.carla.standin.physics import dynamic, kinematic
+from robo_sims.carla.standin.physics.kinematic import DEGREE
 from robo_sims.carla.standin.physics.parameters import BY_NAME, Vehicle
-from robo_sims.carla.standin.physics.state import Controls, Parameters, State
+from robo_sims.carla.standin.physics.state import Controls, One, Parameters, State
 
 MODELS = {"kinematic": kinematic.step, "dynamic": dynamic.step}
 
@@ -23,6 +25,7 @@ class Driven:
         self.actors: list[Actor] = []
         self.state, self.controls = State(0), Controls(0)
         self.parameters = Parameters([])
+        self.only: One | None = None
         self.rows = rows_of([])
 
     def __len__(self) -> int:
@@ -35,6 +38,8 @@ class Driven:
         self.state = self.state.resized(kept, len(self.actors))
         self.controls = self.controls.resized(kept, len(self.actors))
         self.parameters = Parameters([model_of(actor) for actor in self.actors])
+        self.only = One(self.parameters) if len(self) == 1 else None
+        """The parameters, where there is one vehicle."""
 
     def place(self, actor: Actor, bodies: Bodies) -> None:
         """Takes over where an actor was put, at rest."""
@@ -75,22 +80,26 @@ class Driven:
         """Moves all vehicles and writes what a snapshot says of them."""
         if not self.actors:
             return
-        self.advance(self.state, self.controls, self.parameters, dt)
-        self.write(bodies, dt)
+        if self.only is None:
+            self.advance(self.state, self.controls, self.parameters, dt)
+            block = bodies.motion[self.rows]
+            write(self.state, block.T, dt)
+            bodies.motion[self.rows] = block
+        else:
+            state = One(self.state)
+            self.advance(state, One(self.controls), self.only, dt)
+            state.back(self.state)
+            write(state, bodies.motion[self.actors[0].row], dt)
 
-    def write(self, bodies: Bodies, dt: float) -> None:
-        """Writes pose, velocity and acceleration."""
-        state = self.state
-        yaw = np.radians(state.yaw)
-        cosine, sine = np.cos(yaw), np.sin(yaw)
-        block = bodies.motion[self.rows]
-        old_x, old_y = block[:, VX].copy(), block[:, VY].copy()
-        block[:, X], block[:, Y], block[:, YAW] = state.x, state.y, state.yaw
-        block[:, VX] = vx = state.forward * cosine - state.sideways * sine
-        block[:, VY] = vy = state.forward * sine + state.sideways * cosine
-        block[:, WZ] = np.degrees(state.turning)
-        block[:, AX], block[:, AY] = (vx - old_x) / dt, (vy - old_y) / dt
-        bodies.motion[self.rows] = block
+
+def write(state: Any, motion: npt.NDArray[np.float64], dt: float) -> None:
+    """Writes pose, velocity and acceleration; the first axis of `motion` is that of its columns."""
+    f = state.functions
+    cosine, sine = f.cos(state.yaw * DEGREE), f.sin(state.yaw * DEGREE)
+    vx, vy = state.forward * cosine - state.sideways * sine, state.forward * sine + state.sideways * cosine
+    motion[AX], motion[AY] = (vx - motion[VX]) / dt, (vy - motion[VY]) / dt
+    motion[X], motion[Y], motion[YAW] = state.x, state.y, state.yaw
+    motion[VX], motion[VY], motion[WZ] = vx, vy, state.turning / DEGREE
 
 
 def model_of(actor: Actor) -> Vehicle:

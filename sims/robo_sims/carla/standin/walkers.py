@@ -85,7 +85,7 @@ class Walkers:
             seed, speed = int(actor.attributes["driver_seed"]), float(actor.attributes["speed"])
         except ValueError:
             raise Refused("A walker's driver_seed and speed are numbers.", got=actor.attributes) from None
-        random = np.random.default_rng([abs(seed), actor.id])
+        random = np.random.default_rng([abs(seed), actor.place])
         length, wait = float(random.uniform(*SPANS)), float(random.uniform(0.0, PAUSES[1]))
         self.scripts[actor] = Script(random, math.radians(yaw), min(max(speed, 0.1), FASTEST), length, wait)
 

@@ -70,6 +70,7 @@ class World:
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, self.lights.boxes())
         self.sensors: list[Sensor] = []
+        self.has_looked = False
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
         self.next_id = self.lights.appear(self.bodies, self.next_id)
         self.reindex()
@@ -92,6 +93,7 @@ class World:
         holder = self.actor(parent) if parent else None
         placed = pose if holder is None else combined(self.bodies.motion[holder.row, :6], pose)
         actor = Actor(self.next_id, type_id, blueprint.values(given), description)
+        actor.place = len(self.bodies) + 1
         actor.box, actor.tag = shape_of(type_id)
         if actor.is_solid:
             placed = settled(placed)
@@ -182,8 +184,8 @@ class World:
         """[s] of a step."""
         return self.settings.step(1.0 / self.clock.rate)
 
-    def tick(self) -> int:
-        """Does one step and tells everybody; returns its frame."""
+    def tick(self, *, snapshot_first: bool = False) -> int:
+        """Does one step and tells everybody, measurements first where it is not asked otherwise; returns its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
         self.lights.step(self.bodies, dt)
@@ -194,12 +196,20 @@ class World:
         self.hits = self.collisions.step(self.bodies)
         self.surroundings.write(self.bodies, self.lights.ids, self.lights.colours)
         self.attachments.step(self.bodies)
-        if self.sensors:
-            self.scene.step(self.bodies, self.lights.paint())
-            for sensor in self.sensors:
-                sensor.serve(self)
-        self._tell(dt)
+        if snapshot_first:
+            self._tell(dt)
+        self.has_looked = False
+        for sensor in self.sensors:
+            sensor.serve(self)
+        if not snapshot_first:
+            self._tell(dt)
         return self.clock.frame
+
+    def look(self) -> None:
+        """Sees where everything is, once a step, for those sensors that want to know."""
+        if not self.has_looked:
+            self.scene.step(self.bodies, self.lights.paint())
+            self.has_looked = True
 
     def _tell(self, dt: float) -> None:
         if self.streams.is_heard(layouts.WORLD_STREAM):

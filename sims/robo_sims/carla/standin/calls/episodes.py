@@ -29,6 +29,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             get_actor_definitions=lambda: blueprints.ENCODED,
             get_weather_parameters=lambda: host.world.weather,
             tick_cue=about.tick,
+            tick_of_batch=about.tick_of_batch,
             get_all_level_BBs=lambda *_: [],
             get_environment_objects=lambda *_: [],
         ),
@@ -71,3 +72,12 @@ class Episodes:
         """Does one step, once those who were about to listen do; returns its frame."""
         self.host.streams.wait()
         return self.host.world.tick()
+
+    def tick_of_batch(self) -> int:
+        """Does one step straight after a batch, and tells its snapshot before its measurements.
+
+        `apply_batch_sync(commands, True)` of the client is a batch and then a tick, and has Python's lock until the snapshot is
+        there. With `worker_threads=1`, a measurement that came first would wait for the lock, and the snapshot behind it.
+        """
+        self.host.streams.wait()
+        return self.host.world.tick(snapshot_first=True)

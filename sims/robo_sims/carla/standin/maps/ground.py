@@ -30,6 +30,7 @@ class Ground:
         size = corners.max(0) + MARGIN - self.low
         self.scale = min(FINEST, LARGEST / float(size.max()))
         self.shape = tuple(int(n) + 1 for n in (size * self.scale)[::-1])
+        self.last = np.array(self.shape[::-1]) - 1
         self.labels = np.full(self.shape, Tag.TERRAIN, np.uint8)
         self.limits = np.zeros(self.shape, np.uint8)
         """[km/h]"""
@@ -48,12 +49,11 @@ class Ground:
             for outline in outlines:
                 self.fill(self.lights, outline, number)
 
-    def at(self, x: Floats, y: Floats) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Returns row and column of places; those outside belong to the edge."""
-        column = ((x - self.low[0]) * self.scale).astype(np.intp)
-        row = ((y - self.low[1]) * self.scale).astype(np.intp)
-        rows, columns = self.shape
-        return np.minimum(np.maximum(row, 0), rows - 1), np.minimum(np.maximum(column, 0), columns - 1)
+    def at(self, places: Floats) -> npt.NDArray[np.intp]:
+        """Returns the pixels, as numbers in the order of memory, of places (n, 2); those outside belong to the edge."""
+        cells = ((places - self.low) * self.scale).astype(np.intp)
+        cells = np.minimum(np.maximum(cells, 0), self.last)
+        return np.asarray(cells[:, 0] + self.shape[1] * cells[:, 1])
 
     def fill(self, picture: npt.NDArray[np.uint8], outline: Floats, value: int) -> None:
         """Fills an outline (n, 2) in the simulator's frame."""

@@ -53,6 +53,11 @@ class Lanes:
         self.last = np.array(counts) - 2
         self.speed = np.array([way.speed for way in self.ways])
         self.junction = np.array([way.junction for way in self.ways])
+        self.crossing = self.junction != -1
+        """Whether a way lies in a junction."""
+        headings = self.points[:, 2]
+        self.aims = np.column_stack([self.points[:, :2], np.cos(headings), np.sin(headings)])
+        """Of points: x, y and the cosine and sine of the heading."""
         self.ends = np.array([way.closes or not way.successors for way in self.ways])
 
     def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:

@@ -6,10 +6,14 @@ walking pace, where slip angles say nothing.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from robo_sims.carla.standin.physics import kinematic
-from robo_sims.carla.standin.physics.state import GRAVITY, Controls, Floats, Parameters, State, accelerated, steered
+from robo_sims.carla.standin.physics.kinematic import DEGREE
+from robo_sims.carla.standin.physics.state import GRAVITY, Functions, accelerated, steered
 
 LONGEST = 0.005
 """[s] of a step of integration; the linear tyre is stiff."""
@@ -19,42 +23,43 @@ INERTIA = 1.0
 """Moment of inertia over mass x front x rear: near 1 for cars."""
 
 
-def step(state: State, controls: Controls, parameters: Parameters, dt: float) -> None:
-    """Moves all vehicles by one step, in place."""
-    if not state.forward.any() and not controls.throttle.any():
+def step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
+    """Moves all vehicles of a State, or One, by one step, in place."""
+    if not np.any(state.forward) and not np.any(controls.throttle):
         kinematic.step(state, controls, parameters, dt)
         return
-    count = max(int(np.ceil(dt / LONGEST - 1e-9)), 1)
+    count = max(math.ceil(dt / LONGEST - 1e-9), 1)
     for _ in range(count):
         _short_step(state, controls, parameters, dt / count)
 
 
-def _short_step(state: State, controls: Controls, parameters: Parameters, dt: float) -> None:
-    state.wheel[:] = steered(state.wheel, controls, parameters, dt)
-    forward = accelerated(state.forward, controls, parameters, dt)
-    sideways, turning = _by_tyres(state, forward, parameters, dt)
-    tangent = np.tan(state.wheel)
-    share = np.clip((np.abs(forward) - SLOW) / (FAST - SLOW), 0.0, 1.0)
-    state.sideways[:] = share * sideways + (1 - share) * forward * tangent * parameters.rear / parameters.wheelbase
-    state.turning[:] = share * turning + (1 - share) * forward * tangent / parameters.wheelbase
-    state.forward[:] = forward
-    course = np.radians(state.yaw) + 0.5 * dt * state.turning
-    cosine, sine = np.cos(course), np.sin(course)
+def _short_step(state: Any, controls: Any, parameters: Any, dt: float) -> None:
+    f: Functions = state.functions
+    state.wheel = steered(state.wheel, controls, parameters, dt, f)
+    forward = accelerated(state.forward, controls, parameters, dt, f)
+    sideways, turning = _by_tyres(state, forward, parameters, dt, f)
+    tangent = f.tan(state.wheel)
+    share = f.low(f.high((abs(forward) - SLOW) / (FAST - SLOW), 0.0), 1.0)
+    state.sideways = share * sideways + (1 - share) * forward * tangent * parameters.rear / parameters.wheelbase
+    state.turning = share * turning + (1 - share) * forward * tangent / parameters.wheelbase
+    state.forward = forward
+    course = state.yaw * DEGREE + 0.5 * dt * state.turning
+    cosine, sine = f.cos(course), f.sin(course)
     state.x += dt * (forward * cosine - state.sideways * sine)
     state.y += dt * (forward * sine + state.sideways * cosine)
     kinematic.turned(state, dt)
 
 
-def _by_tyres(state: State, forward: Floats, p: Parameters, dt: float) -> tuple[Floats, Floats]:
+def _by_tyres(state: Any, forward: Any, p: Any, dt: float, f: Functions) -> tuple[Any, Any]:
     """Returns lateral velocity and yaw rate after a step, per unit of mass (Rajamani, equations 2.31 and 2.32)."""
-    rolling = np.maximum(np.abs(forward), SLOW)
-    signed = np.copysign(1.0, forward)
-    angle_front = state.wheel * signed - np.arctan((state.sideways + p.front * state.turning) / rolling)
-    angle_rear = -np.arctan((state.sideways - p.rear * state.turning) / rolling)
+    rolling = f.high(abs(forward), SLOW)
+    signed = f.copysign(1.0, forward)
+    angle_front = state.wheel * signed - f.atan((state.sideways + p.front * state.turning) / rolling)
+    angle_rear = -f.atan((state.sideways - p.rear * state.turning) / rolling)
     # Differs from Rajamani: the force bends towards the grip instead of growing without end.
     grip = p.grip / GRAVITY
-    front = grip * np.tanh(p.cornering * angle_front / grip) * GRAVITY * p.rear / p.wheelbase
-    rear = grip * np.tanh(p.cornering * angle_rear / grip) * GRAVITY * p.front / p.wheelbase
-    sideways = state.sideways + dt * (front * np.cos(state.wheel) + rear - forward * state.turning)
-    turning = state.turning + dt * (p.front * front * np.cos(state.wheel) - p.rear * rear) / (INERTIA * p.front * p.rear)
+    front = grip * f.tanh(p.cornering * angle_front / grip) * GRAVITY * p.rear / p.wheelbase
+    rear = grip * f.tanh(p.cornering * angle_rear / grip) * GRAVITY * p.front / p.wheelbase
+    sideways = state.sideways + dt * (front * f.cos(state.wheel) + rear - forward * state.turning)
+    turning = state.turning + dt * (p.front * front * f.cos(state.wheel) - p.rear * rear) / (INERTIA * p.front * p.rear)
     return sideways, turning

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,46 @@ from robo_sims.carla.standin.physics.parameters import Vehicle
 
 Floats = npt.NDArray[np.float64]
 GRAVITY = 9.81
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Functions:
+    """What the equations are calculated with: numpy's for many vehicles; Python's for one, where numpy's calls cost most."""
+
+    sin: Function
+    cos: Function
+    tan: Function
+    atan: Function
+    tanh: Function
+    hypot: Function
+    copysign: Function
+    low: Function
+    """The lower of two."""
+    high: Function
+    where: Function
+
+
+ARRAYS = Functions(
+    np.sin, np.cos, np.tan, np.arctan, np.tanh, np.hypot, np.copysign, np.minimum, np.maximum, np.where
+)  # fmt: skip
+NUMBERS = Functions(
+    math.sin, math.cos, math.tan, math.atan, math.tanh, math.hypot, math.copysign, min, max, lambda test, a, b: a if test else b
+)  # fmt: skip
+
+
+class One:
+    """The numbers of one vehicle, by the names that they have in a State, Controls or Parameters; those of a State change."""
+
+    functions = NUMBERS
+
+    def __init__(self, arrays: Any, number: int = 0) -> None:
+        self.__dict__ = {name: array.item(number) for name, array in vars(arrays).items()}
+
+    def back(self, arrays: Any, number: int = 0) -> None:
+        """Writes the numbers to where they came from."""
+        for name, value in self.__dict__.items():
+            getattr(arrays, name)[number] = value
 
 
 class Parameters:
@@ -42,6 +84,7 @@ class State:
     """Where vehicles are and how they move, in their own frames: x forward, y to the right, turning to the right positive."""
 
     NAMES = ("x", "y", "yaw", "forward", "sideways", "turning", "wheel")
+    functions = ARRAYS
 
     def __init__(self, count: int) -> None:
         self.x, self.y = np.zeros(count), np.zeros(count)
@@ -78,27 +121,27 @@ class Controls:
         return made
 
 
-def pushed(speed: Floats, controls: Controls, parameters: Parameters) -> Floats:
+def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
     """Returns the acceleration [m/s2] that the motor gives: even traction up to the speed where power is the limit."""
-    limit = parameters.power / np.maximum(np.abs(speed), 1.0)
-    return controls.direction * controls.throttle * np.minimum(parameters.traction, limit)
+    limit = parameters.power / f.high(abs(speed), 1.0)
+    return controls.direction * controls.throttle * f.low(parameters.traction, limit)
 
 
-def resisted(speed: Floats, controls: Controls, parameters: Parameters) -> Floats:
+def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
     """Returns the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
-    brakes = np.maximum(controls.brake, controls.hand_brake) * parameters.braking
+    brakes = f.high(controls.brake, controls.hand_brake) * parameters.braking
     idle = parameters.engine_braking * (1.0 - controls.throttle)
     return brakes + idle + parameters.rolling + parameters.drag * speed * speed
 
 
-def accelerated(speed: Floats, controls: Controls, parameters: Parameters, dt: float) -> Floats:
+def accelerated(speed: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
     """Returns the speed after a step; what resists never turns a vehicle round."""
-    driven = speed + dt * pushed(speed, controls, parameters)
-    lost = dt * resisted(speed, controls, parameters)
-    return np.copysign(np.maximum(np.abs(driven) - lost, 0.0), driven)
+    driven = speed + dt * pushed(speed, controls, parameters, f)
+    lost = dt * resisted(speed, controls, parameters, f)
+    return f.copysign(f.high(abs(driven) - lost, 0.0), driven)
 
 
-def steered(wheel: Floats, controls: Controls, parameters: Parameters, dt: float) -> Floats:
+def steered(wheel: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:
     """Returns the angle of the front wheels after a step."""
     most = parameters.steering_rate * dt
-    return wheel + np.minimum(np.maximum(controls.steer * parameters.max_steer - wheel, -most), most)
+    return wheel + f.low(f.high(controls.steer * parameters.max_steer - wheel, -most), most)

@@ -6,6 +6,7 @@ Camera frame: x forward, y to the right, z up [m]; pixels from the upper left co
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_sims.carla.standin.maps.ground import Ground
-from robo_sims.carla.standin.sensors.scene import Boxes, Floats
+from robo_sims.carla.standin.sensors.scene import SIGNS, Boxes, Floats
 
 NEAR, FAR = 0.1, 150.0
 """[m] between which boxes are drawn."""
-NO_CORNERS = np.zeros((0, 8, 3))
 SHIFT = 4
 """Fractional bits of corners in OpenCV."""
-SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (0, 1)], float)
 EDGES = [(a, b) for a in range(8) for b in range(a) if np.abs(SIGNS[a] - SIGNS[b]).astype(bool).sum() == 1]
 
 
@@ -70,84 +69,76 @@ class View:
         self.directions = self.turn @ camera.rays
         """Makes a direction in the world of (column, row, 1)."""
 
-    def labels(self, ground: Ground, border: int) -> npt.NDArray[np.uint8]:
-        """Returns what the camera sees of the ground; above the horizon it is not defined."""
-        x, y, z = self.place
-        height = max(float(z), 0.05)
-        dx, dy, dz = self.directions
+    def look(self, ground: Ground, border: int, labels: npt.NDArray[np.uint8], first: int) -> None:
+        """Writes what the camera sees of the ground from a row of the picture on; above the horizon it is not defined."""
+        x, y, z = self.place.tolist()
+        scale, height = ground.scale, max(z, 0.05)
+        left, top = ground.low
         # A ray meets the ground at (x, y) + height * (dx, dy) / -dz; the texture begins at `low`.
-        scale = ground.scale
-        column = scale * (height * dx - (x - ground.low[0]) * dz) + 0.5 * dz
-        row = scale * (height * dy - (y - ground.low[1]) * dz) + 0.5 * dz
-        size = self.camera.width, self.camera.height
+        steps = [
+            [scale * height, 0.0, 0.5 - scale * (x - left)],
+            [0.0, scale * height, 0.5 - scale * (y - top)],
+            [0.0, 0.0, -1.0],
+        ]
+        matrix = np.array(steps) @ self.directions
+        matrix[:, 2] += first * matrix[:, 1]
         flags = cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
-        seen = cv2.warpPerspective(ground.labels, np.stack([column, row, -dz]), size, None, flags, cv2.BORDER_CONSTANT, border)
-        return np.asarray(seen, np.uint8)
+        size = self.camera.width, self.camera.height - first
+        cv2.warpPerspective(ground.labels, matrix, size, labels[first:], flags, cv2.BORDER_CONSTANT, border)
 
     def sinking(self) -> Floats:
         """Returns for each pixel how far its ray sinks in 1 m of depth; not positive above the horizon."""
         dz = self.directions[2]
         return np.asarray(-(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None]))
 
-    def visible(self, boxes: Boxes, hidden: int) -> tuple[npt.NDArray[np.intp], Floats]:
-        """Returns the boxes that may be seen, farthest first, and their corners (n, 8, 3) in the camera's frame.
+    def outlines(self, boxes: Boxes, hidden: int) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+        """Yields the boxes in the picture, farthest first, and their outlines in pixels with SHIFT fractional bits.
 
         The box of number `hidden` is left out; -1 leaves out none.
         """
-        numbers = boxes.numbers
-        chosen = self._before(numbers, boxes.reach, hidden)
+        chosen = self._before(boxes, hidden)
         if not len(chosen):
-            return chosen, NO_CORNERS
-        numbers = numbers[chosen]
-        offset, cosine, sine = numbers[:, :2] - self.place[:2], np.cos(numbers[:, 2]), np.sin(numbers[:, 2])
-        # Distance to the nearest point of each box decides the order, and whether the camera is in it.
-        along = np.abs(offset[:, 0] * cosine + offset[:, 1] * sine) - numbers[:, 3]
-        across = np.abs(offset[:, 1] * cosine - offset[:, 0] * sine) - numbers[:, 4]
-        above = np.maximum(self.place[2] - numbers[:, 6], numbers[:, 5] - self.place[2])
-        gap = np.maximum(np.stack([along, across, above]), 0.0)
-        squares = np.einsum("ij,ij->j", gap, gap)
+            return
+        # The camera as a box sees it: where it is beside, before and above it decides which corners are the outline.
+        offset, turns = self.place - boxes.middles[chosen], boxes.turns[chosen]
+        seen_from = np.empty_like(offset)
+        seen_from[:, 0] = offset[:, 0] * turns[:, 0] + offset[:, 1] * turns[:, 1]
+        seen_from[:, 1] = offset[:, 1] * turns[:, 0] - offset[:, 0] * turns[:, 1]
+        seen_from[:, 2] = offset[:, 2]
+        gap = np.maximum(np.abs(seen_from) - boxes.halves[chosen], 0.0)
+        squares = np.einsum("ij,ij->i", gap, gap)
         order = np.argsort(-squares, kind="stable")
         order = order[squares[order] > 0.0]
-        return chosen[order], self._corners(numbers[order], cosine[order], sine[order])
+        sides = ((np.sign(seen_from[order]) * (gap[order] > 0.0)).astype(np.intp) + 1) @ (9, 3, 1)
+        chosen = chosen[order]
+        yield from self._drawn(chosen, (boxes.corners[chosen] - self.place) @ self.turn, OUTLINES[sides])
 
-    def _before(self, numbers: Floats, reach: Floats, hidden: int) -> npt.NDArray[np.intp]:
+    def _before(self, boxes: Boxes, hidden: int) -> npt.NDArray[np.intp]:
         """Returns the boxes whose spheres are before the camera, and between the left and right edge of the picture."""
-        offset = numbers[:, :2] - self.place[:2]
-        below = numbers[:, 5] - self.place[2]
-        ahead = offset @ self.turn[:2, 0] + below * self.turn[2, 0]
-        aside = np.abs(offset @ self.turn[:2, 1] + below * self.turn[2, 1])
-        half = math.radians(self.camera.fov) / 2
-        seen = (ahead > -reach) & (ahead < reach + FAR) & (aside * math.cos(half) - ahead * math.sin(half) < reach)
+        local, reach, half = (boxes.middles - self.place) @ self.turn, boxes.reach, math.radians(self.camera.fov) / 2
+        ahead, aside = local[:, 0], np.abs(local[:, 1])
+        seen = (np.abs(ahead - FAR / 2) < reach + FAR / 2) & (aside * math.cos(half) - ahead * math.sin(half) < reach)
         if hidden >= 0:
             seen[hidden] = False
         return np.flatnonzero(seen)
 
-    def _corners(self, numbers: Floats, cosine: Floats, sine: Floats) -> Floats:
-        x, y = numbers[:, 3:4] * SIGNS[:, 0], numbers[:, 4:5] * SIGNS[:, 1]
-        corners = np.empty((len(numbers), 8, 3))
-        corners[..., 0] = (numbers[:, 0] - self.place[0])[:, None] + cosine[:, None] * x - sine[:, None] * y
-        corners[..., 1] = (numbers[:, 1] - self.place[1])[:, None] + sine[:, None] * x + cosine[:, None] * y
-        corners[..., 2] = numbers[:, 5:6] - self.place[2] + (numbers[:, 6:7] - numbers[:, 5:6]) * SIGNS[:, 2]
-        return np.asarray(corners @ self.turn)
-
-    def outlines(self, corners: Floats) -> list[npt.NDArray[np.int32] | None]:
-        """Returns the outline of each box in pixels with SHIFT fractional bits; None where nothing is in the picture."""
-        f, depth = self.camera.focal, np.maximum(corners[..., 0], 1e-6)
-        pixels = np.empty((*corners.shape[:2], 2))
-        pixels[..., 0] = self.camera.width / 2 - 0.5 + f * corners[..., 1] / depth
-        pixels[..., 1] = self.camera.height / 2 - 0.5 - f * corners[..., 2] / depth
+    def _drawn(
+        self, chosen: npt.NDArray[np.intp], corners: Floats, parts: npt.NDArray[np.intp]
+    ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+        """Yields the boxes in the picture; corners (n, 8, 3) are in the camera's frame, parts (n, 6) those of the outlines."""
+        outline = corners[np.arange(len(corners))[:, None], parts]
+        pixels = outline[..., 1:] * (self.camera.focal, -self.camera.focal) / np.maximum(outline[..., :1], 1e-6)
+        pixels += self.camera.width / 2 - 0.5, self.camera.height / 2 - 0.5
         before = corners[..., 0].min(1) > NEAR
-        low, high = pixels.min(1), pixels.max(1)
-        size = np.array([self.camera.width, self.camera.height])
-        inside = ((high >= 0) & (low < size)).all(1)
-        fixed = np.round(np.clip(pixels, -1e5, 1e5) * (1 << SHIFT)).astype(np.int32)
-        found: list[npt.NDArray[np.int32] | None] = []
-        for number in range(len(corners)):
-            if before[number]:
-                found.append(_hull(fixed[number]) if inside[number] else None)
-            else:
-                found.append(self._cut(corners[number]))
-        return found
+        inside = ((pixels.max(1) >= 0) & (pixels.min(1) < (self.camera.width, self.camera.height))).all(1)
+        fixed = fixed_point(pixels)
+        for number, (box, is_before, is_inside) in enumerate(
+            zip(chosen.tolist(), before.tolist(), inside.tolist(), strict=True)
+        ):
+            if is_before and is_inside:
+                yield box, fixed[number]
+            elif not is_before and (cut := self._cut(corners[number])) is not None:
+                yield box, cut
 
     def _cut(self, corners: Floats) -> npt.NDArray[np.int32] | None:
         """Returns the outline of the part of a box that lies before the camera."""
@@ -162,9 +153,28 @@ class View:
         f = self.camera.focal
         columns = self.camera.width / 2 - 0.5 + f * local[:, 1] / local[:, 0]
         rows = self.camera.height / 2 - 0.5 - f * local[:, 2] / local[:, 0]
-        pixels = np.clip(np.stack([columns, rows], axis=1), -1e5, 1e5)
-        return _hull(np.round(pixels * (1 << SHIFT)).astype(np.int32))
+        return np.asarray(cv2.convexHull(fixed_point(np.stack([columns, rows], axis=1))), np.int32)
 
 
-def _hull(points: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    return np.asarray(cv2.convexHull(points), np.int32)
+def fixed_point(pixels: Floats) -> npt.NDArray[np.int32]:
+    """Returns pixels as OpenCV takes them, far ones nearer."""
+    return np.asarray(np.rint(np.minimum(np.maximum(pixels, -1e5), 1e5) * (1 << SHIFT)), np.int32)
+
+
+def _outline(side: Floats) -> list[int]:
+    """Returns the six corners around a box as it is seen from a side; of four, the last is said thrice."""
+    turn = axes(math.degrees(math.atan2(-side[2], math.hypot(*side[:2]))), math.degrees(math.atan2(-side[1], -side[0])), 0.0)
+    local = (SIGNS - 2.0 * side) @ turn
+    hull: list[int] = cv2.convexHull((local[:, 1:] / local[:, :1]).astype(np.float32), returnPoints=False)[:, 0].tolist()
+    return (hull + 2 * hull[-1:])[:6]
+
+
+OUTLINES = np.array(
+    [
+        _outline(np.array([x, y, z])) if (x, y, z) != (0, 0, 0) else [0] * 6
+        for x in (-1, 0, 1)
+        for y in (-1, 0, 1)
+        for z in (-1, 0, 1)
+    ]
+)
+"""(27, 6): beside, before and above a box, each -1, 0 or 1, in the order of 9 x + 3 y + z -> numbers of corners."""

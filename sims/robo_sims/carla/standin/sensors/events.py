@@ -18,7 +18,7 @@ class Collision(Sensor):
 
     kind = SensorType.COLLISION
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one event a hit."""
         hits = [hit for hit in world.hits if hit.actor.id == self.actor.parent]
         return [msgpack.packb([hit.actor.encoded(), hit.other.encoded(), list(hit.impulse)]) for hit in hits]

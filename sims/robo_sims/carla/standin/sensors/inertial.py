@@ -28,7 +28,7 @@ class Noise:
     """Gaussian noise and biases of a sensor, drawn from its own seed."""
 
     def __init__(self, actor: Actor, names: list[str], scales: str, biases: str | None) -> None:
-        self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.id])
+        self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
         self.scale = np.array([setting(actor, scales.format(name), 0, 1e6) for name in names])
         self.bias = np.array([setting(actor, biases.format(name), -1e6, 1e6) if biases else 0.0 for name in names])
 
@@ -48,7 +48,7 @@ class Imu(Sensor):
         self.force = Noise(actor, ["x", "y", "z"], "noise_accel_stddev_{}", None)
         self.rate = Noise(actor, ["x", "y", "z"], "noise_gyro_stddev_{}", "noise_gyro_bias_{}")
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one measurement; acceleration and rates are those of what carries it."""
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
@@ -70,7 +70,7 @@ class Gnss(Sensor):
         super().__init__(actor, world)
         self.noise = Noise(actor, ["lat", "lon", "alt"], "noise_{}_stddev", "noise_{}_bias")
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one measurement."""
         motion, road_map = world.bodies.motion[self.actor.row], world.town.road_map
         latitude, longitude = geographic(road_map.latitude, road_map.longitude, float(motion[X]), float(motion[Y]))

@@ -38,7 +38,7 @@ class Lidar(Sensor):
         self.angle = 0.0
         """[degree] where the next measurement begins"""
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns the points of one step."""
         dt = world.step_seconds
         swept = min(self.turns * 360.0 * dt, 360.0)
@@ -66,6 +66,7 @@ class Lidar(Sensor):
         falling = -ahead[..., 2]
         distance = np.full(falling.shape, np.inf)
         np.divide(max(float(pose[2]), 0.01), falling, out=distance, where=falling > 1e-6)
+        world.look()
         boxes = world.scene.boxes
         near = np.hypot(*(boxes.numbers[:, :2] - pose[:2]).T) < self.range + boxes.numbers[:, 3] + boxes.numbers[:, 4]
         near &= boxes.owners != self.actor.parent if self.actor.parent else True

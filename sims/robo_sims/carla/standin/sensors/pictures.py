@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import cv2
@@ -32,32 +33,39 @@ PAINT = {
     Tag.ROAD_LINE: (235, 235, 235),
 }
 """Blue, green, red of what lies on the ground."""
-PALETTE = np.full((256, 4), 255, np.uint8)
+_BYTES = np.full((256, 4), 255, np.uint8)
 for _tag, _colour in PAINT.items():
-    PALETTE[_tag, :3] = _colour
+    _BYTES[_tag, :3] = _colour
+PALETTE = _BYTES.view(np.uint32)[:, 0]
+"""Label -> a pixel."""
 
 
 class PictureSensor(Sensor):
-    """A camera; what it draws is up to its kind."""
+    """A camera; what it draws is up to its kind. Each picture is drawn over the last one."""
 
     def __init__(self, actor: Actor, world: World) -> None:
         super().__init__(actor, world)
         width, height = (int(setting(actor, f"image_size_{axis}", 1, LARGEST)) for axis in "xy")
         self.camera = Camera(width, height, setting(actor, "fov", 1.0, 170.0))
-        self.header = IMAGE_HEADER.pack(width, height, self.camera.fov)
+        message = bytearray(IMAGE_HEADER.pack(width, height, self.camera.fov)) + bytes(4 * width * height)
+        self.message = memoryview(message)
+        self.picture: Picture = np.frombuffer(message, np.uint8, offset=IMAGE_HEADER.size).reshape(height, width, 4)
+        """(height, width, 4): blue, green, red, alpha; a part of the message"""
+        self.picture[..., 3] = 255
+        self.labels: Picture = np.zeros((height, width), np.uint8)
         self.sky_of: tuple[float, float] | None = None
         self.rides: bool | None = None
-        self.sky = np.zeros((height, width), bool)
 
-    def measured(self, world: World) -> list[bytes]:
+    def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns the picture."""
         if world.settings.no_rendering:
             return []
-        pose = world.bodies.motion[self.actor.row, :6]
-        return [self.header + self.drawn(View(self.camera, pose), world).tobytes()]
+        world.look()
+        self.draw(View(self.camera, world.bodies.motion[self.actor.row, :6]), world)
+        return [self.message]
 
-    def drawn(self, view: View, world: World) -> Picture:
-        """Returns (height, width, 4): blue, green, red, alpha."""
+    def draw(self, view: View, world: World) -> None:
+        """Writes `picture`."""
         raise NotImplementedError
 
     def ground(self, view: View, world: World) -> Picture:
@@ -65,12 +73,22 @@ class PictureSensor(Sensor):
         pose = world.bodies.motion[self.actor.row]
         tilt = float(pose[3]), float(pose[5])
         if tilt != self.sky_of:  # the horizon moves only with pitch and roll
-            self.sky, self.sky_of = view.sinking() <= 1e-4, tilt
-            self.has_sky = bool(self.sky.any())
-        labels = view.labels(world.town.ground, Tag.TERRAIN)
-        if self.has_sky:
-            labels[self.sky] = Tag.SKY
-        return labels
+            self._find_sky(view)
+            self.sky_of = tilt
+        if self.first < self.camera.height:
+            view.look(world.town.ground, Tag.TERRAIN, self.labels, self.first)
+        self.labels[: self.first] = Tag.SKY
+        if self.more_sky is not None:
+            self.labels[self.more_sky] = Tag.SKY
+        return self.labels
+
+    def _find_sky(self, view: View) -> None:
+        """Notes the first row that is not all sky, and the sky from there on, if there is any."""
+        sky = view.sinking() <= 1e-4
+        rows = sky.all(1)
+        self.first = self.camera.height if rows.all() else int(rows.argmin())
+        sky[: self.first] = False
+        self.more_sky = sky if sky.any() else None
 
     def _rides(self, world: World) -> bool:
         """Whether it is so near to its own car that it does not see it: a box has no low bonnet to look over."""
@@ -82,14 +100,10 @@ class PictureSensor(Sensor):
             self.rides = carrier is not None and outside < BONNET
         return self.rides
 
-    def boxes(self, view: View, world: World) -> list[tuple[int, npt.NDArray[np.int32]]]:
+    def boxes(self, view: View, world: World) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Returns the numbers of boxes and their outlines, farthest first."""
         hidden = world.scene.index.get(self.actor.parent, -1) if self._rides(world) else -1
-        chosen, corners = view.visible(world.scene.boxes, hidden)
-        if not len(chosen):
-            return []
-        pairs = zip(chosen.tolist(), view.outlines(corners), strict=True)
-        return [(number, outline) for number, outline in pairs if outline is not None]
+        return view.outlines(world.scene.boxes, hidden)
 
 
 class Semantic(PictureSensor):
@@ -97,18 +111,12 @@ class Semantic(PictureSensor):
 
     kind = SensorType.SEMANTIC
 
-    def __init__(self, actor: Actor, world: World) -> None:
-        super().__init__(actor, world)
-        self.picture = np.zeros((self.camera.height, self.camera.width, 4), np.uint8)
-        self.picture[..., 3] = 255
-
-    def drawn(self, view: View, world: World) -> Picture:
-        """Returns labels as a picture."""
-        labels = self.ground(view, world)
+    def draw(self, view: View, world: World) -> None:
+        """Writes labels as a picture."""
+        labels, tags = self.ground(view, world), world.scene.boxes.tags
         for number, outline in self.boxes(view, world):
-            cv2.fillConvexPoly(labels, outline, int(world.scene.boxes.tags[number]), cv2.LINE_8, SHIFT)
+            cv2.fillConvexPoly(labels, outline, int(tags[number]), cv2.LINE_8, SHIFT)
         self.picture[..., 2] = labels
-        return self.picture
 
 
 class Colour(PictureSensor):
@@ -116,13 +124,12 @@ class Colour(PictureSensor):
 
     kind = SensorType.RGB
 
-    def drawn(self, view: View, world: World) -> Picture:
-        """Returns a painted picture."""
-        picture = PALETTE[self.ground(view, world)]
+    def draw(self, view: View, world: World) -> None:
+        """Writes a painted picture."""
+        np.take(PALETTE, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
         for number, outline in self.boxes(view, world):
             blue, green, red = world.scene.boxes.colours[number].tolist()
-            cv2.fillConvexPoly(picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
-        return picture
+            cv2.fillConvexPoly(self.picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
 
 
 class Depth(PictureSensor):
@@ -130,18 +137,16 @@ class Depth(PictureSensor):
 
     kind = SensorType.DEPTH
 
-    def drawn(self, view: View, world: World) -> Picture:
-        """Returns depth as a picture."""
+    def draw(self, view: View, world: World) -> None:
+        """Writes depth as a picture."""
         sinking = view.sinking()
         depth = np.full(sinking.shape, DEEPEST)
         np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)
         for number, outline in self.boxes(view, world):
             _nearer(depth, view, world.scene.boxes, number, outline)
         value = np.round(np.minimum(depth, DEEPEST) / DEEPEST * (256**3 - 1)).astype(np.uint32)
-        picture = np.full((*depth.shape, 4), 255, np.uint8)
         for channel, shift in ((2, 0), (1, 8), (0, 16)):
-            picture[..., channel] = (value >> shift) & 255
-        return picture
+            self.picture[..., channel] = (value >> shift) & 255
 
 
 def _nearer(depth: npt.NDArray[np.float64], view: View, boxes: Boxes, number: int, outline: npt.NDArray[np.int32]) -> None:

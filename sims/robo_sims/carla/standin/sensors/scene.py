@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import YAW, Actor, Bodies, X, Y, rows_of
+from robo_sims.carla.standin.actors import YAW, Actor, Bodies, rows_of
 from robo_sims.carla.standin.layouts import Tag
 
 Floats = npt.NDArray[np.float64]
+SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
+"""Of the corners of a box."""
 GREY = {Tag.BUILDING: (128, 128, 136), Tag.POLE: (90, 90, 90), Tag.STATIC: (60, 120, 200), Tag.PEDESTRIAN: (60, 20, 220)}
 """Colours of what has none of its own, as blue, green, red."""
 
@@ -26,11 +29,37 @@ class Boxes:
     """(n, 3): blue, green, red."""
     owners: npt.NDArray[np.int64]
     """Ids of actors; 0 for what is none."""
+    halves: Floats = field(init=False)
+    """(n, 3) [m]: half sizes."""
+    middles: Floats = field(init=False)
+    """(n, 3) [m]"""
     reach: Floats = field(init=False)
-    """[m] radius of a sphere around the middle of the bottom that holds the box."""
+    """[m] radius of a sphere around the middle that holds the box."""
+    turns: Floats = field(init=False)
+    """(n, 2): cosine and sine of yaw."""
+    corners: Floats = field(init=False)
+    """(n, 8, 3) [m], in the order of SIGNS"""
 
     def __post_init__(self) -> None:
-        self.reach = np.hypot(self.numbers[:, 3], self.numbers[:, 4]) + self.numbers[:, 6] - self.numbers[:, 5]
+        numbers = self.numbers
+        self.halves = np.stack([numbers[:, 3], numbers[:, 4], (numbers[:, 6] - numbers[:, 5]) / 2], axis=1)
+        self.middles = np.stack([numbers[:, 0], numbers[:, 1], (numbers[:, 6] + numbers[:, 5]) / 2], axis=1)
+        self.reach = np.linalg.norm(self.halves, axis=1)
+        self.local = SIGNS * self.halves[:, None]
+        self.turns, self.corners = np.zeros((len(self), 2)), np.zeros((len(self), 8, 3))
+        self.moved(len(self))
+
+    def moved(self, count: int) -> None:
+        """Notes that x, y and yaw of the first boxes have changed."""
+        numbers, turns, corners, local = (part[:count] for part in (self.numbers, self.turns, self.corners, self.local))
+        np.cos(numbers[:, 2], turns[:, 0])
+        np.sin(numbers[:, 2], turns[:, 1])
+        cosine, sine = turns[:, 0, None], turns[:, 1, None]
+        self.middles[:count, :2] = numbers[:, :2]
+        corners[..., 0] = cosine * local[..., 0] - sine * local[..., 1]
+        corners[..., 1] = sine * local[..., 0] + cosine * local[..., 1]
+        corners[..., 2] = local[..., 2]
+        corners += self.middles[:count, None]
 
     @classmethod
     def joined(cls, parts: Sequence[Boxes]) -> Boxes:
@@ -79,7 +108,8 @@ class Scene:
         if len(last_colours):
             self.boxes.colours[-len(last_colours) :] = last_colours
         motion, numbers = bodies.motion[self.rows], self.boxes.numbers[: self.count]
-        numbers[:, :2], numbers[:, 2] = motion[:, [X, Y]], np.radians(motion[:, YAW])
+        numbers[:, :2], numbers[:, 2] = motion[:, :2], motion[:, YAW] * (math.pi / 180)
+        self.boxes.moved(self.count)
 
 
 def _colour(actor: Actor) -> tuple[int, ...]:

@@ -36,8 +36,8 @@ class Sensor(ABC):
             world.streams.send(self.actor.stream, header, payload)
 
     @abstractmethod
-    def measured(self, world: World) -> list[bytes]:
-        """Returns payloads."""
+    def measured(self, world: World) -> list[bytes | memoryview]:
+        """Returns payloads; what is no copy is sent before the next is measured."""
 
 
 def setting(actor: Actor, name: str, low: float, high: float) -> float:

@@ -18,10 +18,13 @@ from robo_sims.carla.standin.traffic.junctions import Candidate, Junctions
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
 LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
 """[m] ahead of a car's middle, where it looks for others."""
 AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
 """[m] along the way that each place stands for, to either side."""
+CIRCLES = np.array([0.0, -1.0, 1.0])[:, None, None]
+"""Where the circles of a body are, as parts of the way from its middle to its end."""
 SIGHT, SECONDS = 35.0, 3.5
 """[m] and [s]: a car looks so far, at least."""
 TIGHT = 0.35
@@ -35,6 +38,7 @@ SOON = np.array([0.0, 0.7, 1.4, 2.1])
 WHIM = 0.02
 """[1/s] how often a car would rather drive in another lane, without a reason."""
 FAR = 1e3
+DEGREE = math.pi / 180
 
 
 class Cars:
@@ -77,7 +81,8 @@ class Cars:
             seed = int(actor.attributes.get("driver_seed", "0"))
         except ValueError:
             seed = 0
-        random = np.random.default_rng([abs(seed), actor.id])
+        random = np.random.default_rng([abs(seed), actor.place])
+        self.turn = self.turn if self.actors else 0
         self.actors.append(actor)
         self.random.append(random)
         values = [way, -1, -1, s, 0.0, 0.0, actor.box.extent[0], random.uniform(0.8, 1.05), FAR, 0.0]
@@ -104,6 +109,8 @@ class Cars:
         own = np.array([known.get(actor, -1) for actor in solid], np.intp)
         half = np.array([actor.box.extent[:2] for actor in solid]).reshape(-1, 2)
         self.other_car, self.is_car = own, np.flatnonzero(own >= 0)
+        self.solid_of = np.zeros(len(self), np.intp)
+        self.solid_of[own[self.is_car]] = self.is_car
         self.other_width, self.spread = half[:, 1], np.maximum(half[:, 0] - half[:, 1], 0.0)
         self.width = np.array([actor.box.extent[1] for actor in self.actors])
         self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in known])
@@ -116,13 +123,15 @@ class Cars:
             return
         self._look(bodies)
         self._change_lanes(dt)
-        self._ask(bodies)
-        acceleration = self._acceleration()
+        left = self.lanes.length[self.way] - self.s
+        entering = (self.next >= 0) & self.lanes.crossing[self.next] & ~self.lanes.crossing[self.way]
+        self._ask(bodies, left, entering)
+        acceleration = self._acceleration(left, entering)
         speed = np.maximum(self.speed + dt * acceleration, 0.0)
         self.s += dt * 0.5 * (self.speed + speed)
         acceleration = (speed - self.speed) / dt
         self.speed = speed
-        self.aside -= np.clip(self.aside, -LATERAL * dt, LATERAL * dt)
+        self.aside -= np.minimum(np.maximum(self.aside, -LATERAL * dt), LATERAL * dt)
         for number in np.flatnonzero(self.s >= self.lanes.length[self.way]):
             self._go_on(int(number))
         self._write(bodies, acceleration, dt)
@@ -150,101 +159,100 @@ class Cars:
         self.admitted[number] = self.lanes.junction[self.way[number]] != -1
         self._plan(number)
 
-    def _ahead(self, car: Ints) -> Floats:
-        """Returns x, y, heading (n, k, 3) at LOOK along the ways of some cars."""
-        lanes = self.lanes
-        way, s = self.way[car][:, None], self.s[car][:, None] + LOOK
-        for following_way in (self.next[car][:, None], self.after[car][:, None]):
-            over = (s > lanes.length[way]) & (following_way >= 0)
-            s = np.where(over, s - lanes.length[way], s)
+    def _ahead(self) -> Floats:
+        """Returns (n, k, 4) x, y and the cosine and sine of the heading at LOOK along the ways of all cars."""
+        lanes, way, s = self.lanes, self.way[:, None], self.s[:, None] + LOOK
+        for following_way in (self.next[:, None], self.after[:, None]):
+            length = lanes.length[way]
+            over = (s > length) & (following_way >= 0)
+            s = np.where(over, s - length, s)
             way = np.where(over, following_way, way)
         index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
-        return np.asarray(lanes.points[lanes.start[way] + index])
+        return np.asarray(lanes.aims[lanes.start[way] + index])
 
     def _look(self, bodies: Bodies) -> None:
         """Finds the gap to whoever is first in the way, and its speed along the way."""
         self.gap, self.leader = np.full(len(self), FAR), np.zeros(len(self))
         motion = bodies.motion[self.other_rows]
-        self.user_places = bodies.motion[self.users][:, [X, Y]]
-        car, other = self._near(bodies.motion[self.rows], motion)
+        self.user_places = bodies.motion[self.users, :2]
+        yaw = motion[:, YAW] * DEGREE
+        aims = np.stack([np.cos(yaw), np.sin(yaw)])
+        car, other = self._near(bodies.motion[self.rows], motion, aims)
         if not len(car):
             return
-        yaw = np.radians(motion[:, YAW])
-        aim = np.stack([np.cos(yaw), np.sin(yaw)])[:, other]
-        path = self._ahead(car)
-        cosine, sine = np.cos(path[..., 2]), np.sin(path[..., 2])
-        dx, dy = motion[other, X, None] - path[..., 0], motion[other, Y, None] - path[..., 1]
+        ahead = self._ahead()
+        # Most are nowhere near the way: only those are looked at closely whose middle is near enough for a touch.
+        room = self.width[car] + self.other_width[other] + TIGHT
+        dx, dy = motion[other, X, None] - ahead[car, :, 0], motion[other, Y, None] - ahead[car, :, 1]
+        reach = (self.spread[other] + np.maximum(room, AROUND.max())) ** 2 * 2.0
+        close = np.flatnonzero((dx * dx + dy * dy).min(1) < reach)
+        if len(close):
+            pairs = car[close], other[close]
+            self._look_closely(
+                motion, aims[:, other[close]], ahead[car[close], :, 2:], (dx[close], dy[close]), room[close], pairs
+            )
+
+    def _look_closely(
+        self, motion: Floats, aim: Floats, way: Floats, offset: tuple[Floats, Floats], room: Floats, pairs: tuple[Ints, Ints]
+    ) -> None:
+        (car, other), (dx, dy), cosine, sine = pairs, offset, way[..., 0], way[..., 1]
         along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
         # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.
-        ends = self.spread[other][:, None]
-        turned, lateral = (
-            ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine),
-            ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine),
-        )
-        room = (self.width[car] + self.other_width[other] + TIGHT)[:, None]
-        nearest = np.full(len(car), FAR)
-        for share in (0.0, -1.0, 1.0):
-            reach = along + share * turned
-            hit = (np.abs(across + share * lateral) < room) & (np.abs(reach) < AROUND)
-            nearest = np.minimum(nearest, np.where(hit, LOOK + reach, FAR).min(1))
+        ends = CIRCLES * self.spread[other][:, None]
+        reach = along + ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine)
+        across = across + ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine)
+        hit = (np.abs(across) < room[:, None]) & (np.abs(reach) < AROUND)
+        nearest = np.where(hit, LOOK + reach, FAR).min((0, 2))
         speed = motion[other, VX] * aim[0] + motion[other, VY] * aim[1]
         first = np.abs(LOOK - nearest[:, None]).argmin(1)
-        pairs = np.arange(len(car))
-        same = aim[0] * cosine[pairs, first] + aim[1] * sine[pairs, first]
+        rows = np.arange(len(car))
+        same = aim[0] * cosine[rows, first] + aim[1] * sine[rows, first]
         gap = np.where(nearest < FAR, nearest - self.other_width[other] - self.half[car], FAR)
         order = np.argsort(-gap, kind="stable")  # the nearest is written last
         self.gap[car[order]], self.leader[car[order]] = gap[order], np.maximum(speed * same, 0.0)[order]
 
-    def _near(self, mine: Floats, others: Floats) -> tuple[Ints, Ints]:
+    def _near(self, mine: Floats, others: Floats, aims: Floats) -> tuple[Ints, Ints]:
         """Returns the pairs of a car and somebody else within its sight and not behind it."""
         dx, dy = others[:, X] - mine[:, X, None], others[:, Y] - mine[:, Y, None]
         sight = np.maximum(SIGHT, SECONDS * self.speed + 10.0)[:, None]
-        yaw = np.radians(mine[:, YAW])[:, None]
-        close = (dx * dx + dy * dy < sight * sight) & (dx * np.cos(yaw) + dy * np.sin(yaw) > -6.0)
+        cosine, sine = aims[:, self.solid_of, None]
+        close = (dx * dx + dy * dy < sight * sight) & (dx * cosine + dy * sine > -6.0)
         close[self.other_car[self.is_car], self.is_car] = False
         car, other = np.nonzero(close)
         return car, other
 
-    def _acceleration(self) -> Floats:
-        lanes = self.lanes
-        left = lanes.length[self.way] - self.s
-        wanted = lanes.speed[self.way] * self.eager
-        following_speed = np.where(self.next >= 0, lanes.speed[self.next] * self.eager, FAR)
+    def _acceleration(self, left: Floats, entering: Flags) -> Floats:
+        limit = self.lanes.speed
+        wanted = limit[self.way] * self.eager
+        following_speed = np.where(self.next >= 0, limit[self.next] * self.eager, FAR)
         wanted = np.minimum(wanted, following.approach(following_speed, left - 1.0))
         acceleration = following.free_road(self.speed, wanted)
         acceleration += following.interaction(self.speed, self.gap, self.leader)
-        line = np.where(self._must_stop(left), left - self.half + DRIVER.gap - 0.5, FAR)
-        acceleration = np.minimum(
-            acceleration, following.interaction(self.speed, line, np.zeros_like(line)) + DRIVER.acceleration
-        )
+        must_stop = (self.next < 0) | (entering & ~self.admitted)  # the end of the lane is as far as it may go
+        line = np.where(must_stop, left - self.half + DRIVER.gap - 0.5, FAR)
+        acceleration = np.minimum(acceleration, following.interaction(self.speed, line, 0.0) + DRIVER.acceleration)
         return np.maximum(acceleration, -DRIVER.hardest)
-
-    def _must_stop(self, left: Floats) -> npt.NDArray[np.bool_]:
-        """Whether the end of the lane is as far as a car may go."""
-        entering = (self.next >= 0) & (self.lanes.junction[self.next] != -1) & (self.lanes.junction[self.way] == -1)
-        return np.asarray((self.next < 0) | (entering & ~self.admitted))
 
     # junctions
 
-    def _ask(self, bodies: Bodies) -> None:
+    def _ask(self, bodies: Bodies, left: Floats, entering: Flags) -> None:
         """Decides who may enter a junction; who may keeps it until it is through, but for a light that turns red."""
-        lanes, left = self.lanes, self.lanes.length[self.way] - self.s
-        entering = (self.next >= 0) & (lanes.junction[self.next] != -1) & (lanes.junction[self.way] == -1)
         open_light = self._light_is_open(left)
         near = left - self.half < np.maximum(12.0, 4.0 + self.speed * self.speed / (2 * DRIVER.comfort) + self.speed)
         self.admitted &= ~entering | (near & open_light)
         asking = np.flatnonzero(entering & near & open_light & ~self.admitted)
         if not len(asking):
             return
-        inside = [int(way) for way in self.way[lanes.junction[self.way] != -1]]
-        inside += [int(way) for way in self.next[entering & self.admitted]]
+        inside = self.way[self.lanes.crossing[self.way]].tolist() + self.next[entering & self.admitted].tolist()
         candidates = [
             Candidate(int(number), int(self.next[number]), float(left[number]))
             for number in asking
             if self._has_room(int(number))
         ]
+        if not candidates:
+            return
         users = bodies.motion[self.users]
-        soon = users[:, None, [X, Y]] + SOON[:, None] * users[:, None, [VX, VY]]
+        soon = users[:, None, :2] + SOON[:, None] * users[:, None, VX : VY + 1]
         self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
 
     def _light_is_open(self, left: Floats) -> npt.NDArray[np.bool_]:
@@ -328,8 +336,10 @@ class Cars:
         poses = self.lanes.poses(self.way, self.s)
         x = poses[:, 0] - self.aside * np.sin(poses[:, 2])
         y = poses[:, 1] + self.aside * np.cos(poses[:, 2])
-        lean = np.where(np.abs(self.aside) > 0.05, np.sign(self.aside) * LATERAL / np.maximum(self.speed, 3.0), 0.0)
-        heading = poses[:, 2] - lean
+        heading = poses[:, 2]
+        if self.aside.any():
+            lean = np.sign(self.aside) * LATERAL / np.maximum(self.speed, 3.0)
+            heading = heading - np.where(np.abs(self.aside) > 0.05, lean, 0.0)
         block = bodies.motion[rows]
         yaw = (np.degrees(heading) + 180.0) % 360.0 - 180.0
         block[:, WZ] = ((yaw - block[:, YAW] + 180.0) % 360.0 - 180.0) / dt
@@ -339,6 +349,6 @@ class Cars:
         block[:, VX], block[:, VY] = vx, vy
         bodies.motion[rows] = block
         pedals = np.zeros((len(self), 3), np.float32)
-        pedals[:, 0] = np.clip(acceleration / DRIVER.acceleration, 0.0, 1.0)
-        pedals[:, 2] = np.clip(-acceleration / DRIVER.hardest, 0.0, 1.0)
+        pedals[:, 0] = np.minimum(np.maximum(acceleration / DRIVER.acceleration, 0.0), 1.0)
+        pedals[:, 2] = np.minimum(np.maximum(-acceleration / DRIVER.hardest, 0.0), 1.0)
         bodies.records["pedals"][rows] = pedals

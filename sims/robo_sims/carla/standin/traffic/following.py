@@ -34,11 +34,11 @@ def free_road(speed: Floats, wanted: Floats, driver: Driver = DRIVER) -> Floats:
     return driver.acceleration * (1.0 - (speed / np.maximum(wanted, 0.1)) ** 4)
 
 
-def interaction(speed: Floats, gap: Floats, leader: Floats, driver: Driver = DRIVER) -> Floats:
+def interaction(speed: Floats, gap: Floats, leader: Floats | float, driver: Driver = DRIVER) -> Floats:
     """Returns what somebody ahead takes from it (last term of equation 3, with equation 4), never positive."""
     closing = speed * (speed - leader) / (2.0 * np.sqrt(driver.acceleration * driver.comfort))
     wished = driver.gap + np.maximum(speed * driver.headway + closing, 0.0)
-    return -driver.acceleration * (wished / np.maximum(gap, 0.1)) ** 2
+    return np.asarray(-driver.acceleration * (wished / np.maximum(gap, 0.1)) ** 2)
 
 
 def approach(limit: Floats, distance: Floats, driver: Driver = DRIVER) -> Floats:

@@ -41,8 +41,15 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
     return 0
 
 
-def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_seed: int | None = None) -> Evaluation:
-    """Returns the evaluation of a policy, with films where the machine can draw."""
+def judge(
+    run: Run,
+    recipe: Recipe[Any],
+    policy: Policy,
+    episodes: int,
+    first_seed: int | None = None,
+    name: str = "evaluation",
+) -> Evaluation:
+    """Returns the evaluation of a policy, with films where the machine can draw, whose names begin with that of it."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
     environment = environment_of(recipe)
     mode, films = render_mode_for_films(environment), recipe.evaluation.films
@@ -53,7 +60,7 @@ def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_se
         seeds=range(first, first + episodes),
         deterministic=not recipe.evaluation.stochastic,
         training_seed=recipe.seed,
-        video=VideoRequest(run.path / "videos", episodes=films, stage=stage) if films else None,
+        video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
     )
     environment.close()
     return evaluation

@@ -97,6 +97,10 @@ class BirdsEye:
 
 
 COLOURS = np.array([(70, 70, 78), (235, 235, 225), (70, 130, 240), (240, 190, 60), (240, 90, 200), (255, 255, 255)], np.uint8)
+BAR = 24
+"""[pixels] of the line of text below a picture for people."""
+DRIVING, DONE, FAILED = (30, 30, 36), (30, 110, 60), (150, 40, 40)
+"""Backgrounds of that line."""
 GRASS, OWN = (120, 150, 110), (230, 60, 60)
 LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
 
@@ -114,3 +118,10 @@ def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) ->
     low, high = (round(column - half_width), round(row - half_length)), (round(column + half_width), round(row + half_length))
     cv2.rectangle(shown, low, high, OWN, cv2.FILLED)
     return shown
+
+
+def captioned(picture: Pictures, text: str, background: tuple[int, int, int]) -> Pictures:
+    """Returns a picture for people with a line of text below."""
+    bar = np.full((BAR, picture.shape[1], 3), background, np.uint8)
+    cv2.putText(bar, text, (6, BAR - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)
+    return np.concatenate([picture, bar])

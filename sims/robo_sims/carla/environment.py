@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.carla import birdseye, observing, roads, routes, traffic
+from robo_rl.types import MEASURES
+from robo_sims.carla import birdseye, observing, roads, routes, scoring, traffic
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.judge import GOAL, SUCCESS_RULE, Judge
 from robo_sims.carla.link import PATIENCE, TICK, Link, told
@@ -35,7 +36,12 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     With a stand-in an episode is exactly reproducible from its seed and its actions; a server that is named need not be.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / PERIOD)}  # noqa: RUF012 (Gymnasium's own style)
+    metadata = {  # noqa: RUF012 (Gymnasium's own style)
+        "render_modes": ["rgb_array"],
+        "render_fps": round(1 / PERIOD),
+        "film_seconds": 90.0,  # a route, and what ends it
+    }
+    measures = scoring.MEASURES
 
     def __init__(  # noqa: PLR0913 (what a recipe may say)
         self,
@@ -144,7 +150,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
         extent = self._vehicle.bounding_box.extent
         self._size = extent.x, extent.y
-        self._steps, self._controls = 0, np.zeros(2)
+        self._steps, self._controls, self._ended = 0, np.zeros(2), ""
         self._situation = self._look(snapshot)
         self._judge.ticks = 0
         self._reward.reset(self._situation)
@@ -170,7 +176,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         scene = self._reader.read(snapshot)
         place = self._tracker.at(scene.ego.x, scene.ego.y)
         completion = self._tracker.completion
-        reason = self._judge.reason(scene, place, completion, self._hits.are_there(scene.frame))
+        reason = self._judge.reason(scene, place, completion, self._hits.first(scene.frame))
         return Situation(scene, place, completion, reason, self._size)
 
     def step(self, action: npt.NDArray[Any]) -> tuple[observing.Arrays, float, bool, bool, dict[str, Any]]:
@@ -184,16 +190,16 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             terms = self._reward.terms(self._situation)  # first: it changes what the reward remembers, which is observed
             observation = self._observe()
         except ServerUnavailable as error:
-            last, self._observation = self._observation, {}
+            last, self._observation, self._ended = self._observation, {}, LINK_LOST
             self._link.close()
             lost = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
             return {name: value.copy() for name, value in last.items()}, 0.0, False, True, lost
         reason = self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
-        info["route_completion"] = self._situation.completion
+        info[MEASURES] = scoring.measured(self._situation.completion, self._tracker.farthest, reason)
         if reason is not None or truncated:
-            info["stop_reason"] = reason or TIME_LIMIT
+            info["stop_reason"] = self._ended = reason or TIME_LIMIT
         self._observation = {} if "stop_reason" in info else observation
         return observation, float(sum(terms.values())), reason is not None, truncated, info
 
@@ -220,13 +226,17 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Returns the scene from above (320, 320, 3), or None unless the render mode is "rgb_array"."""
+        """Returns the scene from above with a line of text (344, 320, 3), or None unless the render mode is "rgb_array"."""
         if self.render_mode != "rgb_array" or self._roads is None:
             return None
         scale = 2.5 * birdseye.SCALE
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
-        return birdseye.coloured(picture, self._size, scale)
+        shown = birdseye.coloured(picture, self._size, scale)
+        done = f"{100 * self._situation.completion:.0f} % of the route, {self._situation.scene.ego.speed:.1f} m/s"
+        if not self._ended:
+            return birdseye.captioned(shown, done, birdseye.DRIVING)
+        return birdseye.captioned(shown, f"{done}, {self._ended}", birdseye.DONE if self._ended == GOAL else birdseye.FAILED)
 
     def close(self) -> None:
         """Destroys what was spawned, and ends the server where it is the environment's own; may be called again."""

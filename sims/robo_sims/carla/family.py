@@ -12,9 +12,8 @@ from robo_sims.task_family import TaskFamily
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
 """Task -> the map that it is on by default."""
-TASKS = {
-    f"{name}{suffix}-v0": (map, routes) for suffix, routes in (("", "train"), ("Test", "test")) for name, map in MAPS.items()
-}
+SUFFIXES = {"": "train", "Test": "test"}
+TASKS = {f"{name}{suffix}-v0": (map, routes) for suffix, routes in SUFFIXES.items() for name, map in MAPS.items()}
 """Full name of a task -> its map and set of routes: "Ring-v0", and "RingTest-v0" with routes that nobody has trained on."""
 
 
@@ -61,4 +60,6 @@ def tasks() -> list[str]:
     return list(TASKS)
 
 
-FAMILY = TaskFamily("carla", tasks, build)
+ROUTES = {f"{name.lower()}-{routes}": f"{name}{suffix}-v0" for suffix, routes in SUFFIXES.items() for name in MAPS}
+"""Name of a set of routes -> the task that drives them: "town-test"."""
+FAMILY = TaskFamily("carla", tasks, build, routes=ROUTES)

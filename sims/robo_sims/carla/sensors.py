@@ -16,17 +16,17 @@ WHERE = 1.3, 1.4
 
 
 class Hits:
-    """Frames in which the car hit something."""
+    """What the car hit, and in which frames."""
 
     def __init__(self, link: Link, vehicle: Any) -> None:
-        frames: list[int] = []  # the sensor's thread holds the list, and nothing else of this object
-        self._frames = frames
+        events: list[tuple[int, str]] = []  # the sensor's thread holds the list, and nothing else of this object
+        self._events = events
         sensor = link.spawn(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
-        sensor.listen(lambda event: frames.append(event.frame))
+        sensor.listen(lambda event: events.append((event.frame, event.other_actor.type_id)))
 
-    def are_there(self, frame: int) -> bool:
-        """Whether there was one up to a frame; a server may tell of one a frame late, and it counts then."""
-        return any(hit <= frame for hit in list(self._frames))
+    def first(self, frame: int) -> str | None:
+        """Returns the type of what was hit first up to a frame, or None; a server may tell of it a frame late."""
+        return min((event for event in list(self._events) if event[0] <= frame), default=(0, None))[1]
 
 
 class FrontCamera:

@@ -65,12 +65,13 @@ def test_episodes_end_for_what_was_done_and_rewards_say_so(driven):
             environment.close()
             return [info["stop_reason"], terminated, 0, reward, info["success"]]
         result["red_light"] = blind("Town-v0", "red_light")
-        result["collision"] = blind("Ring-v0", "collision", traffic=40)
+        result["collision"] = blind("Ring-v0", "collision_vehicle", traffic=40)
     """)
-    for reason in ("off_road", "blocked", "red_light", "collision"):
+    result["collision_vehicle"] = result.pop("collision")
+    for reason in ("off_road", "blocked", "red_light", "collision_vehicle"):
         assert result[reason][:2] == [reason, True] and result[reason][4] is False
     assert result["blocked"][2] == 450 and result["time_limit"][:3] == ["time_limit", False, 7]
-    assert [result[name][3] for name in ("off_road", "red_light", "collision")] == [0.0, -1.0, -1.0]
+    assert [result[name][3] for name in ("off_road", "red_light", "collision_vehicle")] == [0.0, -1.0, -1.0]
     assert result["shaped"][3] < -9.0
 
 
@@ -263,7 +264,7 @@ REAL = """
                 break
         kinds = [actor.type_id for actor in environment.link.world.get_actors()]
         result["kinds"].append([sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")])
-        result["completion"].append(info["route_completion"])
+        result["completion"].append(info["measures"]["route_completion"] / 100)
     environment.close()
 """
 

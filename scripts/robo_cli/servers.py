@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-HOST, PORT = "--carla-host", "--carla-port"
 LOCAL = "127.0.0.1"
 
 

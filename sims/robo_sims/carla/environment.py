@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -56,7 +57,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         camera: int = 0,
         max_steps: int | None = None,
         host: str | None = None,
-        port: int = 2000,
+        port: int | Sequence[int] = 2000,
         patience: float = PATIENCE,
         render_mode: str | None = None,
     ) -> None:
@@ -70,7 +71,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         birdseye: rows and columns of the picture from above [pixels]; 0 leaves it out.
         camera: rows and columns of the camera at the front [pixels]; 0 leaves it out.
         max_steps: decisions after which an episode is cut; by default 30 s and 0.2 s a metre.
-        host, port: of a CARLA server; by default a stand-in is started and ended with the environment.
+        host, port: of a CARLA server, or of several for as many environments at once; by default a stand-in is started and
+            ended with the environment.
         patience: for an answer of the server [s].
         render_mode: None or "rgb_array".
         """
@@ -78,7 +80,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         _require(reward, routes, route_length, traffic, birdseye, camera)
         self.render_mode = render_mode
-        self._link = Link(map=map, host=host, port=port, patience=patience)
+        ports = (port,) if isinstance(port, int) else tuple(port)
+        self._link = Link(map=map, host=host, ports=ports, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._birdseye, self._camera_size = birdseye, camera
         self._reward = REWARDS[reward]()
@@ -206,6 +209,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def _drive(self, controls: npt.NDArray[np.float64]) -> Situation:
         steer, longitudinal = (float(value) for value in controls)
         self._controls = controls
+        self._link.require()
         control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
         with told("The server takes no controls any more."):
             self._vehicle.apply_control(control)

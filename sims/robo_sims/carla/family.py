@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -28,7 +29,7 @@ def build(  # noqa: PLR0913, PLR0917 (what a recipe may say)
     camera: int = 0,
     max_steps: int | None = None,
     host: str | None = None,
-    port: int = 2000,
+    port: int | Sequence[int] = 2000,
     patience: float = 10.0,
     render_mode: str | None = None,
 ) -> gymnasium.Env[Any, Any]:

@@ -16,7 +16,7 @@ from robo_rl.types import MEASURES
 from robo_sims.carla import birdseye, observing, roads, routes, scoring, traffic
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.judge import GOAL, SUCCESS_RULE, Judge
-from robo_sims.carla.link import PATIENCE, TICK, Link, told
+from robo_sims.carla.link import PATIENCE, Link, told
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
 from robo_sims.carla.scene import Reader, Scene, lights_on
 from robo_sims.carla.sensors import FrontCamera, Hits
@@ -213,7 +213,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
         with told("The server takes no controls any more."):
             self._vehicle.apply_control(control)
-        return self._look(self._link.tick(round(PERIOD / TICK)))
+        self._link.has_stepped = True
+        return self._look(self._link.tick())
 
     def _observe(self) -> observing.Arrays:
         situation, tracker = self._situation, self._tracker

@@ -16,8 +16,8 @@ from robo_rl.errors import MissingExtra, ServerUnavailable
 from robo_sims.carla.claims import claim
 from robo_sims.carla.connection import VERSION, server_version
 
-TICK = 0.05
-"""[s] of simulated time between two frames."""
+TICK = 0.1
+"""[s] of simulated time between two frames: a decision each, and the longest that CARLA's own ten substeps of 0.01 s hold."""
 PATIENCE = 10.0
 """[s] for one answer of a server."""
 ATTEMPTS, PAUSE = 3, 1.0
@@ -142,14 +142,12 @@ class Link:
         if numbers:  # without a tick: the client would hold Python's lock while it waits, and an event needs the lock
             self.client.apply_batch_sync([self.carla.command.DestroyActor(number) for number in numbers], False)
 
-    def tick(self, count: int = 1) -> Any:
-        """Simulates some frames and returns the last snapshot; raises ServerUnavailable where the server is gone."""
+    def tick(self) -> Any:
+        """Simulates a frame and returns its snapshot; raises ServerUnavailable where the server is gone."""
         self.require()
-        self.has_stepped = self.has_stepped or count > 1
         try:
             with told("The server does not answer any more."):
-                for _ in range(count):
-                    self.world.tick(self.patience)
+                self.world.tick(self.patience)
                 return self.world.get_snapshot()
         except ServerUnavailable:
             self.client = None  # not asked again, not even to clear up: each call would wait as long

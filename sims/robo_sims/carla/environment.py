@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -13,11 +13,12 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
-from robo_sims.carla import birdseye, observing, roads, routes, scoring, traffic
+from robo_sims.carla import birdseye, crowd, observing, roads, routes, scoring, traffic
 from robo_sims.carla.driver import ScriptedDriver
-from robo_sims.carla.judge import GOAL, SUCCESS_RULE, Judge
+from robo_sims.carla.judge import GOAL, MOVING, SUCCESS_RULE, Judge
 from robo_sims.carla.link import PATIENCE, Link, told
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
+from robo_sims.carla.scenarios import SCENARIOS
 from robo_sims.carla.scene import Reader, Scene, lights_on
 from robo_sims.carla.sensors import FrontCamera, Hits
 
@@ -53,6 +54,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         routes: str = "train",
         route_length: float = 200.0,
         traffic: int = 0,
+        walkers: int = 0,
+        scenario: str = "",
         birdseye: int = 96,
         camera: int = 0,
         max_steps: int | None = None,
@@ -68,6 +71,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         routes: "train" or "test"; no route is in both.
         route_length: of the routes [m].
         traffic: cars that drive themselves.
+        walkers: beside the route, who cross it by themselves.
+        scenario: what happens once on the way, "pedestrian-crossing" or "blocked-lane"; "" for nothing.
         birdseye: rows and columns of the picture from above [pixels]; 0 leaves it out.
         camera: rows and columns of the camera at the front [pixels]; 0 leaves it out.
         max_steps: decisions after which an episode is cut; by default 30 s and 0.2 s a metre.
@@ -78,11 +83,12 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         """
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
-        _require(reward, routes, route_length, traffic, birdseye, camera)
+        _require(reward, routes, scenario, route_length, {"traffic": traffic, "walkers": walkers}, birdseye, camera)
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
         self._link = Link(map=map, host=host, ports=ports, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
+        self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._camera_size = birdseye, camera
         self._reward = REWARDS[reward]()
         limit = round(300 + 2 * route_length) if max_steps is None else max_steps
@@ -146,7 +152,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._vehicle = self._put(route)
         self._hits = Hits(link, self._vehicle)
         self._camera = FrontCamera(link, self._vehicle, self._camera_size) if self._camera_size else None
-        others = traffic.place(link, route, self._traffic, random)
+        make = SCENARIOS.get(self._scenario_name)
+        self._scenario = None if make is None else make(link, self._roads, route, random)
+        others = [] if self._scenario is None else list(self._scenario.actors)
+        others += traffic.place(link, route, self._traffic, random)
+        others += crowd.place(link, self._roads, route, self._walkers, random)
         snapshot = link.tick()
         lights = lights_on(route, list(link.world.get_actors().filter("traffic.traffic_light*")))
         self._reader = Reader(self._vehicle, others, lights)
@@ -154,7 +164,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         extent = self._vehicle.bounding_box.extent
         self._size = extent.x, extent.y
         self._steps, self._controls, self._ended = 0, np.zeros(2), ""
-        self._situation = self._look(snapshot)
+        self._situation = self._look(snapshot, stood=False)
         self._judge.ticks = 0
         self._reward.reset(self._situation)
         self._observation = self._observe()
@@ -175,11 +185,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             )
         return vehicle
 
-    def _look(self, snapshot: Any) -> Situation:
+    def _look(self, snapshot: Any, *, stood: bool) -> Situation:
         scene = self._reader.read(snapshot)
         place = self._tracker.at(scene.ego.x, scene.ego.y)
         completion = self._tracker.completion
-        reason = self._judge.reason(scene, place, completion, self._hits.first(scene.frame))
+        reason = self._judge.reason(scene, place, completion, self._hits.newest(stood=stood))
         return Situation(scene, place, completion, reason, self._size)
 
     def step(self, action: npt.NDArray[Any]) -> tuple[observing.Arrays, float, bool, bool, dict[str, Any]]:
@@ -213,8 +223,10 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
         with told("The server takes no controls any more."):
             self._vehicle.apply_control(control)
+        if self._scenario is not None:
+            self._scenario.step(self._situation.place.s, self._situation.scene.ego.speed)
         self._link.has_stepped = True
-        return self._look(self._link.tick())
+        return self._look(self._link.tick(), stood=self._situation.scene.ego.speed < MOVING)
 
     def _observe(self) -> observing.Arrays:
         situation, tracker = self._situation, self._tracker
@@ -253,15 +265,20 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return ScriptedDriver(self.environment_spec, seed=seed, noise=noise)
 
 
-def _require(reward: str, which: str, length: float, traffic: int, birdseye: int, camera: int) -> None:
+def _require(
+    reward: str, which: str, scenario: str, length: float, counts: Mapping[str, int], birdseye: int, camera: int
+) -> None:
     if reward not in REWARDS:
         raise UnknownName("reward", str(reward), REWARDS)
     if which not in routes.SETS:
         raise UnknownName("set of routes", str(which), routes.SETS)
     if not 20 <= length <= 5000:
         raise InvalidSetting("route_length is out of range.", got=length, allowed="20 to 5000 [m]")
-    if not isinstance(traffic, int) or not 0 <= traffic <= 200:
-        raise InvalidSetting("traffic is out of range.", got=traffic, allowed="integer 0 to 200")
+    if scenario and scenario not in SCENARIOS:
+        raise UnknownName("scenario", str(scenario), SCENARIOS)
+    for name, count in counts.items():
+        if not isinstance(count, int) or not 0 <= count <= 200:
+            raise InvalidSetting(f"{name} is out of range.", got=count, allowed="integer 0 to 200")
     for name, size in (("birdseye", birdseye), ("camera", camera)):
         if size and (not isinstance(size, int) or size not in SIZES):
             raise InvalidSetting(f"{name} is out of range.", got=size, allowed=f"0, or {SIZES[0]} to {SIZES[-1]} [pixels]")

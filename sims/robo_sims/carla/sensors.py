@@ -15,18 +15,33 @@ WHERE = 1.3, 1.4
 """[m] of the camera: before the car's middle, above the ground."""
 
 
+Hit = tuple[int, int, str]
+"""Frame, and number and type of what was hit."""
+
+
 class Hits:
-    """What the car hit, and in which frames."""
+    """What the car hit. Who runs into a car that stands is not hit by it, and not as long as the two touch."""
+
+    TOUCHING = 2
+    """[frames] without an event after which two do not touch any more."""
 
     def __init__(self, link: Link, vehicle: Any) -> None:
-        events: list[tuple[int, str]] = []  # the sensor's thread holds the list, and nothing else of this object
+        events: queue.SimpleQueue[Hit] = queue.SimpleQueue()  # the sensor's thread holds it, and nothing else of this object
         self._events = events
+        self._excused: dict[int, int] = {}
+        """Actors that ran into the car while it stood, and when they touched it last."""
         sensor = link.spawn(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
-        sensor.listen(lambda event: events.append((event.frame, event.other_actor.type_id)))
+        sensor.listen(lambda event: events.put((event.frame, event.other_actor.id, event.other_actor.type_id)))
 
-    def first(self, frame: int) -> str | None:
-        """Returns the type of what was hit first up to a frame, or None; a server may tell of it a frame late."""
-        return min((event for event in list(self._events) if event[0] <= frame), default=(0, None))[1]
+    def newest(self, *, stood: bool) -> str | None:
+        """Returns the type of what was hit since the last call, or None; stood: whether the car did before this frame."""
+        while not self._events.empty():
+            frame, actor, kind = self._events.get()
+            if stood or frame - self._excused.get(actor, -self.TOUCHING - 1) <= self.TOUCHING:
+                self._excused[actor] = frame
+            else:
+                return kind
+        return None
 
 
 class FrontCamera:

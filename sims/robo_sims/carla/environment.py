@@ -24,6 +24,8 @@ from robo_sims.carla.sensors import FrontCamera, Hits
 
 LINK_LOST, TIME_LIMIT = "link_lost", "time_limit"
 CAR = "vehicle.tesla.model3"
+CAMERA = "birdseye"
+"""Name of the coloured picture from above."""
 LIFT = 0.3
 """[m] above the ground, where the car is spawned."""
 PICTURE = 320
@@ -57,6 +59,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         walkers: int = 0,
         scenario: str = "",
         birdseye: int = 96,
+        birdseye_rgb: int = 0,
         camera: int = 0,
         max_steps: int | None = None,
         host: str | None = None,
@@ -74,6 +77,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         walkers: beside the route, who cross it by themselves.
         scenario: what happens once on the way, "pedestrian-crossing" or "blocked-lane"; "" for nothing.
         birdseye: rows and columns of the picture from above [pixels]; 0 leaves it out.
+        birdseye_rgb: rows and columns of a coloured picture from above, the car included, for rewards [pixels]; 0 leaves
+            it out.
         camera: rows and columns of the camera at the front [pixels]; 0 leaves it out.
         max_steps: decisions after which an episode is cut; by default 30 s and 0.2 s a metre.
         host, port: of a CARLA server, or of several for as many environments at once; by default a stand-in is started and
@@ -83,13 +88,15 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         """
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
-        _require(reward, routes, scenario, route_length, {"traffic": traffic, "walkers": walkers}, birdseye, camera)
+        _require(
+            reward, routes, scenario, route_length, {"traffic": traffic, "walkers": walkers}, (birdseye, birdseye_rgb, camera)
+        )
         self.render_mode = render_mode
         ports = (port,) if isinstance(port, int) else tuple(port)
         self._link = Link(map=map, host=host, ports=ports, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
         self._walkers, self._scenario_name = walkers, scenario
-        self._birdseye, self._camera_size = birdseye, camera
+        self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
         self._reward = REWARDS[reward]()
         limit = round(300 + 2 * route_length) if max_steps is None else max_steps
         self.environment_spec = EnvironmentSpec(
@@ -112,6 +119,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             shape = (size, size, len(birdseye.CHANNELS))
             meaning = birdseye.meaning(size)
             arrays += (ArraySpec("birdseye", shape, "uint8", 0, 255, frame="ego", role="image", meaning=meaning),)
+        if size := self._birdseye_rgb:
+            meaning = f"{size / birdseye.SCALE:g} m from above, forward is up, coloured as films are"
+            arrays += (
+                ArraySpec(f"camera_{CAMERA}", (size, size, 3), "uint8", 0, 255, frame="ego", role="image", meaning=meaning),
+            )
         if size := self._camera_size:
             meaning = "looks forward from the windscreen, 90 degrees wide"
             arrays += (ArraySpec("camera_front", (size, size, 3), "uint8", 0, 255, role="image", meaning=meaning),)
@@ -121,6 +133,12 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def link(self) -> Link:
         """The server; for experiments and tests, never for a policy."""
         return self._link
+
+    @property
+    def roads(self) -> roads.Roads:
+        """The roads of the map, once an episode has begun."""
+        assert self._roads is not None
+        return self._roads
 
     @property
     def scene(self) -> Scene:
@@ -161,6 +179,8 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         lights = lights_on(route, list(link.world.get_actors().filter("traffic.traffic_light*")))
         self._reader = Reader(self._vehicle, others, lights)
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
+        coloured = self._birdseye_rgb
+        self._colourist = birdseye.BirdsEye(self._roads, route, coloured) if coloured else None
         extent = self._vehicle.bounding_box.extent
         self._size = extent.x, extent.y
         self._steps, self._controls, self._ended = 0, np.zeros(2), ""
@@ -238,6 +258,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             arrays["reward_memory"] = np.array(self._reward.remembered(), np.float32)
         if self._painter is not None:
             arrays["birdseye"] = self._painter.draw(situation.scene, situation.place.s, tracker.index)
+        if (colourist := self._colourist) is not None:
+            picture = colourist.draw(situation.scene, situation.place.s, tracker.index)
+            arrays[f"camera_{CAMERA}"] = birdseye.coloured(picture, self._size, colourist.scale)
         if self._camera is not None:
             arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._link.patience)
         return arrays
@@ -265,9 +288,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return ScriptedDriver(self.environment_spec, seed=seed, noise=noise)
 
 
-def _require(
-    reward: str, which: str, scenario: str, length: float, counts: Mapping[str, int], birdseye: int, camera: int
-) -> None:
+def _require(reward: str, which: str, scenario: str, length: float, counts: Mapping[str, int], sizes: Sequence[int]) -> None:
     if reward not in REWARDS:
         raise UnknownName("reward", str(reward), REWARDS)
     if which not in routes.SETS:
@@ -279,6 +300,6 @@ def _require(
     for name, count in counts.items():
         if not isinstance(count, int) or not 0 <= count <= 200:
             raise InvalidSetting(f"{name} is out of range.", got=count, allowed="integer 0 to 200")
-    for name, size in (("birdseye", birdseye), ("camera", camera)):
+    for name, size in zip(("birdseye", "birdseye_rgb", "camera"), sizes, strict=True):
         if size and (not isinstance(size, int) or size not in SIZES):
             raise InvalidSetting(f"{name} is out of range.", got=size, allowed=f"0, or {SIZES[0]} to {SIZES[-1]} [pixels]")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
 from robo_rl.errors import MissingExtra
 from robo_sims.task_family import TaskFamily
+
+if TYPE_CHECKING:
+    from robo_rl.rewards.embedded.pictures import CaptionedPictures
 
 MAPS = {"Ring": "ring", "Town": "grid", "Highway": "highway"}
 """Task -> the map that it is on by default."""
@@ -28,6 +32,7 @@ def build(  # noqa: PLR0913, PLR0917 (what a recipe may say)
     walkers: int = 0,
     scenario: str = "",
     birdseye: int = 96,
+    birdseye_rgb: int = 0,
     camera: int = 0,
     max_steps: int | None = None,
     host: str | None = None,
@@ -48,6 +53,7 @@ def build(  # noqa: PLR0913, PLR0917 (what a recipe may say)
         walkers=walkers,
         scenario=scenario,
         birdseye=birdseye,
+        birdseye_rgb=birdseye_rgb,
         camera=camera,
         max_steps=max_steps,
         host=host,
@@ -67,4 +73,17 @@ def tasks() -> list[str]:
 
 ROUTES = {f"{name.lower()}-{routes}": f"{name}{suffix}-v0" for suffix, routes in SUFFIXES.items() for name in MAPS}
 """Name of a set of routes -> the task that drives them: "town-test"."""
-FAMILY = TaskFamily("carla", tasks, build, routes=ROUTES)
+
+
+@dataclass(frozen=True)
+class DrivingFamily(TaskFamily):
+    """The family, and pictures with sentences for models that learn from them."""
+
+    def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
+        """Returns pictures from above with all that is true of them."""
+        from robo_sims.carla.captioned import captioned_pictures
+
+        return captioned_pictures(name, camera=camera, size=size, count=count, seed=seed)
+
+
+FAMILY = DrivingFamily("carla", tasks, build, routes=ROUTES)

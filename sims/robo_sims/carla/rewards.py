@@ -233,4 +233,33 @@ class Shaped:
         return []
 
 
-REWARDS: dict[str, type[CaRL] | type[Shaped]] = {"carl": CaRL, "shaped": Shaped}
+class Speed:
+    """Speed and keeping to the lane, and nothing of others: what `driving-clg` pays where all looks safe.
+
+    r = (1 - |v - v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0).
+    """
+
+    memory: tuple[str, ...] = ()
+    TOP = 8.0
+    """[m/s]"""
+
+    def reset(self, situation: Situation) -> None:
+        """Has nothing to remember."""
+
+    def terms(self, situation: Situation) -> dict[str, float]:
+        """Returns the one term."""
+        ego, place = situation.scene.ego, situation.place
+        angle = math.remainder(ego.yaw - place.heading, 2 * math.pi)
+        speed = 1.0 - abs(ego.own(ego.vx, ego.vy)[0] - self.TOP) / self.TOP
+        return {"speed": speed * max(1.0 - abs(place.offset) / 3.0, 0.0) * max(1.0 - abs(angle) / (math.pi / 2), 0.0)}
+
+    def nothing(self) -> dict[str, float]:
+        """Returns the term, zero."""
+        return {"speed": 0.0}
+
+    def remembered(self) -> list[float]:
+        """Returns nothing."""
+        return []
+
+
+REWARDS: dict[str, type[CaRL] | type[Shaped] | type[Speed]] = {"carl": CaRL, "shaped": Shaped, "speed": Speed}

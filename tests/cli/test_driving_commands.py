@@ -5,14 +5,20 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
 from robo_rl.video import read_frames
 
 pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
 LITTLE = """--steps 64 --learner.num-envs 1 --learner.steps-per-env 32 --learner.batch-size 32 --evaluation.every 0
 --evaluation.episodes 1 --evaluation.films 0 --environment.arguments.max-steps 20"""
+GOALS = """
+reward: driving-clg
+settings: {model: colours, camera: birdseye, undesired: red, desired: green, low: -1.0, high: 1.0}
+"""
 ONE_BY_ONE = """
 import json, pkgutil, sys
 from robo_cli.main import dispatch
@@ -86,3 +92,59 @@ def test_more_environments_at_once_than_servers_are_one_error(tmp_path):
     finally:
         server.kill()
         server.communicate()
+
+
+SHORT = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0 --environment.arguments.max-steps 30"
+
+
+@pytest.mark.slow
+def test_driving_is_recorded_labelled_by_what_is_seen_and_learnt_from_offline(tmp_path):
+    (tmp_path / "goals.yaml").write_text(GOALS)
+    told = robo_rl(
+        "record carla/Town-v0 --episodes 3 --noise 0.1 --out data "
+        "--arguments traffic=3 birdseye=0 birdseye_rgb=32 route_length=40.0 max_steps=60",
+        "label data --reward goals.yaml --name seen",
+        "train offline-iql --dataset data --labels seen --steps 40 --evaluation.every 0 --evaluation.episodes 1 "
+        "--evaluation.films 0 --learner.batch-size 16",
+        folder=tmp_path,
+    )
+    assert "3 episodes of data" in told and "label set seen" in told and "collision_vehicle" in told
+    dataset = Dataset(tmp_path / "data")
+    labels = LabelSet.existing(dataset, "seen")
+    for entry in dataset.entries():
+        values = labels.read(entry.identity).values
+        assert values.min() >= 0 and 0 < values.max() <= 1 and np.ptp(values) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "more"),
+    [
+        ("drive-rlpd", "--steps 200 --demonstrations.episodes 1 --learner.learning-starts 100"),
+        ("drive-sb3-ppo", "--steps 256 --learner.n-steps 128"),
+        ("drive-sb3-sac", "--steps 200 --learner.learning-starts 100"),
+    ],
+)
+def test_the_other_learners_drive_a_little(tmp_path, recipe, more):
+    if recipe == "drive-rlpd":
+        more += " --environment.arguments.route-length 40.0 --environment.arguments.max-steps 150"
+        told = robo_rl(f"train {recipe} {SHORT.rpartition(' --environment')[0]} {more}", folder=tmp_path)
+    else:
+        told = robo_rl(f"train {recipe} {SHORT} {more}", folder=tmp_path)
+    assert "route_completion" in told and "ended by" in told
+
+
+@pytest.mark.slow
+def test_a_policy_learns_online_from_what_looks_safe(tmp_path):
+    (tmp_path / "rewards").mkdir()
+    (tmp_path / "rewards" / "drive-clg.yaml").write_text(GOALS)
+    robo_rl(
+        f"train drive-clg {SHORT} --steps 128 --learner.num-envs 2 --learner.steps-per-env 32 --learner.batch-size 32",
+        folder=tmp_path,
+    )
+    (run,) = (tmp_path / "runs").iterdir()
+    newest = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][-1]
+    assert newest["reward/missing"] == 0.0 and newest["reward/model_return"] > 0.0
+    assert [array["name"] for array in json.loads((run / "spec.json").read_text())["observation"]["arrays"]][
+        -1
+    ] != "camera_birdseye"

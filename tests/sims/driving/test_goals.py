@@ -7,7 +7,7 @@ import pytest
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.driving_goals import DrivingGoals
-from robo_sims.carla.captioned import FREE, _places, gap
+from robo_sims.carla.captioned import _places, gap
 from robo_sims.carla.scene import Ego
 
 UNDESIRED, DESIRED = "two cars have collided with each other on the road", "the road is clear with no car accidents"

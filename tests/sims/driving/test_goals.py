@@ -1,4 +1,4 @@
-"""Contrasting language goals on pictures from above: what is said of them, what is paid, and what a model that learned tells."""
+"""Contrasting language goals on pictures from above: what is said of them, what is paid, and what a model tells."""
 
 import math
 

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.measures import Measure, measured_in, measures_of
 from robo_rl.protocols import Policy
 from robo_rl.rollout import SUCCESS_CONVENTION, rollout
@@ -77,9 +77,11 @@ class Evaluation:
         return stratified_bootstrap([self.returns])
 
     def outcomes(self, metric: str) -> tuple[Any, ...]:
-        """Returns "success", "return" or a measure, a value per episode."""
-        own = {"success": self.successes, "return": self.returns}
-        return own[metric] if metric in own else self.measured[metric]
+        """Returns "success", "return" or a measure, a value per episode; raises UnknownName."""
+        found: dict[str, tuple[Any, ...]] = {**self.measured, "success": self.successes, "return": self.returns}
+        if metric not in found:
+            raise UnknownName(f"measure of {self.environment}", metric, found)
+        return found[metric]
 
     @cached_property
     def measure_intervals(self) -> dict[str, Interval]:

@@ -79,6 +79,7 @@ def run(arguments: Evaluate) -> int:
     name = _name(arguments)
     how = replace(
         recipe.evaluation,
+        arguments={} if name else recipe.evaluation.arguments,
         films=arguments.films if name else 0,
         stochastic=arguments.stochastic or recipe.evaluation.stochastic,
     )

@@ -23,8 +23,9 @@ import gymnasium
 import numpy as np
 
 from robo_rl.errors import ConformanceFailure, InvalidAction, InvalidObservation
+from robo_rl.measures import measures_of
 from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.types import DIVERGED, Array
+from robo_rl.types import DIVERGED, MEASURES, Array
 
 Environment = gymnasium.Env[Any, Any]
 Make = Callable[[], Environment]
@@ -104,10 +105,14 @@ def rewards_are_finite_numbers(make: Make) -> None:
 def info_has_right_types(make: Make) -> None:
     """The keys of `info` that we know have the types that everything else expects."""
     with _rule(make, info_has_right_types) as (environment, _, require):
+        declared = {measure.name for measure in measures_of(environment)}
         for step in _episode(environment, seed=0, steps=_STEPS):
             for name, kind in (("success", bool), ("stop_reason", str), ("instruction", str), ("reward_terms", dict)):
                 if name in step.info:
                     require(isinstance(step.info[name], kind), f"info[{name!r}] is no {kind.__name__}", got=step.info[name])
+            for name, value in step.info.get(MEASURES, {}).items():
+                require(name in declared, f"info[{MEASURES!r}] tells what is not in the attribute `measures`", got=name)
+                require(isinstance(value, float) and np.isfinite(value), f"measure {name!r} is no finite float", got=value)
             for name, value in step.info.get("reward_terms", {}).items():
                 require(isinstance(value, float) and np.isfinite(value), f"reward term {name!r} is no finite float", got=value)
 

@@ -16,7 +16,8 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.measures import Measure, measured_in, measures_of
 from robo_rl.protocols import Policy
 from robo_rl.rollout import SUCCESS_CONVENTION, rollout
 from robo_rl.spec import specification
@@ -51,6 +52,10 @@ class Evaluation:
     """seed -> file name of a film"""
     notes: tuple[str, ...] = ()
     """What a reader must know, such as why there is no film."""
+    measures: tuple[Measure, ...] = ()
+    """What the environment tells beside these."""
+    measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Values by measure; NaN where an episode told none."""
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -70,6 +75,18 @@ class Evaluation:
     def iqm_return(self) -> Interval:
         """Interquartile mean of the returns with a bootstrap interval over episodes."""
         return stratified_bootstrap([self.returns])
+
+    def outcomes(self, metric: str) -> tuple[Any, ...]:
+        """Returns "success", "return" or a measure, a value per episode; raises UnknownName."""
+        found: dict[str, tuple[Any, ...]] = {**self.measured, "success": self.successes, "return": self.returns}
+        if metric not in found:
+            raise UnknownName(f"measure of {self.environment}", metric, found)
+        return found[metric]
+
+    @cached_property
+    def measure_intervals(self) -> dict[str, Interval]:
+        """Mean or rate of each measure with its interval, by name."""
+        return {measure.name: measure.interval(self.measured) for measure in self.measures}
 
     @property
     def diverged(self) -> int:
@@ -92,12 +109,16 @@ class Evaluation:
             "eval/iqm_reward": self.iqm_return.estimate,
             "eval/mean_ep_length": float(np.mean(self.lengths)),
         }
+        metrics |= {f"eval/{name}": interval.estimate for name, interval in self.measure_intervals.items()}
         return metrics | ({"eval/success_rate": self.success_rate.estimate} if self.success_rate else {})
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values, the summary included for readers without this package."""
         summary = {"success_rate": self.success_rate, "mean_return": self.mean_return, "iqm_return": self.iqm_return}
-        return asdict(self) | {"summary": {name: _plain(interval) for name, interval in summary.items()}}
+        intervals: dict[str, Any] = {name: _plain(interval) for name, interval in summary.items()}
+        intervals |= {"measures": {name: _plain(interval) for name, interval in self.measure_intervals.items()}}
+        told = {name: [_known(value) for value in values] for name, values in self.measured.items()}
+        return asdict(self) | {"measured": told, "summary": intervals}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Evaluation:
@@ -105,6 +126,9 @@ class Evaluation:
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         values.pop("summary", None)
         values["videos"] = {int(seed): file for seed, file in data.get("videos", {}).items()}
+        values["measures"] = tuple(Measure(**measure) for measure in data.get("measures", ()))
+        told = data.get("measured", {})
+        values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in told.items()}
         return cls(**values)
 
     def __str__(self) -> str:
@@ -113,12 +137,24 @@ class Evaluation:
         if self.success_rate is not None:
             lines += [f"  success  {self.success_rate:.1%}  {sum(map(bool, self.successes))} of {len(self)}, Wilson 95%"]
         lines += [f"  return   mean {self.mean_return}, interquartile mean {self.iqm_return}, bootstrap 95%"]
+        lines += [f"  measure  {line}" for line in self._measure_lines()]
         lines += [f"  length   {np.mean(self.lengths):.1f} steps; ended by {ends}"]
         if self.success_rate is not None:
             lines += [f"  rule     {self.success_rule or 'not stated'}; {SUCCESS_CONVENTION}"]
         lines += [f"  DIVERGED {self.diverged} episode(s): the simulation failed in them"] if self.diverged else []
         lines += [f"  note     {note}" for note in (self.caveat, *self.notes)]
         return "\n".join(lines)
+
+    def _measure_lines(self) -> list[str]:
+        lines = []
+        for measure in self.measures:
+            unit = "" if measure.unit == "1" else f" {measure.unit}"
+            value = f"{self.measure_intervals[measure.name]}{unit}"
+            if measure.per:
+                events, extent = (np.nansum(self.measured[each]) for each in (measure.name, measure.per))
+                value += f", {events:.0f} in {extent:.3g}, Garwood 95%"
+            lines.append(f"{measure.name:17} {value}")
+        return lines
 
 
 def evaluation_seeds(episodes: int) -> range:
@@ -152,6 +188,7 @@ def evaluate(
     if not episodes:
         raise InvalidSetting("An evaluation needs at least one seed.", got=0, fix="pass seeds=evaluation_seeds(50)")
     duration = time.monotonic() - started
+    measures = measures_of(environment)
     videos, notes = _film(environment, episodes, video)
     return Evaluation(
         environment=spec.name,
@@ -167,27 +204,32 @@ def evaluate(
         training_seed=training_seed,
         videos=videos,
         notes=notes,
+        measures=measures,
+        measured=measured_in(episodes, measures),
     )
 
 
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:
     """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
 
-    Returns a comparison of "success", where the environment has a notion of it, and of "return"; and the shared seeds.
+    Returns a comparison of "success", where the environment has a notion of it, of "return", and of each measure that all of
+    them tell of every episode, counts as counts; and the shared seeds.
     """
     shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
     if not shared:
         raise InvalidSetting("The runs share no evaluation seed.", fix="evaluate them with the same evaluation.seed")
+    everyone = [*first, *second]
+    told = [measure.name for measure in everyone[0].measures if all(measure.name in each.measured for each in everyone)]
     comparisons = {}
-    for metric, outcomes in (("success", "successes"), ("return", "returns")):
-        a, b = (_outcomes(side, outcomes, shared) for side in (first, second))
+    for metric in ("success", "return", *told):
+        a, b = (_outcomes(side, metric, shared) for side in (first, second))
         if not np.isnan([*a.ravel(), *b.ravel()]).any():
             comparisons[metric] = paired_comparison(a, b)
     return comparisons, shared
 
 
 def _outcomes(side: Sequence[Evaluation], name: str, seeds: Sequence[int]) -> npt.NDArray[np.float64]:
-    rows = [dict(zip(evaluation.seeds, getattr(evaluation, name), strict=True)) for evaluation in side]
+    rows = [dict(zip(evaluation.seeds, evaluation.outcomes(name), strict=True)) for evaluation in side]
     return np.array([[row[seed] for seed in seeds] for row in rows], np.float64)
 
 
@@ -202,10 +244,14 @@ def _film(
         return {}, (f"no video: {type(error).__name__}: {' '.join(str(error).split())}",)
 
 
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
 def _plain(interval: Interval | None) -> dict[str, float | None] | None:
     if interval is None:
         return None
-    return {name: value if np.isfinite(value) else None for name, value in asdict(interval).items()}
+    return {name: _known(value) for name, value in asdict(interval).items()}
 
 
 def _ranges(seeds: tuple[int, ...]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from robo_rl.errors import InvalidEpisode
 from robo_rl.protocols import Policy, Supervisor
 from robo_rl.spec import EnvironmentSpec, Observation, specification
-from robo_rl.types import ActionSource, Array, Episode, StateDict, Transition
+from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
 
 SUCCESS_CONVENTION = "an episode is a success if the environment reported success at any of its steps"
 """The convention of Meta-World (Yu et al. 2019); what counts within one step is `EnvironmentSpec.success_rule`."""
@@ -89,6 +89,7 @@ class Rollout:
         self._rewards: list[float] = []
         self._reward_terms: list[Mapping[str, float]] = []
         self._sources: list[int] = []
+        self._measures: Mapping[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._actions)
@@ -167,6 +168,7 @@ class Rollout:
             seed=self.seed,
             spec_fingerprint=self.spec.fingerprint,
             instruction=self._instruction,
+            metadata={MEASURES: dict(self._measures)} if self._measures else {},
         )
 
     def state_dict(self) -> StateDict:
@@ -201,6 +203,7 @@ class Rollout:
         self._sources.append(int(source))
         self.terminated, self.truncated = bool(terminated), bool(truncated)
         self._stop_reason = info.get("stop_reason")
+        self._measures = info.get(MEASURES, {})
         if "success" in info:
             self.success = bool(self.success) or bool(info["success"])
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)

@@ -2,7 +2,8 @@
 
 Sources: Wilson (1927) and Newcombe (1998) for rates; Agarwal et al. (2021), "Deep RL at the edge of the statistical
 precipice", for the interquartile mean, the stratified bootstrap and the probability of improvement; Owen (2007), "The
-pigeonhole bootstrap", for training runs crossed with evaluation seeds; McNemar (1947) for paired outcomes.
+pigeonhole bootstrap", for training runs crossed with evaluation seeds; McNemar (1947) for paired outcomes;
+Garwood (1936) for rates of events.
 """
 
 from __future__ import annotations
@@ -91,6 +92,18 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     low = 0.0 if successes == 0 else float(center - half)  # rounding must not take the bounds past 0 and 1
     high = 1.0 if successes == n else float(center + half)
     return Interval(rate, low, high, confidence)
+
+
+def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interval:
+    """Returns events per unit of what they were counted in, with the exact interval of a Poisson count (Garwood 1936)."""
+    if not events >= 0 or not extent >= 0:
+        raise InvalidSetting("A rate needs a count of events, and what they were counted in.", got=f"{events} in {extent}")
+    if not extent:
+        return Interval(np.nan, np.nan, np.nan, confidence)
+    tail = 0.5 - confidence / 2.0
+    low = stats.chi2.ppf(tail, 2 * events) / 2 if events else 0.0
+    high = stats.chi2.isf(tail, 2 * events + 2) / 2
+    return Interval(events / extent, float(low / extent), float(high / extent), confidence)
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:

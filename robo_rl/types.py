@@ -21,6 +21,8 @@ StateDict = dict[str, Any]
 """Nested dict whose leaves are numpy arrays, torch tensors or JSON values; what a checkpoint stores."""
 Metrics = dict[str, float]
 """Scalars by TensorBoard tag, such as "train/critic_loss"."""
+MEASURES = "measures"
+"""In `info` of a step, and in the metadata of an episode: what is told of the whole episode (robo_rl.measures)."""
 DIVERGED = "sim_diverged"
 """The stop reason of an episode whose simulation left the realm of finite numbers."""
 

@@ -44,7 +44,8 @@ class VideoRequest:
     quality: int = 26
     """Constant rate factor of H.264: less is sharper and larger; 23 is x264's default."""
     longest: float = 20.0
-    """[s] of a film; what comes later is not drawn."""
+    """[s] of a film; what comes later is not drawn. An environment whose episodes say more in full names another length in
+    its metadata, as `film_seconds`."""
     stage: Callable[[], gymnasium.Env[Any, Any]] | None = None
     """Makes an environment that draws; None films in the one of the evaluation, which then draws if its mode is a list."""
 
@@ -136,7 +137,8 @@ def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], req
         moments = replayed_frames(environment, episode)
         start, first = next(moments), next(moments)
         rate = decisions_per_second * max(1, len(first))
-        frames = islice(chain(start, first, chain.from_iterable(moments)), round(request.longest * rate))
+        longest = environment.metadata.get("film_seconds", request.longest)
+        frames = islice(chain(start, first, chain.from_iterable(moments)), round(longest * rate))
         write_mp4(films[episode.seed], frames, rate, quality=request.quality, hold=HOLD)
     return films
 

@@ -13,6 +13,7 @@ import jinja2
 from markupsafe import Markup
 
 from robo_rl.evaluation import Evaluation
+from robo_rl.measures import Measure
 from robo_rl.report.charts import Series, line_chart, share_bar, thinned
 from robo_rl.report.films import embed_films
 from robo_rl.report.hacking import MODEL
@@ -20,6 +21,7 @@ from robo_rl.report.headline import duration, headline
 from robo_rl.report.reading import ACTIVITIES, RecordedRun, read_runs
 from robo_rl.rollout import SUCCESS_CONVENTION
 from robo_rl.runs import write_text
+from robo_rl.statistics import Interval
 
 __all__ = ["template", "write_report"]
 
@@ -31,6 +33,7 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
     """
     recorded = read_runs(runs)
     groups = _groups(recorded)
+    judged = [pair for run in recorded for pair in run.judged]
     page = template("page").render(
         title=", ".join(dict.fromkeys(run.name for run in recorded)),
         written=f"{datetime.now():%d %B %Y, %H:%M}",
@@ -39,8 +42,10 @@ def write_report(runs: Sequence[Path], out: Path) -> Path:
         curves=_curves(recorded, groups),
         legend=_legend(recorded, groups),
         runs=recorded,
-        ends={run.label: Counter(run.final.stop_reasons).most_common() for run in recorded if run.final},
-        conditions=_conditions(recorded),
+        judged=judged,
+        measures=_measures(judged),
+        ends={label: Counter(each.stop_reasons).most_common() for label, each in judged},
+        conditions=_conditions(judged),
         convention=SUCCESS_CONVENTION,
         times=_times(recorded),
         losses=_losses(recorded, groups),
@@ -71,10 +76,18 @@ def _groups(runs: Sequence[RecordedRun]) -> list[list[RecordedRun]]:
     return list(groups.values())
 
 
-def _conditions(runs: Sequence[RecordedRun]) -> list[Evaluation]:
-    """Returns one final evaluation for each set of conditions that occurs."""
-    finals = [run.final for run in runs if run.final is not None]
-    return list({(final.success_rule, final.seeds, final.deterministic): final for final in finals}.values())
+def _conditions(judged: Sequence[tuple[str, Evaluation]]) -> list[Evaluation]:
+    """Returns one evaluation for each set of conditions that occurs."""
+    return list({(each.success_rule, each.seeds, each.deterministic): each for _, each in judged}.values())
+
+
+def _measures(judged: Sequence[tuple[str, Evaluation]]) -> list[tuple[Measure, list[tuple[str, Interval]]]]:
+    """Returns each measure that an environment tells, with its figures by evaluation."""
+    known = dict.fromkeys(measure for _, each in judged for measure in each.measures)
+    return [
+        (measure, [(label, each.measure_intervals[measure.name]) for label, each in judged if measure in each.measures])
+        for measure in known
+    ]
 
 
 def _color(run: RecordedRun, runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> int:

@@ -11,6 +11,7 @@ import av
 import cv2
 import numpy as np
 
+from robo_rl.evaluation import Evaluation
 from robo_rl.report.reading import RecordedRun
 from robo_rl.video import Frame, read_frames
 
@@ -36,13 +37,13 @@ class Film:
 
 
 def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:
-    """Returns the films of all final evaluations, successes first."""
+    """Returns the films of all evaluations of finished policies, successes first."""
     found = []
     room = ROOM
-    for run, seed, path in _listed(runs):
+    for run, label, evaluation, seed, path in _listed(runs):
         size = path.stat().st_size
         try:
-            found.append(_film(run, seed, path, embed=size <= room))
+            found.append(_film(label, evaluation, seed, path, embed=size <= room))
         except (OSError, av.FFmpegError, IndexError, KeyError) as error:
             run.warnings.append(f"{path.name} cannot be read: {type(error).__name__}: {error}")
             continue
@@ -50,29 +51,31 @@ def embed_films(runs: Sequence[RecordedRun]) -> list[Film]:
     return found
 
 
-def _listed(runs: Sequence[RecordedRun]) -> list[tuple[RecordedRun, int, Path]]:
+def _listed(runs: Sequence[RecordedRun]) -> list[tuple[RecordedRun, str, Evaluation, int, Path]]:
     listed = []
     for run in runs:
-        for seed, name in (run.final.videos if run.final else {}).items():
-            path = run.path / "videos" / Path(name).name
-            if path.is_file():
-                listed.append((run, seed, path))
-            else:
-                run.warnings.append(f"The film {path.name} is missing.")
-    return sorted(listed, key=lambda item: not _success(item[0], item[1]))
+        for label, evaluation in run.judged:
+            for seed, name in evaluation.videos.items():
+                path = run.path / "videos" / Path(name).name
+                if path.is_file():
+                    listed.append((run, label, evaluation, seed, path))
+                else:
+                    run.warnings.append(f"The film {path.name} is missing.")
+    return sorted(listed, key=lambda item: not _success(item[2], item[3]))
 
 
-def _success(run: RecordedRun, seed: int) -> bool | None:
-    return run.final.successes[run.final.seeds.index(seed)] if run.final and seed in run.final.seeds else None
+def _success(evaluation: Evaluation, seed: int) -> bool | None:
+    return evaluation.successes[evaluation.seeds.index(seed)] if seed in evaluation.seeds else None
 
 
-def _film(run: RecordedRun, seed: int, path: Path, *, embed: bool) -> Film:
-    success = _success(run, seed)
+def _film(label: str, evaluation: Evaluation, seed: int, path: Path, *, embed: bool) -> Film:
+    success = _success(evaluation, seed)
     outcome = {True: "success", False: "failure", None: ""}[success]
-    details = [run.label, f"evaluation seed {seed}"]
-    if run.final and seed in run.final.seeds:
-        index = run.final.seeds.index(seed)
-        details += [f"{run.final.lengths[index]} steps", f"return {run.final.returns[index]:.3g}"]
+    details = [label, f"evaluation seed {seed}"]
+    if seed in evaluation.seeds:
+        index = evaluation.seeds.index(seed)
+        details += [f"{evaluation.lengths[index]} steps", f"return {evaluation.returns[index]:.3g}"]
+        details += [f"ended by {evaluation.stop_reasons[index]}"]
     poster, *strip = read_frames(path, [POSTER, *([] if embed else np.linspace(0.0, 1.0, STRIP))])
     return Film(
         caption=" · ".join(details),

@@ -49,6 +49,8 @@ class RecordedRun:
     evaluations: list[tuple[int, Evaluation]]
     """(step, outcome) during training, in order"""
     final: Evaluation | None
+    elsewhere: dict[str, Evaluation] = field(default_factory=dict)
+    """Of the finished policy, where it was not trained, by name."""
     warnings: list[str] = field(default_factory=list)
     label: str = ""
     """Short name, unique within a report."""
@@ -99,6 +101,12 @@ class RecordedRun:
         return split | ({OTHER: split.get(OTHER, 0.0) + rest} if split and rest > 0 else {})
 
     @property
+    def judged(self) -> list[tuple[str, Evaluation]]:
+        """The final evaluation and those of elsewhere, each with a short name."""
+        final = [] if self.final is None else [(self.label, self.final)]
+        return final + [(f"{self.label}, {name}", evaluation) for name, evaluation in self.elsewhere.items()]
+
+    @property
     def curve(self) -> list[tuple[int, Evaluation]]:
         """All evaluations; the final one, of more episodes, takes the place of one at the same step."""
         if self.final is None:
@@ -141,8 +149,9 @@ def _read(path: Path) -> RecordedRun:
     files = sorted((path / "evaluations").glob("*.json"))
     found = [(file, attempt(f"evaluations/{file.name}", _reader(file), None)) for file in files]
     evaluations = [(int(file.stem), evaluation) for file, evaluation in found if evaluation and file.stem.isdigit()]
+    elsewhere = {file.stem: evaluation for file, evaluation in found if evaluation and not file.stem.isdigit()}
     final = attempt("evaluation.json", _reader(path / "evaluation.json"), None)
-    recorded = RecordedRun(path, recipe_text, recipe, facts, spec, metrics, evaluations, final)
+    recorded = RecordedRun(path, recipe_text, recipe, facts, spec, metrics, evaluations, final, elsewhere)
     return replace(recorded, warnings=warnings + _warnings(recorded))
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.types import Array, Episode, RewardLabels
 
+Numbers = npt.NDArray[np.floating[Any]]
 Pictures = npt.NDArray[np.uint8]
 """(N, H, W, 3) RGB"""
 PICTURES_ALONE = ""
@@ -96,6 +97,7 @@ class PictureReward(ABC):
         firsts = np.broadcast_to(pictures[:1], shown.shape)
         scores = self.score(shown, firsts, self.instruction or episode.instruction)
         values, valid = self.rewards(scores, terminated=episode.terminated)
+        values = self.combined(values, self.states({name: array[1:] for name, array in episode.observations.items()}))
         confidence = scores.confidence if scores.confidence is None or self.mode == "level" else scores.confidence[1:]
         return RewardLabels(values, valid, *self.identity, self.prompt_hash, confidence)
 
@@ -113,6 +115,14 @@ class PictureReward(ABC):
         discount = self.discount if self.mode == "potential" else 1.0
         valid = valid[1:] & valid[:-1]
         return np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid
+
+    def states(self, observations: Mapping[str, Array]) -> Numbers:
+        """Returns what else counts (N, K), of N observations after their steps; nothing for a reward of pictures alone."""
+        return np.zeros((len(next(iter(observations.values()))), 0))
+
+    def combined(self, values: Numbers, states: Numbers) -> npt.NDArray[np.float32]:
+        """Returns rewards (N,) made of those of the pictures and of the states (N, K)."""
+        return np.asarray(values, np.float32)
 
     def settings(self) -> Mapping[str, object]:
         """Returns all settings by name, for `identity`."""

@@ -60,6 +60,8 @@ class _Event:
     ended: bool = False
     asks: bool = True
     """Whether its picture is scored; else the score before holds."""
+    state: tuple[float, ...] = ()
+    """What counts beside the picture."""
 
 
 class RunningRewards:
@@ -133,7 +135,8 @@ class RunningRewards:
         asks = ended or self._taken[index] % self._hold == 0
         for queue in self._queues if asks else ():
             queue.add(index, observation)
-        self._events.append(_Event(index, terminated=terminated, ended=ended, asks=asks))
+        state = self._model.states({name: np.asarray(value)[None] for name, value in observation.items()})[0]
+        self._events.append(_Event(index, terminated=terminated, ended=ended, asks=asks, state=tuple(state.tolist())))
 
     def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Returns the rewards of the steps since the last call, in their order, which are known, and which end the task."""
@@ -167,7 +170,8 @@ class RunningRewards:
         needed = [now] if self._model.mode == "level" else [before, now]
         scores = Scores(*(np.array(part) for part in zip(*needed, strict=True)))
         values, valid = self._model.rewards(scores, terminated=event.terminated or completes)
-        value, known = self._weight * float(values[-1]), bool(valid[-1]) and is_told
+        paid = self._model.combined(values[-1:], np.array([event.state]))[0]
+        value, known = self._weight * float(paid), bool(valid[-1]) and is_told
         bonus = completion.bonus if completion is not None and completes else 0.0
         episode.completed = completes
         self._count(known)

@@ -58,6 +58,12 @@ def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
     return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
+def judged_environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
+    """Returns a fresh environment in which the recipe's policy is evaluated."""
+    arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
+    return make_environment(recipe.environment.name, **arguments, **more)
+
+
 def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None) -> tuple[Sequence[Episode], str]:
     """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
 
@@ -189,7 +195,7 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 
 def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluation]:
     """Returns a function that evaluates a policy on the recipe's seeds in an environment of its own."""
-    environment = environment_of(recipe)
+    environment = judged_environment_of(recipe)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
     deterministic = not recipe.evaluation.stochastic
     return lambda policy: evaluate(policy, environment, seeds=seeds, deterministic=deterministic, training_seed=recipe.seed)

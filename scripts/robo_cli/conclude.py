@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from robo_cli.assembly import environment_of
+from robo_cli.assembly import judged_environment_of
 from robo_cli.recipe import Recipe
 from robo_cli.regret import regret
 from robo_rl.evaluation import Evaluation, evaluate
@@ -41,19 +41,26 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
     return 0
 
 
-def judge(run: Run, recipe: Recipe[Any], policy: Policy, episodes: int, first_seed: int | None = None) -> Evaluation:
-    """Returns the evaluation of a policy, with films where the machine can draw."""
+def judge(
+    run: Run,
+    recipe: Recipe[Any],
+    policy: Policy,
+    episodes: int,
+    first_seed: int | None = None,
+    name: str = "evaluation",
+) -> Evaluation:
+    """Returns the evaluation of a policy, with films where the machine can draw, whose names begin with that of it."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
-    environment = environment_of(recipe)
+    environment = judged_environment_of(recipe)
     mode, films = render_mode_for_films(environment), recipe.evaluation.films
-    stage = partial(environment_of, recipe, render_mode=mode)
+    stage = partial(judged_environment_of, recipe, render_mode=mode)
     evaluation = evaluate(
         policy,
         environment,
         seeds=range(first, first + episodes),
         deterministic=not recipe.evaluation.stochastic,
         training_seed=recipe.seed,
-        video=VideoRequest(run.path / "videos", episodes=films, stage=stage) if films else None,
+        video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
     )
     environment.close()
     return evaluation

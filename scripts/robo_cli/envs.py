@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import tyro
 
 from robo_rl.discovery import environment_names, make_environment
+from robo_rl.measures import Measure, measures_of
 from robo_rl.spec import EnvironmentSpec, specification
 
 EXAMPLES = "robo-rl envs\nrobo-rl envs robo\nrobo-rl envs robo/ArmPick-v0\nrobo-rl envs --json"
@@ -42,16 +44,18 @@ def run(arguments: Envs) -> int:
 def _describe(name: str, *, as_json: bool) -> int:
     environment = make_environment(name)
     spec, has_expert = specification(environment), environment.has_wrapper_attr("scripted_policy")
+    measures = measures_of(environment)
     environment.close()
     if as_json:
-        print(json.dumps(spec.to_json() | {"scripted_expert": has_expert}, indent=1))
+        more = {"scripted_expert": has_expert, "measures": [asdict(each) for each in measures]}
+        print(json.dumps(spec.to_json() | more, indent=1))
     else:
-        print(describe(spec) + ("\n\nA scripted expert can record demonstrations." if has_expert else ""))
+        print(describe(spec, measures) + ("\n\nA scripted expert can record demonstrations." if has_expert else ""))
     return 0
 
 
-def describe(spec: EnvironmentSpec) -> str:
-    """Returns a spec as a page of text."""
+def describe(spec: EnvironmentSpec, measures: Sequence[Measure] = ()) -> str:
+    """Returns a spec, and what is measured of an episode, as a page of text."""
     action = spec.action
     lines = [f"{spec.name}   spec {spec.fingerprint}"]
     lines += [f"task         {spec.instruction}"] if spec.instruction else []
@@ -68,4 +72,6 @@ def describe(spec: EnvironmentSpec) -> str:
     for array in spec.observation.arrays:
         frame = f"  frame {array.frame}" if array.frame else ""
         lines += [f"  {array.name:28} {array.dtype}{list(array.shape)}  {array.unit}{frame}  {array.role}"]
+    lines += ["", "measures of an episode:"] if measures else []
+    lines += [f"  {measure.name:28} {measure.unit}  {measure.meaning}" for measure in measures]
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from robo_cli.study_runs import differing
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation import Evaluation
 from robo_rl.runs import Run
-from robo_rl.statistics import paired_comparison, stratified_bootstrap
+from robo_rl.statistics import Interval, paired_comparison, stratified_bootstrap
 
 EVALUATION = "evaluation.json"
 Commands = Mapping[str, Words]
@@ -66,6 +66,10 @@ class OnlineClaim:
     __pydantic_config__ = STRICT
     better: str
     than: str
+    by: str = "return"
+    """Or "success", or what the environment measures of an episode: returns of two rewards mean two things."""
+    fewer: bool = False
+    """Whether less of it is better, as of infractions."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +179,7 @@ def online_table(study: OnlineStudy, found: Found) -> dict[str, Any]:
             "returns": [float(np.mean(evaluations[method][seed].returns)) for seed in sorted(runs)],
             "success": [_success(evaluations[method][seed]) for seed in sorted(runs)],
             "while learning": [_while_learning(runs[seed]) for seed in sorted(runs)],
+            "measures": _measured(evaluations[method].values()),
             "mean": _interval([evaluations[method][seed].returns for seed in sorted(runs)]),
         }
         for method, runs in found.items()
@@ -197,13 +202,48 @@ def online_markdown(facts: Mapping[str, Any]) -> str:
         ]
         successes = ", ".join("" if rate is None else f"{rate:.0%}" for rate in row["success"])
         lines.append(f"| {method} | {mean:.4g}{ends} | {each[0]} | {successes} | {each[1]} |")
+    lines += _measure_rows(facts)
     lines += ["", "| expected | difference | holds |", "|---|---|---|"]
     for claim in facts["claims"]:
         difference, low, high = claim["difference"]
-        lines.append(
-            f"| {claim['better']} > {claim['than']} | {difference:+.4g} [{low:+.4g}, {high:+.4g}] | {claim['holds']} |"
-        )
+        lines.append(f"| {_words(claim)} | {difference:+.4g} [{low:+.4g}, {high:+.4g}] | {claim['holds']} |")
     return "\n".join(lines) + "\n"
+
+
+def _words(claim: Mapping[str, Any]) -> str:
+    by, fewer = claim.get("by", "return"), claim.get("fewer", False)
+    return f"{claim['better']} {'<' if fewer else '>'} {claim['than']}" + ("" if by == "return" else f", {by}")
+
+
+def _measure_rows(facts: Mapping[str, Any]) -> list[str]:
+    """Returns a table of what environments measure, over all episodes of all seeds; nothing where none does."""
+    told = {method: row["measures"] for method, row in facts["methods"].items() if row.get("measures")}
+    names = list(dict.fromkeys(name for measures in told.values() for name in measures))
+    if not names:
+        return []
+    lines = ["", "| method | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for method, measures in told.items():
+        cells = (measures.get(name) for name in names)
+        lines.append(f"| {method} | " + " | ".join("" if cell is None else _ends(cell) for cell in cells) + " |")
+    return lines
+
+
+def _ends(cell: Sequence[float | None]) -> str:
+    value, low, high = cell
+    return "" if value is None else f"{value:.3g}" + ("" if low is None else f" [{low:.3g}, {high:.3g}]")
+
+
+def _measured(evaluations: Iterable[Evaluation]) -> dict[str, list[float | None]]:
+    """Returns figure and interval of each measure that all evaluations tell, over all of their episodes."""
+    found = list(evaluations)
+    told = {name: [value for each in found for value in each.measured.get(name, ())] for name in found[0].measured}
+    intervals = {measure.name: measure.interval(told) for measure in found[0].measures}
+    return {name: _plain(interval) for name, interval in intervals.items()}
+
+
+def _plain(interval: Interval) -> list[float | None]:
+    ends = (interval.estimate, interval.low, interval.high)
+    return [float(value) if np.isfinite(value) else None for value in ends]
 
 
 def _writing(program: Program, path: Path) -> Words:
@@ -232,14 +272,15 @@ def _while_learning(run: Path) -> float | None:
 
 def _interval(returns: Sequence[Sequence[float]]) -> list[float | None]:
     """Returns the mean and the ends of its interval, which are None where all returns are the same."""
-    found = stratified_bootstrap(returns, np.mean)
-    return [float(value) if np.isfinite(value) else None for value in (found.estimate, found.low, found.high)]
+    return _plain(stratified_bootstrap(returns, np.mean))
 
 
 def _verdict(claim: OnlineClaim, evaluations: Mapping[str, Mapping[int, Evaluation]]) -> dict[str, Any]:
     """Says yes or no where the interval does."""
-    than, better = ([each.returns for _, each in sorted(evaluations[name].items())] for name in (claim.than, claim.better))
-    interval = paired_comparison(np.array(than), np.array(better)).mean_difference
+    sides = (claim.better, claim.than) if claim.fewer else (claim.than, claim.better)
+    worse, better = ([each.outcomes(claim.by) for _, each in sorted(evaluations[name].items())] for name in sides)
+    interval = paired_comparison(np.array(worse), np.array(better)).mean_difference
     holds = "yes" if interval.low > 0 else "no" if interval.high < 0 else "undecided"
     difference = (float(interval.estimate), float(interval.low), float(interval.high))
-    return {"better": claim.better, "than": claim.than, "difference": difference, "holds": holds}
+    told = {"better": claim.better, "than": claim.than, "by": claim.by, "fewer": claim.fewer}
+    return told | {"difference": difference, "holds": holds}

@@ -72,6 +72,8 @@ class EvaluationSettings:
     """Episodes of each of those."""
     films: int = 4
     """Episodes of the final evaluation that are filmed, half of them failures where there are both; 0 for none."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of the environment that differ from those of the training, such as routes: test."""
     seed: int = FIRST_SEED
     """Reset seed of the first episode; apart from all training and demonstration seeds."""
     stochastic: bool = False

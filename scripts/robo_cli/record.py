@@ -19,6 +19,7 @@ from robo_cli.families import PLAYED
 from robo_cli.family_recorder import record_family
 from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
+from robo_cli.servers import with_server
 from robo_cli.sources import Sources
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset, DatasetWriter
@@ -70,6 +71,10 @@ class Record:
     """Settings of the environment, such as action_repeat=3."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
+    carla_host: str = ""
+    """Of an environment that drives: where a CARLA server runs, instead of a stand-in."""
+    carla_port: tuple[int, ...] = ()
+    """Its port."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"seed": 0, "noise": 0} | ({} if self.episodes is None else {"episodes": 1}))
@@ -93,7 +98,7 @@ def run(arguments: Record) -> int:
 
 
 def _record_policy(arguments: Record) -> Dataset:
-    settings, policy = settings_of(arguments.arguments), arguments.policy or "scripted"
+    settings, policy = with_server(settings_of(arguments.arguments), arguments), arguments.policy or "scripted"
     environment = make_environment(arguments.environment, **settings)
     choose = actor(policy, environment, arguments)
     spec = specification(environment)
@@ -124,7 +129,7 @@ def _record(
 
 
 def _record_family(arguments: Record, family: str) -> Dataset:
-    settings = settings_of(arguments.arguments)
+    settings = with_server(settings_of(arguments.arguments), arguments)
     trained = find_run(arguments.run, arguments.runs) if arguments.run else None
     if trained is not None:
         recipe = recipe_of(trained)

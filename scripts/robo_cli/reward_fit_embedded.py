@@ -22,7 +22,7 @@ class FitEmbedded:
     """A small image-text model, on pictures of a simulator with sentences that are known to be true; nothing is downloaded."""
 
     environment: str
-    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
+    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0; or one that drives, with --camera birdseye."""
     out: Path
     """A new folder."""
     camera: str = "front"

@@ -19,6 +19,7 @@ from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
+from robo_cli.servers import with_server
 from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.protocols import Training
@@ -31,6 +32,7 @@ robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
 robo-rl train offline-iql --dataset data/pick --labels my-labels     (rewards of a model, made by `robo-rl label`)
 robo-rl train offline-iql --dataset data/pick --then online --online.steps 5000
+robo-rl train drive-route --carla-host gpu-machine --carla-port 2000 --learner.num-envs 1
 robo-rl train my-recipe.yaml --dry-run
 robo-rl train hyperparams/sac.yml#HalfCheetah-v5     (settings of an rl-zoo file)"""
 
@@ -54,6 +56,10 @@ class Train(Generic[Learner]):
     """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
+    carla_host: str = ""
+    """Of a recipe that drives: where a CARLA server runs, instead of stand-ins. Short for --environment.arguments.host."""
+    carla_port: tuple[int, ...] = ()
+    """Its port, or the ports of several, one for each environment that is trained in at once."""
 
 
 def main(arguments: list[str]) -> int:
@@ -119,6 +125,8 @@ def train_on(
 
 def _resolved(order: Train[Any]) -> Recipe[Any]:
     recipe = with_dataset(order.recipe, order.dataset, order.labels)
+    arguments = with_server(recipe.environment.arguments, order)
+    recipe = replace(recipe, environment=replace(recipe.environment, arguments=arguments))
     return completed(with_online_phase(recipe) if order.then == "online" else recipe)
 
 

@@ -12,7 +12,13 @@ from robo_cli.recipe import Recipe
 from robo_cli.typed_settings import typed_value
 from robo_rl.errors import InvalidSetting
 
-MAPPINGS = ("environment.arguments", "reward.settings", "reward.arguments", "reward.completion.settings")
+MAPPINGS = (
+    "environment.arguments",
+    "evaluation.arguments",
+    "reward.settings",
+    "reward.arguments",
+    "reward.completion.settings",
+)
 
 
 Additions = Sequence[tuple[str, Mapping[str, Any]]]

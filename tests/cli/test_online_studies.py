@@ -1,16 +1,19 @@
 """Studies whose trainings read a reward model that the study fits: folders arrive, a moved study is still its own."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from robo_cli.online_study import _interval, models, online_markdown, read_online_study
+from robo_cli.online_study import _interval, models, online_markdown, online_table, read_online_study
 from robo_cli.recipe import to_yaml
 from robo_cli.study_plan import read_study, study_file
 from robo_cli.study_runs import differing, training_words
 from robo_cli.train import recipe_of
 from robo_rl.errors import UnknownName
+from robo_rl.evaluation import Evaluation
+from robo_rl.measures import Measure
 
 STUDY = """
 summary: A study in small.
@@ -91,3 +94,42 @@ def test_returns_that_are_all_the_same_have_no_interval():
     row = {"seeds": [0], "returns": [1.0], "success": [1.0], "while learning": [None], "mean": _interval([[1.0, 1.0]])}
     assert row["mean"] == [1.0, None, None]
     assert "| sure | 1 | 1 | 100% |  |" in online_markdown({"methods": {"sure": row}, "claims": []})
+
+
+def finished_run(folder, crashes, way):
+    """A run with an evaluation of as many episodes as there are numbers of crashes, each `way` km long."""
+    count = len(crashes)
+    evaluation = Evaluation(
+        *("drive/Town", "0", None, tuple(range(count)), (1.0,) * count, (5,) * count, (None,) * count, ("end",) * count),
+        deterministic=True,
+        duration=1.0,
+        measures=(Measure("way", "km"), Measure("crashes", "1/km", per="way")),
+        measured={"way": (way,) * count, "crashes": crashes},
+    )
+    folder.mkdir(parents=True)
+    (folder / "evaluation.json").write_text(json.dumps(evaluation.to_json()))
+    (folder / "metrics.jsonl").write_text("")
+    return folder
+
+
+def test_a_claim_may_be_about_what_is_measured_and_less_may_be_better(tmp_path):
+    Path("study.yaml").write_text(
+        "summary: Fewer crashes.\nseeds: [0]\nmethods: {careful: {recipe: drive-town}, fast: {recipe: drive-town}}\n"
+        "claims: [{better: careful, than: fast, by: crashes, fewer: true}, {better: fast, than: careful, by: way}]\n"
+    )
+    found = {
+        "careful": {0: finished_run(tmp_path / "a", (0.0,) * 19 + (1.0,), 0.5)},
+        "fast": {0: finished_run(tmp_path / "b", (1.0,) * 18 + (0.0, 0.0), 1.0)},
+    }
+    facts = online_table(read_online_study(study_file("study.yaml")), found)
+    assert [claim["holds"] for claim in facts["claims"]] == ["yes", "undecided"]
+    page = online_markdown(facts)
+    assert "| careful < fast, crashes | +0.85 [" in page and "| careful | 0.5 | 0.1 [0.00253, 0.557] |" in page
+
+
+def test_the_study_of_driving_is_judged_on_routes_that_nobody_was_trained_on():
+    study = read_online_study(study_file("driving"))
+    for method, seed in study.trainings():
+        recipe = recipe_of(study.words(method, seed, Path("out")))
+        assert recipe.evaluation.arguments == {"routes": "test"} and "routes" not in recipe.environment.arguments
+    assert recipe.reward.name == "" and recipe.environment.arguments["reward"] == "speed"

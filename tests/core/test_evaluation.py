@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.evaluation import FIRST_SEED, Evaluation, evaluate, evaluation_seeds
+from robo_rl.evaluation import FIRST_SEED, Evaluation, compare, evaluate, evaluation_seeds
+from robo_rl.measures import Measure
 from robo_rl.rollout import RandomPolicy
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.video import HOLD, VideoRequest, read_frames, render_mode_for_films
@@ -225,3 +226,49 @@ def test_no_picture_never_costs_the_evaluation(tmp_path):
     failing = evaluate(RandomPolicy(SPEC, 0), NoGL("rgb_array"), seeds=[0], video=VideoRequest(tmp_path))
     assert failing.notes == ("no video: ImportError: Cannot initialize a EGL device display",)
     assert failing.successes == (True,) and "no video: ImportError" in str(failing)
+
+
+MEASURES = (Measure("way", "km", "that was gone"), Measure("bumps", "1/km", per="way"))
+
+
+class Walk(Coin):
+    """Goes 2 m a step, and bumps at the end of odd seeds; seeds that `broken` names tell nothing."""
+
+    measures = MEASURES
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        told = {"way": 0.002 * self.count, "bumps": float(truncated)}
+        return observation, reward, terminated, truncated, info if self.seed in self.broken else {**info, "measures": told}
+
+
+def test_what_an_environment_measures_is_told_with_intervals():
+    evaluation = evaluate(RandomPolicy(SPEC, 0), Walk(), seeds=evaluation_seeds(10))
+    assert evaluation.measures == MEASURES and evaluation.measured["way"] == pytest.approx((0.008, 0.02) * 5)
+    assert evaluation.measured["bumps"] == (0.0, 1.0) * 5
+    way, bumps = (evaluation.measure_intervals[name] for name in ("way", "bumps"))
+    assert way.estimate == pytest.approx(0.014) and way.low < 0.014 < way.high
+    # 5 in 0.14 km; Garwood's limits of a count of 5 are 1.6235 and 11.6683
+    assert (bumps.estimate, bumps.low, bumps.high) == pytest.approx((5 / 0.14, 1.6235 / 0.14, 11.6683 / 0.14), rel=1e-4)
+    text = str(evaluation)
+    assert "measure  way " in text and "5 in 0.14, Garwood 95%" in text
+    assert evaluation.metrics["eval/bumps"] == bumps.estimate
+    comparisons, _ = compare([evaluation], [evaluation])
+    assert set(comparisons) == {"success", "return", "way", "bumps"} and comparisons["bumps"].first_mean == 0.5
+
+
+def test_an_episode_that_tells_no_measure_counts_in_none_and_json_keeps_it():
+    evaluation = evaluate(RandomPolicy(SPEC, 0), Walk(broken=(FIRST_SEED,)), seeds=evaluation_seeds(4))
+    assert np.isnan(evaluation.measured["way"][0]) and evaluation.measure_intervals["way"].estimate == pytest.approx(0.016)
+    data = json.loads(json.dumps(evaluation.to_json(), allow_nan=False))
+    again = Evaluation.from_json(data)
+    assert str(again) == str(evaluation) and data["measured"]["way"][0] is None
+    assert data["summary"]["measures"]["bumps"]["estimate"] == pytest.approx(2 / 0.048)
+
+
+def test_an_environment_says_itself_how_long_its_films_are(tmp_path):
+    environment = Coin(render_mode="rgb_array")
+    environment.metadata = {**environment.metadata, "film_seconds": 0.1}
+    evaluation = evaluate(RandomPolicy(SPEC, 0), environment, seeds=[FIRST_SEED + 1], video=VideoRequest(tmp_path, episodes=1))
+    with av.open(str(tmp_path / evaluation.videos[FIRST_SEED + 1])) as container:
+        assert container.streams.video[0].frames == 3  # two of 0.05 s, and the last again

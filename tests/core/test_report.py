@@ -8,6 +8,7 @@ import pytest
 import robo_rl.report.films as films_module
 from robo_rl.errors import RunNotFound
 from robo_rl.evaluation import Evaluation, evaluation_seeds
+from robo_rl.measures import Measure
 from robo_rl.report import write_report
 from robo_rl.report.charts import Series, line_chart, short, thinned, ticks
 from robo_rl.report.headline import duration, verdict
@@ -296,3 +297,19 @@ def test_words_for_numbers():
     assert [short(v) for v in (0.5, 950, 20000, 1_500_000)] == ["0.5", "950", "20k", "1.5M"]
     assert [duration(s) for s in (12.4, 292.4, 7260)] == ["12 s", "4 min 52 s", "2 h 1 min"]
     assert [verdict(wilson(n, 50))[1] for n in (50, 45, 30, 10, 0)] == ["good", "good", "middling", "middling", "bad"]
+
+
+def test_evaluations_elsewhere_and_measures_are_in_the_report_with_their_films(tmp_path):
+    path = make_run(tmp_path)
+    measures = (Measure("distance", "km", "that was driven"), Measure("crashes", "1/km", "into others", per="distance"))
+    told = {"distance": (0.5,) * 50, "crashes": (1.0, 0.0) * 25}
+    reasons = tuple("crash" if crash else "goal" for crash in told["crashes"])
+    film = {evaluation_seeds(50)[0]: "elsewhere.mp4"}
+    elsewhere = outcome(0.5, measures=measures, measured=told, stop_reasons=reasons, videos=film)
+    write_mp4(path / "videos" / "elsewhere.mp4", moving_square(), 20.0)
+    (path / "evaluations" / "town-test.json").write_text(json.dumps(elsewhere.to_json()))
+    page = page_of([path], tmp_path)
+    for words in ("seed 0, town-test", "25 × crash, 25 × goal", "into others", "that was driven", "to 1.476"):
+        assert words in page.text, words
+    assert "seed 0, town-test · evaluation seed 1000000" in page.text and "ended by crash" in page.text
+    assert page.tags.count("video") == 3

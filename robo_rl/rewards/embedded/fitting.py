@@ -17,7 +17,7 @@ from robo_rl.rewards.embedded.config import EmbeddedConfig
 from robo_rl.rewards.embedded.descent import Descent, Watch, descend
 from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
-from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
+from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.seeing import fit_encoder
 from robo_rl.rewards.embedded.words import Vocabulary
 
@@ -87,7 +87,7 @@ class Reading:
         wordings = [(words, index) for index, each in enumerate(data.instructions) for words in each]
         self._wordings = torch.from_numpy(model.vocabulary.numbers([words for words, _ in wordings]))
         self._meant = torch.tensor([index for _, index in wordings])
-        named = [[data.slots.index(name) for name in (*names, HAND)[:2]] for names in data.named]
+        named = [[data.slots.index(name) for name in (*names, data.slots[0])[:2]] for names in data.named]
         self._named = torch.tensor(named)[self._meant]  # (wordings, 2)
 
     def loss(self, rows: Tensor) -> Tensor:

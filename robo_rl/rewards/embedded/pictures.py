@@ -19,7 +19,7 @@ LEAST_CONTRAST = 5.0
 """Standard deviation of the bytes of a picture; a camera that was not updated gives flat ones, and plausible results."""
 
 HAND = "gripper"
-"""The slot of what moves by itself."""
+"""The slot of what moves by itself, of an arm."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class CaptionedPictures:
     firsts: npt.NDArray[np.int64]
     """(N,) which picture an episode that comes to this one began with"""
     slots: tuple[str, ...]
-    """Names of what has a position; the first is HAND."""
+    """Names of what has a position; the first is what moves by itself, such as HAND."""
     positions: Array
     """(N, S, 3) float32 [m]; NaN where there is no such thing"""
     places: Array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -11,16 +12,20 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.carla import birdseye, observing, roads, routes, traffic
+from robo_rl.types import MEASURES
+from robo_sims.carla import birdseye, crowd, observing, roads, routes, scoring, traffic
 from robo_sims.carla.driver import ScriptedDriver
-from robo_sims.carla.judge import GOAL, SUCCESS_RULE, Judge
-from robo_sims.carla.link import PATIENCE, TICK, Link, told
+from robo_sims.carla.judge import GOAL, MOVING, SUCCESS_RULE, Judge
+from robo_sims.carla.link import PATIENCE, Link, told
 from robo_sims.carla.rewards import PERIOD, REWARDS, Situation
+from robo_sims.carla.scenarios import SCENARIOS
 from robo_sims.carla.scene import Reader, Scene, lights_on
 from robo_sims.carla.sensors import FrontCamera, Hits
 
 LINK_LOST, TIME_LIMIT = "link_lost", "time_limit"
 CAR = "vehicle.tesla.model3"
+CAMERA = "birdseye"
+"""Name of the coloured picture from above."""
 LIFT = 0.3
 """[m] above the ground, where the car is spawned."""
 PICTURE = 320
@@ -35,7 +40,12 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     With a stand-in an episode is exactly reproducible from its seed and its actions; a server that is named need not be.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": round(1 / PERIOD)}  # noqa: RUF012 (Gymnasium's own style)
+    metadata = {  # noqa: RUF012 (Gymnasium's own style)
+        "render_modes": ["rgb_array"],
+        "render_fps": round(1 / PERIOD),
+        "film_seconds": 90.0,  # a route, and what ends it
+    }
+    measures = scoring.MEASURES
 
     def __init__(  # noqa: PLR0913 (what a recipe may say)
         self,
@@ -46,11 +56,14 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         routes: str = "train",
         route_length: float = 200.0,
         traffic: int = 0,
+        walkers: int = 0,
+        scenario: str = "",
         birdseye: int = 96,
+        birdseye_rgb: int = 0,
         camera: int = 0,
         max_steps: int | None = None,
         host: str | None = None,
-        port: int = 2000,
+        port: int | Sequence[int] = 2000,
         patience: float = PATIENCE,
         render_mode: str | None = None,
     ) -> None:
@@ -61,20 +74,29 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         routes: "train" or "test"; no route is in both.
         route_length: of the routes [m].
         traffic: cars that drive themselves.
+        walkers: beside the route, who cross it by themselves.
+        scenario: what happens once on the way, "pedestrian-crossing" or "blocked-lane"; "" for nothing.
         birdseye: rows and columns of the picture from above [pixels]; 0 leaves it out.
+        birdseye_rgb: rows and columns of a coloured picture from above, the car included, for rewards [pixels]; 0 leaves
+            it out.
         camera: rows and columns of the camera at the front [pixels]; 0 leaves it out.
         max_steps: decisions after which an episode is cut; by default 30 s and 0.2 s a metre.
-        host, port: of a CARLA server; by default a stand-in is started and ended with the environment.
+        host, port: of a CARLA server, or of several for as many environments at once; by default a stand-in is started and
+            ended with the environment.
         patience: for an answer of the server [s].
         render_mode: None or "rgb_array".
         """
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
-        _require(reward, routes, route_length, traffic, birdseye, camera)
+        _require(
+            reward, routes, scenario, route_length, {"traffic": traffic, "walkers": walkers}, (birdseye, birdseye_rgb, camera)
+        )
         self.render_mode = render_mode
-        self._link = Link(map=map, host=host, port=port, patience=patience)
+        ports = (port,) if isinstance(port, int) else tuple(port)
+        self._link = Link(map=map, host=host, ports=ports, patience=patience)
         self._set, self._length, self._traffic = routes, float(route_length), traffic
-        self._birdseye, self._camera_size = birdseye, camera
+        self._walkers, self._scenario_name = walkers, scenario
+        self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
         self._reward = REWARDS[reward]()
         limit = round(300 + 2 * route_length) if max_steps is None else max_steps
         self.environment_spec = EnvironmentSpec(
@@ -97,6 +119,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             shape = (size, size, len(birdseye.CHANNELS))
             meaning = birdseye.meaning(size)
             arrays += (ArraySpec("birdseye", shape, "uint8", 0, 255, frame="ego", role="image", meaning=meaning),)
+        if size := self._birdseye_rgb:
+            meaning = f"{size / birdseye.SCALE:g} m from above, forward is up, coloured as films are"
+            arrays += (
+                ArraySpec(f"camera_{CAMERA}", (size, size, 3), "uint8", 0, 255, frame="ego", role="image", meaning=meaning),
+            )
         if size := self._camera_size:
             meaning = "looks forward from the windscreen, 90 degrees wide"
             arrays += (ArraySpec("camera_front", (size, size, 3), "uint8", 0, 255, role="image", meaning=meaning),)
@@ -106,6 +133,12 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
     def link(self) -> Link:
         """The server; for experiments and tests, never for a policy."""
         return self._link
+
+    @property
+    def roads(self) -> roads.Roads:
+        """The roads of the map, once an episode has begun."""
+        assert self._roads is not None
+        return self._roads
 
     @property
     def scene(self) -> Scene:
@@ -137,15 +170,21 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._vehicle = self._put(route)
         self._hits = Hits(link, self._vehicle)
         self._camera = FrontCamera(link, self._vehicle, self._camera_size) if self._camera_size else None
-        others = traffic.place(link, route, self._traffic, random)
+        make = SCENARIOS.get(self._scenario_name)
+        self._scenario = None if make is None else make(link, self._roads, route, random)
+        others = [] if self._scenario is None else list(self._scenario.actors)
+        others += traffic.place(link, route, self._traffic, random)
+        others += crowd.place(link, self._roads, route, self._walkers, random)
         snapshot = link.tick()
         lights = lights_on(route, list(link.world.get_actors().filter("traffic.traffic_light*")))
         self._reader = Reader(self._vehicle, others, lights)
         self._painter = birdseye.BirdsEye(self._roads, route, self._birdseye) if self._birdseye else None
+        coloured = self._birdseye_rgb
+        self._colourist = birdseye.BirdsEye(self._roads, route, coloured) if coloured else None
         extent = self._vehicle.bounding_box.extent
         self._size = extent.x, extent.y
-        self._steps, self._controls = 0, np.zeros(2)
-        self._situation = self._look(snapshot)
+        self._steps, self._controls, self._ended = 0, np.zeros(2), ""
+        self._situation = self._look(snapshot, stood=False)
         self._judge.ticks = 0
         self._reward.reset(self._situation)
         self._observation = self._observe()
@@ -166,11 +205,11 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             )
         return vehicle
 
-    def _look(self, snapshot: Any) -> Situation:
+    def _look(self, snapshot: Any, *, stood: bool) -> Situation:
         scene = self._reader.read(snapshot)
         place = self._tracker.at(scene.ego.x, scene.ego.y)
         completion = self._tracker.completion
-        reason = self._judge.reason(scene, place, completion, self._hits.are_there(scene.frame))
+        reason = self._judge.reason(scene, place, completion, self._hits.newest(stood=stood))
         return Situation(scene, place, completion, reason, self._size)
 
     def step(self, action: npt.NDArray[Any]) -> tuple[observing.Arrays, float, bool, bool, dict[str, Any]]:
@@ -184,26 +223,30 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             terms = self._reward.terms(self._situation)  # first: it changes what the reward remembers, which is observed
             observation = self._observe()
         except ServerUnavailable as error:
-            last, self._observation = self._observation, {}
+            last, self._observation, self._ended = self._observation, {}, LINK_LOST
             self._link.close()
             lost = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
             return {name: value.copy() for name, value in last.items()}, 0.0, False, True, lost
         reason = self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
-        info["route_completion"] = self._situation.completion
+        info[MEASURES] = scoring.measured(self._situation.completion, self._tracker.farthest, reason)
         if reason is not None or truncated:
-            info["stop_reason"] = reason or TIME_LIMIT
+            info["stop_reason"] = self._ended = reason or TIME_LIMIT
         self._observation = {} if "stop_reason" in info else observation
         return observation, float(sum(terms.values())), reason is not None, truncated, info
 
     def _drive(self, controls: npt.NDArray[np.float64]) -> Situation:
         steer, longitudinal = (float(value) for value in controls)
         self._controls = controls
+        self._link.require()
         control = self._link.carla.VehicleControl(throttle=max(longitudinal, 0.0), steer=steer, brake=max(-longitudinal, 0.0))
         with told("The server takes no controls any more."):
             self._vehicle.apply_control(control)
-        return self._look(self._link.tick(round(PERIOD / TICK)))
+        if self._scenario is not None:
+            self._scenario.step(self._situation.place.s, self._situation.scene.ego.speed)
+        self._link.has_stepped = True
+        return self._look(self._link.tick(), stood=self._situation.scene.ego.speed < MOVING)
 
     def _observe(self) -> observing.Arrays:
         situation, tracker = self._situation, self._tracker
@@ -215,18 +258,25 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             arrays["reward_memory"] = np.array(self._reward.remembered(), np.float32)
         if self._painter is not None:
             arrays["birdseye"] = self._painter.draw(situation.scene, situation.place.s, tracker.index)
+        if (colourist := self._colourist) is not None:
+            picture = colourist.draw(situation.scene, situation.place.s, tracker.index)
+            arrays[f"camera_{CAMERA}"] = birdseye.coloured(picture, self._size, colourist.scale)
         if self._camera is not None:
             arrays["camera_front"] = self._camera.picture(situation.scene.frame, self._link.patience)
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Returns the scene from above (320, 320, 3), or None unless the render mode is "rgb_array"."""
+        """Returns the scene from above with a line of text (344, 320, 3), or None unless the render mode is "rgb_array"."""
         if self.render_mode != "rgb_array" or self._roads is None:
             return None
         scale = 2.5 * birdseye.SCALE
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
-        return birdseye.coloured(picture, self._size, scale)
+        shown = birdseye.coloured(picture, self._size, scale)
+        done = f"{100 * self._situation.completion:.0f} % of the route, {self._situation.scene.ego.speed:.1f} m/s"
+        if not self._ended:
+            return birdseye.captioned(shown, done, birdseye.DRIVING)
+        return birdseye.captioned(shown, f"{done}, {self._ended}", birdseye.DONE if self._ended == GOAL else birdseye.FAILED)
 
     def close(self) -> None:
         """Destroys what was spawned, and ends the server where it is the environment's own; may be called again."""
@@ -238,15 +288,18 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return ScriptedDriver(self.environment_spec, seed=seed, noise=noise)
 
 
-def _require(reward: str, which: str, length: float, traffic: int, birdseye: int, camera: int) -> None:
+def _require(reward: str, which: str, scenario: str, length: float, counts: Mapping[str, int], sizes: Sequence[int]) -> None:
     if reward not in REWARDS:
         raise UnknownName("reward", str(reward), REWARDS)
     if which not in routes.SETS:
         raise UnknownName("set of routes", str(which), routes.SETS)
     if not 20 <= length <= 5000:
         raise InvalidSetting("route_length is out of range.", got=length, allowed="20 to 5000 [m]")
-    if not isinstance(traffic, int) or not 0 <= traffic <= 200:
-        raise InvalidSetting("traffic is out of range.", got=traffic, allowed="integer 0 to 200")
-    for name, size in (("birdseye", birdseye), ("camera", camera)):
+    if scenario and scenario not in SCENARIOS:
+        raise UnknownName("scenario", str(scenario), SCENARIOS)
+    for name, count in counts.items():
+        if not isinstance(count, int) or not 0 <= count <= 200:
+            raise InvalidSetting(f"{name} is out of range.", got=count, allowed="integer 0 to 200")
+    for name, size in zip(("birdseye", "birdseye_rgb", "camera"), sizes, strict=True):
         if size and (not isinstance(size, int) or size not in SIZES):
             raise InvalidSetting(f"{name} is out of range.", got=size, allowed=f"0, or {SIZES[0]} to {SIZES[-1]} [pixels]")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from robo_rl.errors import MissingExtra, ServerUnavailable
+from robo_sims.carla.claims import claim
 from robo_sims.carla.connection import VERSION, server_version
 
-TICK = 0.05
-"""[s] of simulated time between two frames."""
+TICK = 0.1
+"""[s] of simulated time between two frames: a decision each, and the longest that CARLA's own ten substeps of 0.01 s hold."""
 PATIENCE = 10.0
 """[s] for one answer of a server."""
 ATTEMPTS, PAUSE = 3, 1.0
@@ -26,11 +27,20 @@ OWN = "vehicle.tesla.model3", "driver"
 
 
 class Link:
-    """A world of a server in synchronous mode; `host` None starts a stand-in of its own and ends it with this object."""
+    """A world of a server in synchronous mode; `host` None starts a stand-in of its own and ends it with this object.
 
-    def __init__(self, *, map: str, host: str | None = None, port: int = 2000, patience: float = PATIENCE) -> None:
+    ports: of several servers, of which it takes one that nobody else here has.
+    """
+
+    def __init__(
+        self, *, map: str, host: str | None = None, ports: Sequence[int] = (2000,), patience: float = PATIENCE
+    ) -> None:
         self.carla = imported()
-        self.map_name, self.address, self.patience = map, (host, port), patience
+        self.map_name, self.host, self.ports, self.patience = map, host, tuple(ports), patience
+        self.port = self.ports[0]
+        """Of the server that it has."""
+        self.has_stepped = False
+        """Whether it ever went further than to begin an episode."""
         self._held = Held()
         weakref.finalize(self, self._held.release)  # also at the end of the interpreter, while the client still works
         self.client: Any = None
@@ -76,20 +86,20 @@ class Link:
 
     def _found(self) -> tuple[str, int]:
         """Returns where a server listens; starts one where none was named."""
-        host, port = self.address
-        if host is None:
+        if self.host is None:
             from robo_sims.carla.standin.supervision import StandIn
 
             server = self._held.server = StandIn(map=self.map_name).start()
             return server.host, server.port
-        return host, port
+        self.port = claim(self, self.host, self.ports)
+        return self.host, self.port
 
     def _enter(self, client: Any) -> None:
         self.world = client.get_world()
         name = self.world.get_map().name.rsplit("/", 1)[-1]
         if self.map_name not in ("", name):
             self.world = client.load_world(self.map_name)
-        elif self.address[0] is not None:  # whoever drove there before, a lost connection of ours too, may have left actors
+        elif self.host is not None:  # whoever drove there before, a lost connection of ours too, may have left actors
             self.world = client.reload_world()
         settings = self.world.get_settings()
         settings.synchronous_mode, settings.fixed_delta_seconds = True, TICK
@@ -132,19 +142,27 @@ class Link:
         if numbers:  # without a tick: the client would hold Python's lock while it waits, and an event needs the lock
             self.client.apply_batch_sync([self.carla.command.DestroyActor(number) for number in numbers], False)
 
-    def tick(self, count: int = 1) -> Any:
-        """Simulates some frames and returns the last snapshot; raises ServerUnavailable where the server is gone."""
-        if not self.is_open:
-            raise ServerUnavailable("The server has ended.")
+    def tick(self) -> Any:
+        """Simulates a frame and returns its snapshot; raises ServerUnavailable where the server is gone."""
+        self.require()
         try:
             with told("The server does not answer any more."):
-                for _ in range(count):
-                    self.world.tick(self.patience)
+                self.world.tick(self.patience)
                 return self.world.get_snapshot()
         except ServerUnavailable:
             self.client = None  # not asked again, not even to clear up: each call would wait as long
             self._held.kill()
             raise
+
+    def require(self) -> None:
+        """Raises ServerUnavailable where the server has ended, or is another's by now."""
+        if not self.is_open:
+            raise ServerUnavailable("The server has ended, or another environment of this program has it.")
+
+    def give_up(self) -> None:
+        """Asks the server nothing any more: another has it, and begins its world anew."""
+        self._held.silence()
+        self.client = self.world = self.library = None
 
     def processor_seconds(self) -> float:
         """Returns the time [s] that a server of its own has used of a core; 0 for another."""

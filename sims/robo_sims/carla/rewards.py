@@ -12,7 +12,7 @@ import numpy as np
 from scipy.signal import savgol_coeffs
 
 from robo_sims.carla.boxes import any_overlap
-from robo_sims.carla.judge import GOAL
+from robo_sims.carla.judge import COLLISIONS, GOAL
 from robo_sims.carla.roads import Floats
 from robo_sims.carla.routes import Place
 from robo_sims.carla.scene import HALF_LENGTH, VX, VY, Ego, Scene, X, Y
@@ -74,6 +74,7 @@ class CaRL:
     """A violation of time to collision or of comfort is remembered so long."""
     HINT = -1.0
     """At a collision and at a red light."""
+    HINTED = (*COLLISIONS.values(), "red_light")
     OVERSPEED = 2.23
     """[m/s] above the limit at which nothing is paid."""
     OFF_CENTRE, LANE_TICKS = 0.5, 30
@@ -103,7 +104,7 @@ class CaRL:
         gained = 100.0 * (situation.completion - self.completion)
         self.completion = situation.completion
         factor = math.prod(self.factors(situation).values())
-        hint = self.HINT if situation.reason in ("collision", "red_light") else 0.0
+        hint = self.HINT if situation.reason in self.HINTED else 0.0
         failed = situation.reason not in (None, GOAL)
         return {"progress": 0.0 if failed else gained * factor, "hint": hint}
 
@@ -232,4 +233,33 @@ class Shaped:
         return []
 
 
-REWARDS: dict[str, type[CaRL] | type[Shaped]] = {"carl": CaRL, "shaped": Shaped}
+class Speed:
+    """Speed and keeping to the lane, and nothing of others: what `driving-clg` pays where all looks safe.
+
+    r = (1 - |v - v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0).
+    """
+
+    memory: tuple[str, ...] = ()
+    TOP = 8.0
+    """[m/s]"""
+
+    def reset(self, situation: Situation) -> None:
+        """Has nothing to remember."""
+
+    def terms(self, situation: Situation) -> dict[str, float]:
+        """Returns the one term."""
+        ego, place = situation.scene.ego, situation.place
+        angle = math.remainder(ego.yaw - place.heading, 2 * math.pi)
+        speed = 1.0 - abs(ego.own(ego.vx, ego.vy)[0] - self.TOP) / self.TOP
+        return {"speed": speed * max(1.0 - abs(place.offset) / 3.0, 0.0) * max(1.0 - abs(angle) / (math.pi / 2), 0.0)}
+
+    def nothing(self) -> dict[str, float]:
+        """Returns the term, zero."""
+        return {"speed": 0.0}
+
+    def remembered(self) -> list[float]:
+        """Returns nothing."""
+        return []
+
+
+REWARDS: dict[str, type[CaRL] | type[Shaped] | type[Speed]] = {"carl": CaRL, "shaped": Shaped, "speed": Speed}

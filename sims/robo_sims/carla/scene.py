@@ -51,8 +51,8 @@ class Ego:
     def seen(self, places: Floats) -> Floats:
         """Returns places (n, 2) in the car's frame: forward and to the right of its middle."""
         cosine, sine = math.cos(self.yaw), math.sin(self.yaw)
-        dx, dy = places[:, 0] - self.x, places[:, 1] - self.y
-        return np.stack([dx * cosine + dy * sine, dy * cosine - dx * sine], axis=1)
+        own: Floats = (places - (self.x, self.y)) @ np.array([[cosine, -sine], [sine, cosine]])
+        return own
 
 
 @dataclass(frozen=True)

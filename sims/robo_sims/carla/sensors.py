@@ -15,18 +15,33 @@ WHERE = 1.3, 1.4
 """[m] of the camera: before the car's middle, above the ground."""
 
 
+Hit = tuple[int, int, str]
+"""Frame, and number and type of what was hit."""
+
+
 class Hits:
-    """Frames in which the car hit something."""
+    """What the car hit. Who runs into a car that stands is not hit by it, and not as long as the two touch."""
+
+    TOUCHING = 2
+    """[frames] without an event after which two do not touch any more."""
 
     def __init__(self, link: Link, vehicle: Any) -> None:
-        frames: list[int] = []  # the sensor's thread holds the list, and nothing else of this object
-        self._frames = frames
+        events: queue.SimpleQueue[Hit] = queue.SimpleQueue()  # the sensor's thread holds it, and nothing else of this object
+        self._events = events
+        self._excused: dict[int, int] = {}
+        """Actors that ran into the car while it stood, and when they touched it last."""
         sensor = link.spawn(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
-        sensor.listen(lambda event: frames.append(event.frame))
+        sensor.listen(lambda event: events.put((event.frame, event.other_actor.id, event.other_actor.type_id)))
 
-    def are_there(self, frame: int) -> bool:
-        """Whether there was one up to a frame; a server may tell of one a frame late, and it counts then."""
-        return any(hit <= frame for hit in list(self._frames))
+    def newest(self, *, stood: bool) -> str | None:
+        """Returns the type of what was hit since the last call, or None; stood: whether the car did before this frame."""
+        while not self._events.empty():
+            frame, actor, kind = self._events.get()
+            if stood or frame - self._excused.get(actor, -self.TOUCHING - 1) <= self.TOUCHING:
+                self._excused[actor] = frame
+            else:
+                return kind
+        return None
 
 
 class FrontCamera:

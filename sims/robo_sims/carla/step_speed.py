@@ -1,4 +1,4 @@
-"""Measures steps of the driving environment, for `robo-rl bench drive`: two ticks of a stand-in and all that is observed.
+"""Measures steps of the driving environment, for `robo-rl bench drive`: a tick of a stand-in and all that is observed.
 
 The actions are a scripted driver's, chosen before: its own time does not count.
 """

@@ -51,7 +51,7 @@ def _command(link: Link, blueprint: Any, spot: Any, seed: int) -> Any:
 
 def _manager(link: Link, seed: int) -> int:
     """Returns the port of a Traffic Manager in step with the world; its choices follow from the seed of the last car."""
-    port = MANAGER_PORT + (link.address[1] % 1000)
+    port = MANAGER_PORT + (link.port % 1000)
     manager = link.client.get_trafficmanager(port)
     manager.set_synchronous_mode(True)
     manager.set_random_device_seed(seed % 2**16)

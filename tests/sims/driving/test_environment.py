@@ -65,13 +65,84 @@ def test_episodes_end_for_what_was_done_and_rewards_say_so(driven):
             environment.close()
             return [info["stop_reason"], terminated, 0, reward, info["success"]]
         result["red_light"] = blind("Town-v0", "red_light")
-        result["collision"] = blind("Ring-v0", "collision", traffic=40)
+        result["collision"] = blind("Ring-v0", "collision_vehicle", traffic=40)
     """)
-    for reason in ("off_road", "blocked", "red_light", "collision"):
+    result["collision_vehicle"] = result.pop("collision")
+    for reason in ("off_road", "blocked", "red_light", "collision_vehicle"):
         assert result[reason][:2] == [reason, True] and result[reason][4] is False
     assert result["blocked"][2] == 450 and result["time_limit"][:3] == ["time_limit", False, 7]
-    assert [result[name][3] for name in ("off_road", "red_light", "collision")] == [0.0, -1.0, -1.0]
+    assert [result[name][3] for name in ("off_road", "red_light", "collision_vehicle")] == [0.0, -1.0, -1.0]
     assert result["shaped"][3] < -9.0
+
+
+def test_walkers_cross_and_hitting_one_is_an_infraction_of_its_own_kind(driven):
+    result = driven("""
+        def end(seeds, sees, **arguments):
+            environment = FAMILY.make("Town-v0", birdseye=0, route_length=60.0, **arguments)
+            policy, ends = environment.scripted_policy(0), []
+            for seed in seeds:
+                observation, _ = environment.reset(seed=seed)
+                terminated = truncated = False
+                crossed = 0.0
+                while not terminated and not truncated:
+                    if not sees:
+                        observation = observation | {"others": np.zeros_like(observation["others"])}
+                    observation, reward, terminated, truncated, info = environment.step(policy.act(observation))
+                    people = environment.scene.others[environment.scene.others[:, 7] == 1]
+                    crossed = max(crossed, *np.hypot(*people[:, 3:5].T), 0.0)
+                ends.append([info["stop_reason"], reward, len(people), crossed, info["measures"]["collision_walker"]])
+            environment.close()
+            return ends
+        crossing = {"scenario": "pedestrian-crossing"}
+        result["sees"], result["blind"] = end(range(4), True, **crossing), end(range(4), False, **crossing)
+        result["again"] = end(range(4), False, **crossing) == result["blind"]
+        result["walkers"] = end(range(2), True, walkers=3)
+        result["blocked"] = end([0], True, scenario="blocked-lane", max_steps=200)
+    """)
+    assert [reason for reason, *_ in result["sees"]] == ["goal"] * 4 and result["again"]
+    assert all(people == 1 and pace > 1.5 for _, _, people, pace, _ in result["sees"])
+    hits = [end for end in result["blind"] if end[0] == "collision_walker"]
+    assert hits and all(reward == -1.0 and counted == 1.0 for _, reward, _, _, counted in hits)
+    assert [people for _, _, people, _, _ in result["walkers"]] == [3, 3] and max(end[3] for end in result["walkers"]) > 0.5
+    assert result["blocked"][0][0] == "time_limit"
+
+
+def test_who_runs_into_a_car_that_stands_is_not_hit_by_it(driven):
+    result = driven("""
+        from robo_sims.carla.sensors import Hits
+        hits = Hits.__new__(Hits)
+        import queue
+        hits._events, hits._excused = queue.SimpleQueue(), {}
+        def told(*events, stood):
+            for event in events:
+                hits._events.put(event)
+            return hits.newest(stood=stood)
+        walker, car = "walker.pedestrian.0001", "vehicle.audi.a2"
+        result["runs into it"] = told((10, 7, walker), stood=True)
+        result["is pushed along"] = told((11, 7, walker), (12, 7, walker), stood=False)
+        result["another"] = told((13, 7, walker), (13, 8, car), stood=False)
+        result["is hit later"] = told((20, 7, walker), stood=False)
+    """)
+    expected = [None, None, "vehicle.audi.a2", "walker.pedestrian.0001"]
+    assert list(result.values()) == expected
+
+
+def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
+    result = driven("""
+        from robo_rl.errors import RoboRLError
+        from robo_sims.carla import link
+        def said(**arguments):
+            try:
+                environment = FAMILY.make("Ring-v0", **arguments)
+                environment.reset(seed=0)
+            except RoboRLError as error:
+                return str(error)
+        result["name"] = said(scenario="pedestrian")
+        link.OWN = "vehicle.tesla.model3", "an attribute that no server has"
+        result["server"] = said(walkers=3)
+    """)
+    assert "did you mean 'pedestrian-crossing'" in result["name"]
+    assert "no walkers that cross by themselves" in result["server"]
 
 
 def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
@@ -263,7 +334,7 @@ REAL = """
                 break
         kinds = [actor.type_id for actor in environment.link.world.get_actors()]
         result["kinds"].append([sum(name.startswith(kind) for name in kinds) for kind in ("vehicle.", "sensor.")])
-        result["completion"].append(info["route_completion"])
+        result["completion"].append(info["measures"]["route_completion"] / 100)
     environment.close()
 """
 

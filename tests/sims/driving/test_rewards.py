@@ -65,7 +65,15 @@ def test_who_is_not_in_the_way_takes_nothing(others, speed):
 
 @pytest.mark.parametrize(
     ("reason", "last"),
-    [("collision", -1.0), ("red_light", -1.0), ("off_road", 0.0), ("route_deviation", 0.0), ("blocked", 0.0), ("goal", 2.0)],
+    [
+        ("collision_vehicle", -1.0),
+        ("collision_walker", -1.0),
+        ("red_light", -1.0),
+        ("off_road", 0.0),
+        ("route_deviation", 0.0),
+        ("blocked", 0.0),
+        ("goal", 2.0),
+    ],
 )
 def test_the_last_step_pays_no_progress_after_an_infraction_and_hints_at_two_of_them(reason, last):
     trace = [*even(50)[:50], situation(1.0, reason=reason)]
@@ -167,7 +175,7 @@ def test_who_gets_nowhere_earns_nothing(reward, poses):
 def test_shaped_terms_are_those_that_a_hand_computes():
     reward = Shaped()
     reward.reset(situation(0.0))
-    terms = reward.terms(situation(0.1, speed=5.0, offset=0.875, yaw=math.pi / 3, reason="collision"))
+    terms = reward.terms(situation(0.1, speed=5.0, offset=0.875, yaw=math.pi / 3, reason="collision_static"))
     assert terms == pytest.approx({"speed": 0.1 * 0.25, "offset": -0.1 * 0.25, "angle": -0.1 * 0.25, "failure": -10.0})
     fast = reward.terms(situation(0.2, speed=11.115))
     assert fast["speed"] == pytest.approx(0.1 * (1.0 - 0.5))

@@ -133,7 +133,7 @@ def test_vectors_are_in_the_cars_frame(roads):
 
 
 def test_an_episode_ends_for_the_first_of_its_reasons(roads):
-    def reason(s, *, lights=(), x=10.0, y=0.0, offset=0.0, done=0.0, hit=False, before=0.0):
+    def reason(s, *, lights=(), x=10.0, y=0.0, offset=0.0, done=0.0, hit=None, before=0.0):
         judge = Judge(roads, 0.1, before=before)
         return judge.reason(Scene(0, ego(x, y), NOBODY, list(lights)), Place(s, offset, 0.0, 3.5, False), done, hit)
 
@@ -142,9 +142,11 @@ def test_an_episode_ends_for_the_first_of_its_reasons(roads):
     assert reason(10.4, before=10.0, lights=[(10.2, GREEN), (10.4, RED)]) is None
     assert reason(10.0, before=10.4, lights=[(10.2, RED)]) is None  # backwards
     assert reason(10.0, y=-4.0) == "off_road" and reason(10.0, offset=9.0) == "route_deviation"
-    assert reason(10.0, y=-4.0, hit=True, done=1.0) == "collision"
+    assert reason(10.0, y=-4.0, hit="vehicle.audi.a2", done=1.0) == "collision_vehicle"
+    assert reason(10.0, hit="walker.pedestrian.0001") == "collision_walker"
+    assert reason(10.0, hit="static.building") == "collision_static"
     judge, standing = Judge(roads, 0.1), Scene(0, ego(10.0, speed=0.0), NOBODY)
-    found = [judge.reason(standing, Place(10.0, 0.0, 0.0, 3.5, False), 0.0, False) for _ in range(round(BLOCKED / 0.1))]
+    found = [judge.reason(standing, Place(10.0, 0.0, 0.0, 3.5, False), 0.0, None) for _ in range(round(BLOCKED / 0.1))]
     assert found[:-1] == [None] * (len(found) - 1) and found[-1] == "blocked"
 
 

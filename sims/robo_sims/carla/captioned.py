@@ -1,0 +1,158 @@
+"""Pictures from above with sentences that are known to be true of them, for an image-text model that learns from them.
+
+Scenes are put together here, on the roads of a task: the car on a route, others on lanes near it, walkers, and in every third
+scene somebody very near, because those who drive well hardly ever see that. Nothing is simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import UnknownName
+from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_sims.carla import birdseye, routes
+from robo_sims.carla.boxes import corners
+from robo_sims.carla.environment import CAMERA, DrivingEnv
+from robo_sims.carla.family import FAMILY
+from robo_sims.carla.rewards import EGO_SIZE
+from robo_sims.carla.roads import HEADING, Floats, Roads
+from robo_sims.carla.scene import HALF_LENGTH, HALF_WIDTH, WALKER, YAW, Ego, Scene, X, Y
+
+SLOTS = "own car", "car", "walker"
+"""What has a place: the car that is driven, and the nearest other one and the nearest walker in the picture."""
+NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
+"""[m] between two bodies that are near, that collide, and that leave the road clear."""
+DISTANCE = 10.0
+"""[m] of a camera that would draw such a picture: any will do, because all lies on the ground."""
+CAR, PERSON = (2.3, 1.0), (0.25, 0.25)
+"""[m] half length and half width."""
+LENGTH = 100.0
+"""[m] of the routes."""
+
+Gaps = npt.NDArray[np.float64]
+Says = Callable[[Gaps, Gaps], npt.NDArray[np.bool_]]
+CAPTIONS: dict[str, Says] = {
+    "two cars have collided with each other on the road": lambda car, walker: car < TOUCH,
+    "the car has collided": lambda car, walker: np.minimum(car, walker) < TOUCH,
+    "a walker is hit by the car": lambda car, walker: walker < TOUCH,
+    "somebody is very near to the car": lambda car, walker: np.minimum(car, walker) < NEAR,
+    "a car is near": lambda car, walker: car < FREE,
+    "a walker is near": lambda car, walker: walker < FREE,
+    "the road is clear with no car accidents": lambda car, walker: np.minimum(car, walker) > FREE,
+    "the road ahead is clear": lambda car, walker: np.minimum(car, walker) > FREE,
+    "nobody is near to the car": lambda car, walker: np.minimum(car, walker) > FREE,
+}
+"""Each with what makes it true: the gaps [m] to the nearest car and to the nearest walker, infinite for none."""
+INSTRUCTIONS = {
+    ("keep away from the car", "stay clear of the car"): "car",
+    ("keep away from the walker", "stay clear of the walker"): "walker",
+}
+
+
+def captioned_pictures(task: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
+    """Returns pictures of scenes on the roads of a task, the same for the same seed; raises UnknownName."""
+    if camera != CAMERA:
+        raise UnknownName("camera of driving", camera, [CAMERA])
+    environment = FAMILY.make(task, birdseye=0)
+    assert isinstance(environment, DrivingEnv)
+    with closing(environment):
+        environment.reset(seed=seed)
+        roads = environment.roads
+    random = np.random.default_rng(seed)
+    drawn = [_drawn(roads, random, size) for _ in range(count)]
+    pictures, positions, gaps = (np.stack(part) for part in zip(*drawn, strict=True))
+    places = _places(positions, size)
+    seen = np.isfinite(positions).all(-1)
+    near = gaps.T
+    progress = np.stack([np.clip(gaps[:, SLOTS.index(name) - 1] / FREE, 0, 1) for name in INSTRUCTIONS.values()], 1)
+    progress = np.where(np.isfinite(gaps), progress, 0.0)  # of nobody who is there, nothing is asked
+    return CaptionedPictures(
+        environment=f"carla/{task}",
+        camera=camera,
+        pictures=pictures,
+        firsts=np.arange(count),
+        slots=SLOTS,
+        positions=positions.astype(np.float32),
+        places=places.astype(np.float32),
+        seen=seen,
+        captions=tuple(CAPTIONS),
+        truth=np.stack([holds(*near) for holds in CAPTIONS.values()], 1),
+        instructions=tuple(INSTRUCTIONS),
+        named=tuple((name,) for name in INSTRUCTIONS.values()),
+        progress=progress.astype(np.float32),
+        complete=progress >= 1.0,
+    )
+
+
+def _drawn(roads: Roads, random: np.random.Generator, size: int) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
+    """Returns a picture (size, size, 3), positions (S, 3) and the gaps to the nearest car and walker (2,)."""
+    route = routes.drawn(roads, random, "train", LENGTH)
+    index = int(random.integers(12, len(route.points) - 30))
+    x, y, _, heading, *_ = route.points[index].tolist()
+    aside, turned = random.normal(0.0, 0.5), random.normal(0.0, 0.1)
+    x, y = x - aside * math.sin(heading), y + aside * math.cos(heading)
+    ego = Ego(x, y, heading + turned, 5.0, 0.0, 0.0, 0.0, 0.0, 10.0)
+    others = _others(roads, ego, random)
+    painter = birdseye.BirdsEye(roads, route, size)
+    scene = Scene(0, ego, others)
+    picture = birdseye.coloured(painter.draw(scene, float(index), index), EGO_SIZE, painter.scale)
+    return picture, *_nearest(ego, others, size)
+
+
+def _others(roads: Roads, ego: Ego, random: np.random.Generator) -> Floats:
+    points = np.concatenate([lane.points for lane in roads.lanes])
+    points = points[np.hypot(points[:, X] - ego.x, points[:, Y] - ego.y) < 40.0]
+    rows = []
+    for walks, most in ((0.0, 4), (1.0, 3)):
+        for _ in range(int(random.integers(most))):
+            place = points[int(random.integers(len(points)))]
+            spread = 4.0 * walks
+            x, y = place[:2] + random.normal(0.0, 0.3 + spread, 2)
+            rows.append([x, y, place[HEADING] + random.normal(0.0, 0.1), 0.0, 0.0, *(PERSON if walks else CAR), walks])
+    if random.random() < 1 / 3:  # somebody very near, before the car more often than beside it
+        walks, angle = float(random.random() < 0.3), ego.yaw + random.normal(0.0, 0.8)
+        away = random.uniform(1.0, 8.0)
+        x, y = ego.x + away * math.cos(angle), ego.y + away * math.sin(angle)
+        turned = ego.yaw + random.choice([0.0, math.pi / 2, math.pi]) + random.normal(0.0, 0.3)
+        rows.append([x, y, turned, 0.0, 0.0, *(PERSON if walks else CAR), walks])
+    return np.array(rows).reshape(-1, 8)
+
+
+def _nearest(ego: Ego, others: Floats, size: int) -> tuple[Floats, Floats]:
+    """Returns where the own car, the nearest car and the nearest walker are [m], and the gaps to the two; NaN for none."""
+    positions, gaps = np.full((3, 3), np.nan), np.full(2, np.inf)
+    positions[0] = 0.0
+    seen = ego.seen(others[:, :2])
+    shown = (np.abs(_places(np.pad(seen, ((0, 0), (0, 1))), size)[:, :2]) < 1.0).all(1) if len(others) else np.zeros(0, bool)
+    for walks in (0, 1):
+        chosen = np.flatnonzero((others[:, WALKER] == walks) & shown)
+        if len(chosen):
+            away = np.array([gap(ego, others[number]) for number in chosen])
+            nearest = chosen[int(away.argmin())]
+            positions[1 + walks] = [*seen[nearest], 0.0]
+            gaps[walks] = away.min()
+    return positions, gaps
+
+
+def gap(ego: Ego, other: Floats) -> float:
+    """Returns the distance between the car's box and another's [m], by points on their edges; 0 where one lies in the other."""
+    own = corners(np.array([[ego.x, ego.y]]), np.array([ego.yaw]), *(np.array([side]) for side in EGO_SIZE))[0]
+    theirs = corners(other[None, [X, Y]], other[None, YAW], other[None, HALF_LENGTH], other[None, HALF_WIDTH])[0]
+    share = np.linspace(0.0, 1.0, 9)[:, None, None]
+    edges = [(box + share * (np.roll(box, 1, 0) - box)).reshape(-1, 2) for box in (own, theirs)]
+    apart = float(np.hypot(*(edges[0][:, None] - edges[1]).transpose(2, 0, 1)).min())
+    inside = np.abs(ego.seen(edges[1])) < EGO_SIZE
+    return 0.0 if inside.all(1).any() else apart
+
+
+def _places(positions: Floats, size: int) -> Floats:
+    """Returns places in the picture, right and down from -1 to 1, and the distance, of positions forward and right [m]."""
+    half = size / birdseye.SCALE / 2.0
+    down = (1.0 - birdseye.BEHIND) * 2.0 - 1.0
+    right, forward = positions[..., 1] / half, positions[..., 0] / half
+    return np.stack([right, down - forward, np.where(np.isfinite(right), DISTANCE, np.nan)], -1)

@@ -1,0 +1,93 @@
+"""Contrasting language goals on pictures from above: what is said of them, what is paid, and what a model tells."""
+
+import math
+
+import numpy as np
+import pytest
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.driving_goals import DrivingGoals
+from robo_sims.carla.captioned import _places, gap
+from robo_sims.carla.scene import Ego
+
+UNDESIRED, DESIRED = "two cars have collided with each other on the road", "the road is clear with no car accidents"
+
+
+def goals(**settings):
+    return DrivingGoals(model="colours", undesired="red", desired="green", low=0.0, high=1.0, **settings)
+
+
+def test_as_fast_as_looks_safe_times_keeping_to_the_lane():
+    reward = goals(top_speed=8.0)
+    states = np.array([[8.0, 0, 0], [0.0, 0, 0], [0.0, 0, 0], [8.0, 1.5, 0], [8.0, 0, -math.pi / 4], [8.0, -4.0, 0]])
+    safety = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
+    assert reward.combined(safety, states) == pytest.approx([1.0, 0.0, 1.0, 0.5, 0.5, 0.0])
+
+
+def test_speed_offset_and_angle_are_read_from_what_the_car_observes():
+    turned, offset = 0.3, 0.8  # the lane's direction and the distance of its middle to the right, seen from the car
+    across = np.array([-math.sin(turned), math.cos(turned)])
+    ahead = np.array([2.0, 4.0])[:, None] * np.array([math.cos(turned), math.sin(turned)]) + offset * across
+    observations = {"velocity": np.array([[5.0, 0.1]]), "route": np.array([ahead])}
+    speed, aside, angle = goals().states(observations)[0]
+    assert (speed, abs(aside), angle) == pytest.approx((5.0, offset, turned))
+    with pytest.raises(InvalidSetting, match="Driving goals need a car"):
+        goals().states({"velocity": np.zeros((1, 2))})
+
+
+def test_the_gap_is_between_the_edges_of_two_cars_and_none_where_they_overlap():
+    ego = Ego(10.0, 5.0, math.pi / 2, 0, 0, 0, 0, 0, 10.0)
+    car = np.array([10.0, 5.0 + 2.45 + 2.3 + 3.0, math.pi / 2, 0, 0, 2.3, 1.0, 0.0])
+    assert gap(ego, car) == pytest.approx(3.0)
+    assert gap(ego, np.array([10.2, 6.0, 0.0, 0, 0, 2.3, 1.0, 0.0])) == pytest.approx(0.0, abs=0.3)
+    assert gap(ego, np.array([10.0, 5.0, 0.0, 0, 0, 0.25, 0.25, 1.0])) == 0.0
+
+
+def test_places_are_where_the_picture_shows_them():
+    places = _places(np.array([[0.0, 0.0, 0.0], [24.0, 16.0, 0.0], [-8.0, -16.0, 0.0]]), 64)
+    assert places[:, :2] == pytest.approx(np.array([[0.0, 0.5], [1.0, -1.0], [-1.0, 1.0]]))
+
+
+@pytest.mark.slow
+def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by_chance_does_not(driven):
+    result = driven(
+        f"""
+        import torch
+        from robo_rl.rewards.embedded.config import EmbeddedConfig
+        from robo_rl.rewards.embedded.fitting import fit, halves
+        from robo_rl.rewards.embedded.measuring import area_under_roc
+        from robo_rl.rewards.embedded.model import EmbeddedModel
+        torch.set_num_threads(1)
+        data = FAMILY.captioned_pictures("Town-v0", camera="birdseye", size=64, count=3000, seed=0)
+        config = EmbeddedConfig(see_steps=600, read_steps=800, check_every=200)
+        model, _ = fit(data, config)
+        held_out = halves(data, config.held_out)[1]
+        near = held_out.truth[:, held_out.captions.index("somebody is very near to the car")]
+        clear = held_out.truth[:, held_out.captions.index("{DESIRED}")]
+        def area(model):
+            contrast = model.embed_texts(["{UNDESIRED}", "{DESIRED}"])
+            z = model.embed_described(model.describe(held_out.pictures)) @ (contrast[0] - contrast[1])
+            return area_under_roc(z[near | clear], near[near | clear])
+        result["learned"] = area(model)
+        torch.manual_seed(0)
+        result["by chance"] = [area(EmbeddedModel(model.origin)) for _ in range(5)]
+        """,
+        limit=600.0,
+    )
+    assert result["learned"] > 0.9
+    assert abs(np.mean(result["by chance"]) - 0.5) < 0.2 and max(result["by chance"]) < result["learned"]
+
+
+def test_pictures_with_captions_are_the_same_for_a_seed_and_each_sentence_is_true_and_false(driven):
+    result = driven("""
+        first, again = (FAMILY.captioned_pictures("Town-v0", camera="birdseye", size=32, count=60, seed=1) for _ in range(2))
+        result["same"] = bool((first.pictures == again.pictures).all() and (first.truth == again.truth).all())
+        result["share"] = first.truth.mean(0).tolist()
+        environment = FAMILY.make("Town-v0", birdseye=0, birdseye_rgb=32)
+        observation, _ = environment.reset(seed=0)
+        result["shape"] = list(observation["camera_birdseye"].shape)
+        result["own"] = observation["camera_birdseye"][24, 16].tolist()
+        environment.close()
+    """)
+    assert result["same"] and min(result["share"]) > 0 and max(result["share"]) < 1
+    assert result["shape"] == [32, 32, 3] and result["own"] == [230, 60, 60]

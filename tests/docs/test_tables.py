@@ -38,6 +38,10 @@ def test_the_page_shows_the_table_of_the_race(race):
     assert race_table.markdown(facts_of(race)).strip() in (DOCS / RACES[race]).read_text()
 
 
+def test_the_page_shows_what_the_comparison_of_rewards_wrote():
+    assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "text2reward.md").read_text()
+
+
 @pytest.mark.parametrize("study", PAGES)
 def test_every_score_is_the_mean_of_its_seeds(study):
     cells = [cell for row in facts_of(study)["datasets"].values() for cell in row["methods"].values()]

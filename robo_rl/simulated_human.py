@@ -1,7 +1,7 @@
-"""People for experiments without people: a scripted expert that watches, takes over when the policy goes astray, and gives back.
+"""People for experiments without people: a scripted expert watches, takes over when the policy goes astray, and gives back.
 
-A step is astray where the policy wants to go elsewhere than the expert would: the cosine between their actions is small. A random
-policy is astray in about 70 % of its steps on the arm tasks, another expert in 0 to 20 %.
+A step is astray where the policy wants to go elsewhere than the expert would: the cosine between their actions is small.
+On the arm's pick and peg tasks a random policy is astray in seven steps of ten, another expert in none or one of five.
 """
 
 from __future__ import annotations

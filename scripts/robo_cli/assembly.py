@@ -219,6 +219,6 @@ def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable
     except AttributeError:
         raise InvalidSetting(
             f"{name} has no scripted expert to record demonstrations with, or to correct a policy.",
-            fix="set demonstrations.episodes to 0, leave human out, or choose an environment with an expert (`robo-rl envs NAME` says so)",
+            fix="leave demonstrations.episodes and human out, or choose an environment with an expert (`robo-rl envs NAME`)",
         ) from None
     return expert

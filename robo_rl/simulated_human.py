@@ -23,9 +23,9 @@ AGREEMENT = 0.3  # cosine between two actions from which they count as the same 
 class Habits:
     """How a person helps."""
 
-    patience: int = 4
+    patience: int = 8
     """Steps astray, since the policy has been acting, after which the person takes over."""
-    trust: int = 5
+    trust: int = 3
     """Proposals in a row that the person agrees with, after which it gives back."""
     noise: float = 0.0
     """Standard deviation of what is added to each element of a command, in [-1, 1] units."""
@@ -47,7 +47,7 @@ KINDS: Mapping[str, Habits] = {
     "perfect": Habits(),
     "noisy": Habits(noise=0.3),
     "delayed": Habits(delay=2),
-    "lazy": Habits(patience=8, trust=2, attention=0.3),
+    "lazy": Habits(patience=12, trust=2, attention=0.3),
     "wrong": Habits(mistakes=1.0),
 }
 """Kinds of people, as a recipe names them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -18,14 +19,17 @@ from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Array, StateDict
 
-WALL, GAP, GOAL, RADIUS, LIMIT = 0.3, 0.08, np.array([0.8, 0.0]), 0.08, 40
+WALL, DOOR, GAP, GOAL, RADIUS, LIMIT = 0.3, 0.5, 0.06, np.array([0.8, 0.0]), 0.08, 40
 
 
-class Gap(gymnasium.Env[Any, Any]):
-    """A point crosses a wall through a gap to a small goal; only arriving pays. Even seeds start above, odd ones below."""
+class TwoRooms(gymnasium.Env[Any, Any]):
+    """A point leaves one of two rooms, each with a narrow door of its own, for a small goal; only arriving pays.
+
+    Even seeds start in the upper room, odd ones in the lower, which mirrors it.
+    """
 
     environment_spec = EnvironmentSpec(
-        "test/Gap",
+        "test/TwoRooms",
         ObservationSpec((ArraySpec("position", (2,), unit="m"),)),
         ActionSpec(("x", "y"), (-0.1, -0.1), (0.1, 0.1), ("m", "m"), "joint_velocity", 0.1),
         max_steps=LIMIT,
@@ -42,24 +46,28 @@ class Gap(gymnasium.Env[Any, Any]):
 
     def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
         following = np.clip(self.position + self.environment_spec.action.to_physical(action), -1, 1)
-        way = following - self.position
-        if (self.position[0] < WALL) != (following[0] < WALL):
-            height = self.position[1] + way[1] * (WALL - self.position[0]) / way[0]
-            if abs(height) > GAP:
-                following = self.position
+        if self._is_blocked(following):
+            following = self.position
         self.position = following
         self.count += 1
         reached = bool(np.linalg.norm(self.position - GOAL) < RADIUS)
         return self._observe(), float(reached), reached, not reached and self.count == LIMIT, {"success": reached}
+
+    def _is_blocked(self, following: Array) -> bool:
+        (x, y), way = self.position, following - self.position
+        if (x < WALL) != (following[0] < WALL):
+            height = y + way[1] * (WALL - x) / way[0]
+            return abs(abs(height) - DOOR) > GAP
+        return bool(x < WALL and (y < 0) != (following[1] < 0))
 
     def _observe(self) -> dict[str, Array]:
         return {"position": self.position.astype(np.float32)}
 
 
 class Guide:
-    """Goes in front of the gap, through it, and to the goal, at four fifths of the speed."""
+    """Goes in front of the door, through it, and to the goal, at four fifths of the speed."""
 
-    environment_spec = Gap.environment_spec
+    environment_spec = TwoRooms.environment_spec
 
     def __init__(self, seed: int) -> None: ...
 
@@ -67,8 +75,14 @@ class Guide:
 
     def act(self, observation: Any, *, deterministic: bool = False) -> Array:
         position = observation["position"].astype(np.float64)
-        before = position[0] < WALL and abs(position[1]) > GAP / 2
-        way = (np.array([WALL - 0.15, 0.0]) if before else GOAL) - position
+        door = np.copysign(DOOR, position[1])
+        if position[0] > WALL:
+            target = GOAL
+        elif abs(position[1] - door) > GAP / 2:
+            target = np.array([WALL - 0.15, door])
+        else:
+            target = np.array([WALL + 0.15, door])
+        way = target - position
         return np.clip(0.8 * way / max(np.abs(way).max(), 0.1), -1, 1).astype(np.float32)
 
     def state_dict(self) -> StateDict:
@@ -85,14 +99,15 @@ class Silent:
     def on_step(self, step: int, training: Any) -> None: ...
 
 
+CLONING = HGDAggerConfig(hidden=(64, 64), batch_size=64)
 HIL = HILSERLConfig(
     hidden=(64, 64), batch_size=64, lr=1e-3, tau=0.01, discount=0.95, learning_starts=100, replay_capacity=10_000
 )
 
 
 def success(kind: str, seed: int, steps: int = 3000, config: Any = HIL) -> tuple[float, PersonInTheLoop | None]:
-    """Trains with demonstrations that all start above; returns success from above and below, without the person."""
-    environment = Gap()
+    """Trains with demonstrations from the upper room; returns success from both, without the person."""
+    environment = TwoRooms()
     spec = specification(environment)
     demonstrations = [rollout(environment, Guide(0), seed=2 * index) for index in range(5)]
     assert all(episode.success for episode in demonstrations)
@@ -100,12 +115,41 @@ def success(kind: str, seed: int, steps: int = 3000, config: Any = HIL) -> tuple
     training = OnlineTraining(
         environment,
         config.build(spec, seed),
-        config.sampling,
+        replace(config.sampling, learning_starts=min(config.sampling.learning_starts, 100)),
         steps=steps,
         seed=seed,
         demonstrations=demonstrations,
         supervisor=person,
     )
     training.run(Silent())
-    found = evaluate(training.policy, Gap(), seeds=range(1_000_000, 1_000_040))
+    found = evaluate(training.policy, TwoRooms(), seeds=range(1_000_000, 1_000_040))
     return float(np.mean([bool(each) for each in found.successes])), person
+
+
+def median(kind: str, steps: int, config: Any) -> float:
+    return float(np.median([success(kind, seed, steps, config)[0] for seed in range(3)]))
+
+
+def test_without_help_a_room_that_no_demonstration_shows_is_never_left() -> None:
+    """What the slow tests rest on: the guide knows both rooms, its demonstrations show one."""
+    below, above = (rollout(TwoRooms(), Guide(0), seed=seed) for seed in (1, 2))
+    assert below.success and above.success
+    assert (below.observations["position"][:10, 1] < 0).all() and (above.observations["position"][:10, 1] > 0).all()
+
+
+@pytest.mark.slow
+def test_reinforcement_with_corrections_leaves_both_rooms_and_without_them_one() -> None:
+    assert median("", 4000, HIL) <= 0.6
+    helped = [success("perfect", seed, 4000, HIL) for seed in range(3)]
+    assert np.median([rate for rate, _ in helped]) >= 0.9
+    people = [person for _, person in helped if person is not None]
+    assert (
+        np.median([person.metrics["human/intervention_rate"] for person in people]) < 0.1
+    )  # there is less and less to correct
+
+
+@pytest.mark.slow
+def test_cloning_corrections_leaves_both_rooms_and_cloning_wrong_ones_none() -> None:
+    assert median("", 2000, CLONING) <= 0.6
+    assert median("perfect", 2000, CLONING) >= 0.9
+    assert median("wrong", 2000, CLONING) <= 0.2

@@ -283,6 +283,15 @@ class Supervisor(Protocol):
         ...
 
 
+class TrainingSupervisor(Supervisor, Stateful, Protocol):
+    """A supervisor of training episodes, saved with the training so that it goes on exactly."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Scalars such as the share of steps that it took over."""
+        ...
+
+
 class RewardModel(Protocol):
     """Labels recorded episodes. Its settings are its fields, so that a file can name them."""
 

@@ -40,6 +40,8 @@ class Sampling:
     offline_fraction: float = 0.0
     """Share of every batch that comes from recorded episodes; above 0 such episodes are required, at 1 there is no
     environment: the learner uses nothing else."""
+    keeps_corrections: bool = False
+    """Steps that a person chose enter the memory of the recorded episodes too, as if they were demonstrations."""
     returns_to_go: bool = False
     """Every batch tells the discounted sum of rewards from each step until its episode ends (robo_rl.rows.returns_to_go)."""
 
@@ -84,6 +86,18 @@ class Memory(Sampler, Stateful, Protocol):
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
+        ...
+
+
+class StepMemory(Protocol):
+    """What steps are stored in, one by one."""
+
+    def add(self, transition: Transition) -> None:
+        """Stores one step."""
+        ...
+
+    def cut(self) -> None:
+        """Ends the running episode at its last stored step."""
         ...
 
 
@@ -267,6 +281,61 @@ class ReplayBuffer:
     def _mark(self, row: int, starts: bool) -> None:
         self._count += int(starts) - int(self._rows["starts"][row])
         self._rows["starts"][row] = starts
+
+
+class CorrectedReplay:
+    """Recorded episodes and the steps that a person chose since, sampled as if they were one memory."""
+
+    def __init__(self, recorded: Memory, corrections: ReplayBuffer, seed: int) -> None:
+        self.recorded, self.corrections = recorded, corrections
+        self._generator = np.random.default_rng([seed, 0])
+
+    def __len__(self) -> int:
+        """Number of transitions that can be sampled."""
+        return len(self.recorded) + len(self.corrections)
+
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
+        """Returns `batch_size` transitions drawn uniformly from both, in random order."""
+        is_corrected = self._generator.random(batch_size) * len(self) < len(self.corrections)
+        corrected = int(is_corrected.sum())
+        if corrected == 0:
+            return self.recorded.sample(batch_size, n_step, discount, chunk)
+        corrections = self.corrections.sample(corrected, n_step, discount, chunk)
+        if corrected == batch_size:
+            return corrections
+        return _interleave(self.recorded.sample(batch_size - corrected, n_step, discount, chunk), corrections, is_corrected)
+
+    def state_dict(self) -> StateDict:
+        """Returns the states of both memories, and the generator."""
+        memories = {"recorded": self.recorded.state_dict(), "corrections": self.corrections.state_dict()}
+        return memories | {"generator": self._generator.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both memories."""
+        self.recorded.load_state_dict(state["recorded"])
+        self.corrections.load_state_dict(state["corrections"])
+        self._generator.bit_generator.state = state["generator"]
+
+
+@dataclass(frozen=True)
+class BothMemories:
+    """Takes steps in as a replay memory does; those that a person chose enter a second one too, each exactly once."""
+
+    online: ReplayBuffer
+    corrections: ReplayBuffer
+
+    def add(self, transition: Transition) -> None:
+        """Stores one step."""
+        self.online.add(transition)
+        if transition.source == ActionSource.HUMAN:
+            self.corrections.add(transition)
+        else:
+            self.corrections.cut()
+
+    def cut(self) -> None:
+        """Ends the running episode."""
+        self.online.cut()
+        self.corrections.cut()
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.memory import storage_in
-from robo_rl.protocols import DelayedRewards, Learner, Policy, Supervisor, TrainingObserver
+from robo_rl.protocols import DelayedRewards, Learner, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.recorded import RecordedReplay, ReplayableEpisodes
-from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
+from robo_rl.replay import BothMemories, CorrectedReplay, ReplayBuffer, Sampler, Sampling, StepMemory, SymmetricReplay
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
@@ -38,7 +38,10 @@ class OnlineTraining:
     """Off-policy training in an environment: one step, some updates, until `steps` steps are taken.
 
     Demonstrations go into a second buffer that fills `sampling.offline_fraction` of each batch, or into the same replay
-    where that fraction is 0. Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
+    where that fraction is 0; where it is 1 the own steps are not learnt from, which only `sampling.keeps_corrections` makes
+    sense of. Those of a dataset stay on disk (ReplayableEpisodes); checkpoints then do not repeat them.
+
+    A supervisor, such as a person in the loop, acts in training episodes alone: evaluation knows nothing of it.
 
     With `rewards` of a model the learner never sees those of the environment, which are only reported. What the environment
     draws for them beyond the spec of the policy is not kept in the replay. Rewards that are learned meanwhile are given to each
@@ -54,7 +57,7 @@ class OnlineTraining:
         steps: int,
         seed: int,
         demonstrations: Sequence[Episode] = (),
-        supervisor: Supervisor | None = None,
+        supervisor: TrainingSupervisor | None = None,
         rewards: DelayedRewards | None = None,
     ) -> None:
         spec = learner.policy.environment_spec
@@ -62,14 +65,17 @@ class OnlineTraining:
         self.steps, self.seed, self.supervisor = steps, seed, supervisor
         storage = storage_in(sampling.replay_folder)
         self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed, storage, sampling.returns_discount)
-        self.offline: RecordedReplay | None = None
-        self.sampler: ReplayBuffer | SymmetricReplay = self.replay
+        self.offline: RecordedReplay | CorrectedReplay | None = None
+        self.sampler: Sampler = self.replay
+        self.memory: StepMemory = self.replay
         if sampling.offline_fraction > 0:
-            self.offline = _recorded(spec, demonstrations, sampling, seed + 1)
-            self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
+            self.offline = self._offline(spec, demonstrations)
+            self.sampler = self.offline
+            if sampling.offline_fraction < 1:
+                self.sampler = SymmetricReplay(self.replay, self.offline, sampling.offline_fraction)
         else:
             _fill(self.replay, demonstrations)
-        self.waiting = None if rewards is None else WaitingSteps(self.replay, rewards)
+        self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
         self.random = RandomPolicy(spec, seed)
         self.stopwatch = Stopwatch()
@@ -82,6 +88,16 @@ class OnlineTraining:
         """Is given every finished episode, whose metadata say `training_episode`, counted from 0, and `training_step`, at which
         it ended. An exact resume gives those since the checkpoint again."""
         self._rollout: Rollout | None = None
+
+    def _offline(self, spec: EnvironmentSpec, demonstrations: Sequence[Episode]) -> RecordedReplay | CorrectedReplay:
+        """Returns the memory of the recorded episodes, with the person's corrections where the learner wants them there."""
+        recorded = _recorded(spec, demonstrations, self.sampling, self.seed + 1)
+        if self.supervisor is None or not self.sampling.keeps_corrections:
+            return recorded
+        storage = storage_in(self.sampling.replay_folder)
+        corrections = ReplayBuffer(spec, self.sampling.replay_capacity, self.seed + 2, storage, self.sampling.returns_discount)
+        self.memory = BothMemories(self.replay, corrections)
+        return CorrectedReplay(recorded, corrections, self.seed + 3)
 
     @property
     def policy(self) -> Policy:
@@ -113,7 +129,7 @@ class OnlineTraining:
         return self._rollout.step()
 
     def _remember(self, transition: Transition) -> None:
-        memory = self.replay if self.waiting is None else self.waiting
+        memory = self.memory if self.waiting is None else self.waiting
         if transition.info.get("stop_reason") == DIVERGED:  # a bad transition teaches nothing
             memory.cut()
         else:
@@ -148,6 +164,8 @@ class OnlineTraining:
         )
         if self.waiting is not None:
             observer.on_metrics(self.step, self.waiting.rewards.metrics)
+        if self.supervisor is not None:
+            observer.on_metrics(self.step, self.supervisor.metrics)
         if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
             raise SimulationFailed(
                 f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.step}.",
@@ -167,6 +185,7 @@ class OnlineTraining:
                 "diverged": self.diverged,
                 "random": self.random.state_dict(),
                 "rollout": None if self._rollout is None else self._rollout.state_dict(),
+                "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
                 "waiting": {} if self.waiting is None else self.waiting.state_dict(),
                 "seconds": self.stopwatch.state_dict(),
             },
@@ -184,13 +203,15 @@ class OnlineTraining:
         self.stopwatch.load_state_dict(training["seconds"])
         self.resumed = "exact"
         self._rollout = None
+        if self.supervisor is not None:
+            self.supervisor.load_state_dict(training["supervisor"])
         if training["rollout"] is not None:
             rollout = Rollout.resume(self.environment, _Explorer(self), training["rollout"], supervisor=self.supervisor)
             if rollout.exact:
                 self._rollout = rollout
             else:
                 self.resumed = "warm"
-                self.replay.cut()
+                self.memory.cut()
                 self.episodes += 1
         if self.waiting is not None:
             self.waiting.load_state_dict(training["waiting"], self._rollout)

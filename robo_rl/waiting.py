@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import DelayedRewards, Relabelling, UnrepeatableRewards
-from robo_rl.replay import ReplayBuffer, Sampling
+from robo_rl.replay import Sampling, StepMemory
 from robo_rl.rollout import Rollout
 from robo_rl.types import StateDict, Transition
 
@@ -54,7 +54,7 @@ class WaitingSteps:
     holds one that is missing.
     """
 
-    def __init__(self, replay: ReplayBuffer, rewards: DelayedRewards) -> None:
+    def __init__(self, replay: StepMemory, rewards: DelayedRewards) -> None:
         self.rewards = rewards
         self._replay = replay
         self._steps: list[Transition] = []

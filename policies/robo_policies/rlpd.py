@@ -101,17 +101,20 @@ class RLPD:
         """The policy being trained."""
         return self.parts.policy
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
     def update(self, batch: Batch) -> Metrics:
+        """Takes the gradient steps of one training step."""
+        return self.parts.finish_update(self.learn(EncodedBatch.of(batch, self.encoder, self.parts.updates)))
+
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
+    def learn(self, data: EncodedBatch) -> dict[str, float]:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
-        if len(batch) % self.config.updates_per_step:
+        if len(data) % self.config.updates_per_step:
             raise InvalidSetting(
                 "The batch cannot be cut into equal slices.",
-                got=f"{len(batch)} transitions",
+                got=f"{len(data)} transitions",
                 allowed=f"a multiple of updates_per_step = {self.config.updates_per_step}",
                 fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
             )
-        data = EncodedBatch.of(batch, self.encoder, self.parts.updates)
         alpha = self.temperature.value
         for part in data.slices(self.config.updates_per_step):
             targets = self.critic_target(part, alpha)
@@ -130,7 +133,7 @@ class RLPD:
         self.temperature.backward(by_log_alpha)
         self.parts.descend("temperature", temperature_loss)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
-        return self.parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()})
+        return losses | {"ent_coef": alpha, "q_mean": float(values.mean()), "entropy": -float(log_densities.mean())}
 
     def critic_target(self, data: EncodedBatch, alpha: float) -> Floats:
         """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from robo_cli.display import counted
 from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
+from robo_cli.person import person_of, require_place_for_person
 from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, RewardSettings, parse_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
@@ -136,6 +137,7 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
 def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: OnlineRewards | None) -> Training:
     """Returns a training at step 0, ready to run or to be restored; `reward` is the recipe's (`reward_of`)."""
     config: Any = recipe.learner
+    require_place_for_person(recipe)
     if isinstance(config, SelfTrainedConfig):
         episodes = list(demonstrations)  # such a learner keeps them in a memory of its own
         model = {} if reward is None else {"reward": reward}
@@ -148,19 +150,20 @@ def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: 
     sampling: Sampling = config.sampling
     rewards = None if reward is None else reward.running(1)
     data: dict[str, Any] = {"seed": recipe.seed, "demonstrations": demonstrations}
+    acting: dict[str, Any] = {"rewards": rewards}
+    if recipe.human.kind:
+        acting["supervisor"] = person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
     if sampling.offline_fraction == 1.0:
         offline = OfflineTraining(spec, learner, sampling, steps=recipe.steps, **data)
         if recipe.online.steps:
             online = _online_sampling(recipe.online, sampling)
             steps = recipe.online.steps
-            return OfflineThenOnline(
-                offline, OnlineTraining(environment, learner, online, steps=steps, rewards=rewards, **data)
-            )
+            return OfflineThenOnline(offline, OnlineTraining(environment, learner, online, steps=steps, **acting, **data))
         environment.close()
         return offline
     storage = storage_in(sampling.replay_folder)
     print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
-    return OnlineTraining(environment, learner, sampling, steps=recipe.steps, rewards=rewards, **data)
+    return OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
 
 
 def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:
@@ -168,7 +171,7 @@ def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:
     return replace(
         sampling,
         learning_starts=1,
-        offline_fraction=settings.offline_fraction,
+        offline_fraction=1.0 if sampling.keeps_corrections else settings.offline_fraction,  # corrections alone are learnt from
         replay_capacity=settings.replay_capacity,
     )
 
@@ -215,7 +218,7 @@ def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable
         expert: Callable[..., Policy] = environment.get_wrapper_attr("scripted_policy")
     except AttributeError:
         raise InvalidSetting(
-            f"{name} has no scripted expert to record demonstrations with.",
-            fix="set demonstrations.episodes to 0, or choose an environment with an expert (`robo-rl envs NAME` says so)",
+            f"{name} has no scripted expert to record demonstrations with, or to correct a policy.",
+            fix="leave demonstrations.episodes and human out, or choose an environment with an expert (`robo-rl envs NAME`)",
         ) from None
     return expert

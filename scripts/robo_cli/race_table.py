@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ def _facts(run: Path, success: float, seed: int) -> Facts:
         "final_success": _rate(final),
         "episodes": len(final),
         "seconds": Run(run).description.get("training_seconds"),
+        "cycle_seconds": cycle_seconds(run, final),
+        "human_seconds": human_seconds(run, solved_at(run, success)),
     }
 
 
@@ -48,21 +50,58 @@ def solved_at(run: Path, success: float) -> int | None:
     return None
 
 
+def cycle_seconds(run: Path, evaluation: Evaluation) -> float | None:
+    """Returns the mean seconds of the successful episodes; None where there are none, or time has no meaning."""
+    period = Run(run).spec.action.control_period
+    lengths = [length for length, success in zip(evaluation.lengths, evaluation.successes, strict=True) if success]
+    return None if period is None or not lengths else float(np.mean(lengths)) * period
+
+
+def human_seconds(run: Path, step: int | None) -> float | None:
+    """Returns for how long a person was busy until a step, in demonstrations and corrections; None without step or person.
+
+    Corrections are counted at the end of each training episode.
+    """
+    demonstrated = Run(run).description.get("demonstrated_seconds")
+    if step is None or demonstrated is None:
+        return None
+    corrected = [line["human/seconds"] for line in Run(run).metrics() if line["step"] <= step and "human/seconds" in line]
+    return float(demonstrated + (corrected[-1] if corrected else 0.0))
+
+
 def _rate(evaluation: Evaluation) -> float:
     return float(np.mean([bool(success) for success in evaluation.successes]))
 
 
 def markdown(facts: Facts) -> str:
     """Returns the table, a row for each task and method; a training that never solved its task is a dash."""
-    seeds = ", ".join(map(str, facts["seeds"]))
+    seeds, columns = ", ".join(map(str, facts["seeds"])), [*COLUMNS]
+    if any(each.get("human_seconds") is not None for row in facts["rows"] for each in row["trainings"]):
+        columns += PERSON_COLUMNS
+    heads = ["task", "method", *(head for head, _ in columns)]
     lines = [f"Steps to {facts['success']:.0%} success in evaluation, seeds {seeds}; success at the end.", ""]
-    lines += ["| task | method | steps to success | success at the end | minutes |", "|---|---|---|---|---|"]
-    return "\n".join([*lines, *(_line(row) for row in facts["rows"])]) + "\n"
+    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    return "\n".join([*lines, *(_line(row, columns) for row in facts["rows"])]) + "\n"
 
 
-def _line(row: Facts) -> str:
+def _line(row: Facts, columns: list[Column]) -> str:
     found = row["trainings"]
-    steps = ", ".join("—" if each["solved_at"] is None else f"{each['solved_at']:,}" for each in found)
-    final = ", ".join(f"{each['final_success']:.0%}" for each in found)
-    minutes = ", ".join("?" if each["seconds"] is None else f"{each['seconds'] / 60:.1f}" for each in found)
-    return f"| {row['task']} | {row['method']} | {steps or 'not yet run'} | {final} | {minutes} |"
+    cells = [", ".join(map(show, found)) for _, show in columns]
+    return f"| {row['task']} | {row['method']} | {cells[0] or 'not yet run'} | {' | '.join(cells[1:])} |"
+
+
+def _or_dash(value: float | None, words: str) -> str:
+    return "—" if value is None else words.format(value)
+
+
+Column = tuple[str, Callable[[Facts], str]]
+"""Its head, and what it shows of a training."""
+COLUMNS: tuple[Column, ...] = (
+    ("steps to success", lambda each: _or_dash(each["solved_at"], "{:,}")),
+    ("success at the end", lambda each: f"{each['final_success']:.0%}"),
+    ("minutes", lambda each: "?" if each["seconds"] is None else f"{each['seconds'] / 60:.1f}"),
+)
+PERSON_COLUMNS: tuple[Column, ...] = (
+    ("person's seconds to success", lambda each: _or_dash(each["human_seconds"], "{:.0f}")),
+    ("cycle time [s]", lambda each: _or_dash(each["cycle_seconds"], "{:.2f}")),
+)

@@ -102,6 +102,14 @@ class OnlineSettings:
 
 
 @dataclass(frozen=True)
+class HumanSettings:
+    """Somebody who corrects the policy while it is trained in the environment; never in an evaluation."""
+
+    kind: str = ""
+    """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); empty for nobody."""
+
+
+@dataclass(frozen=True)
 class CompletionSettings:
     """A bonus for what a model, not the simulator, sees as completed."""
 
@@ -158,6 +166,7 @@ class Recipe(Generic[Learner]):
     """Environment steps to train for; updates where the learner uses no environment."""
     demonstrations: DemonstrationSettings = DemonstrationSettings()
     online: OnlineSettings = OnlineSettings()
+    human: HumanSettings = HumanSettings()
     reward: RewardSettings = RewardSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     seed: int = 0

@@ -94,6 +94,9 @@ def start(recipe: Recipe[Any], root: Path) -> int:
     with run:
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
+        elif run.spec.action.control_period is not None:
+            steps = sum(len(episode) for episode in demonstrations)
+            run.describe(demonstrated_seconds=round(steps * run.spec.action.control_period, 3))
         if reward is not None:
             run.describe(reward=dict(reward.identity))
         with display(recipe.name, recipe.total_steps) as shown:

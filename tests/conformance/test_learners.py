@@ -13,6 +13,8 @@ from robo_policies.cal_ql import CalQLConfig
 from robo_policies.cql import CQLConfig
 from robo_policies.diffusion_bc import DiffusionBCConfig
 from robo_policies.f_dvl import FDVLConfig
+from robo_policies.hg_dagger import HGDAggerConfig
+from robo_policies.hil_serl import HILSERLConfig
 from robo_policies.iql import IQLConfig
 from robo_policies.learning import ActorPolicy
 from robo_policies.networks import ObservationEncoder
@@ -32,12 +34,20 @@ ARRAYS = (
     ArraySpec("camera_front", (4, 4, 3), "uint8", 0, 255, role="image"),
 )
 ARM = EnvironmentSpec("arm", ObservationSpec(ARRAYS), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1")))
+GRIPPER = EnvironmentSpec(
+    "gripper",
+    ObservationSpec((*ARRAYS, ArraySpec("opening", (1,)))),
+    ActionSpec(("opening", "x", "y"), (0, -1, -1), (0.08, 1, 1), ("m", "m", "m")),
+)
 GRID = EnvironmentSpec("grid", ObservationSpec(ARRAYS), ActionSpec(("left", "right", "forward"), mode="discrete"))
 
 LEARNERS = {
     "sac": (SACConfig(hidden=(8,), batch_size=8), ARM),
     "sac-normalised": (SACConfig(hidden=(8,), batch_size=8, normalization_rows=20), ARM),
     "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
+    "hil-serl": (HILSERLConfig(hidden=(8,), batch_size=4), ARM),
+    "hil-serl-gripper": (HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening"), GRIPPER),
+    "hg-dagger": (HGDAggerConfig(hidden=(8,), batch_size=8), ARM),
     "bc": (BCConfig(hidden=(8,), batch_size=8), ARM),
     "bc-choices": (BCConfig(hidden=(8,), batch_size=8), GRID),
     "iql": (IQLConfig(hidden=(8,), batch_size=8, actor_dropout=0.5, actor_decay_updates=10), ARM),

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_sims.arm.control import CONTROLS
 from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.measure import measure
@@ -50,3 +51,21 @@ def test_experts_look_at_nothing_that_a_policy_may_not_see(task):
     observation, _ = env.reset(seed=0)
     visible = {name: observation[name] for name in env.environment_spec.observation.vectors}
     assert np.array_equal(env.scripted_policy(0).act(visible), env.scripted_policy(0).act(observation))
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_an_expert_saved_within_an_episode_goes_on_as_it_would_have(task, tmp_path):
+    env = ArmEnv(task)
+    expert, other = env.scripted_policy(3, noise=0.1), env.scripted_policy(99, noise=0.1)
+    observation, _ = env.reset(seed=5)
+    done, step = False, 0
+    while not done:
+        if step in (2, 8, 14):
+            save_checkpoint(tmp_path, Checkpoint(step, {"expert": expert.state_dict()}))
+            other.load_state_dict(load_checkpoint(tmp_path).parts["expert"])
+        action = expert.act(observation)
+        if step >= 2:
+            assert action.tobytes() == other.act(observation).tobytes(), step
+        observation, _, terminated, truncated, _ = env.step(action)
+        done, step = terminated or truncated, step + 1
+    assert step > 9

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import StateDict
 from robo_sims.arm.control import Control, Motion
 
 
@@ -47,6 +48,17 @@ class ScriptedPolicy:
             return action
         noisy = action + self._random.normal(0.0, self._noise, action.shape)
         return np.clip(noisy, -1.0, 1.0).astype(np.float32)
+
+    def state_dict(self) -> StateDict:
+        """Returns the generator and what the expert remembers within an episode."""
+        remembered = {name: np.asarray(value).copy() for name, value in vars(self._expert).items()}
+        return {"random": self._random.bit_generator.state, "expert": remembered}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Goes on within the episode in which `state_dict` was taken."""
+        self._random.bit_generator.state = state["random"]
+        for name, value in state["expert"].items():
+            setattr(self._expert, name, np.array(value) if np.ndim(value) else np.asarray(value).item())
 
 
 def heading(observation: Observation) -> float:

@@ -1,0 +1,167 @@
+"""A person in a recipe: logged, resumed exactly, absent from evaluation, refused where there is no place for one."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+from robo_cli import assembly, main
+from robo_cli.assembly import training_of
+from robo_cli.race_plan import read_race
+from robo_cli.race_table import human_seconds, markdown
+from robo_cli.recipe import parse_recipe
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.record import RunRecord
+from robo_rl.runs import find_run
+from robo_rl.simulated_human import SimulatedHuman
+from robo_rl.types import ActionSource
+
+RECIPE: dict[str, Any] = {
+    "name": "helped",
+    "environment": {"name": "robo/ArmReach-v0", "arguments": {"action_repeat": 3, "max_steps": 15}},
+    "algorithm": "hil-serl",
+    "learner": {"hidden": [8], "batch_size": 8, "learning_starts": 10, "gripper": "gripper_opening"},
+    "demonstrations": {"episodes": 2},
+    "human": {"kind": "delayed"},
+    "steps": 90,
+    "log_every": 30,
+    "checkpoint_every": 40,
+    "evaluation": {"episodes": 2, "every": 45, "episodes_during": 1, "films": 0},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "helped.yaml"
+    path.write_text(yaml.safe_dump(RECIPE))
+    return path
+
+
+def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original, evaluate, command = RunRecord.on_step, assembly.evaluate, SimulatedHuman.command
+    acting: list[bool] = []
+    evaluating: list[bool] = []
+
+    def watched(self: RunRecord, step: int, training: Any) -> None:
+        acting.append(training.supervisor._is_acting)
+        original(self, step, training)
+
+    def judged(*arguments: Any, **settings: Any) -> Any:
+        evaluating.append(True)
+        found = evaluate(*arguments, **settings)
+        evaluating[-1] = False
+        return found
+
+    def commanded(self: SimulatedHuman, *seen: Any) -> Any:
+        assert True not in evaluating, "a person helped in an evaluation"
+        return command(self, *seen)
+
+    monkeypatch.setattr(RunRecord, "on_step", watched)
+    monkeypatch.setattr(assembly, "evaluate", judged)
+    monkeypatch.setattr(SimulatedHuman, "command", commanded)
+    assert main.dispatch(["train", str(recipe), "--record-episodes", "--out", str(tmp_path / "whole")]) == 0
+    whole = find_run("latest", tmp_path / "whole")
+    assert len(evaluating) == 2 and not any(evaluating)
+    stop = next(step for step in range(42, 89) if acting[step - 1] and acting[step])  # in the middle of an intervention
+
+    def interrupted(self: RunRecord, step: int, training: Any) -> None:
+        if step == stop:
+            signal.raise_signal(signal.SIGINT)
+        original(self, step, training)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunRecord, "on_step", interrupted)
+        main.dispatch(["train", str(recipe), "--record-episodes", "--out", str(tmp_path / "cut")])
+    cut = find_run("latest", tmp_path / "cut")
+    assert main.dispatch(["resume", str(cut.path)]) == 0
+    assert f"resumed at step {stop}, exact" in capsys.readouterr().out
+    for part in ("learner", "offline"):
+        states = [load_file(run.path / "checkpoints" / "0000000090" / f"{part}.safetensors") for run in (whole, cut)]
+        assert {name: value.tobytes() for name, value in states[0].items()} == {
+            name: value.tobytes() for name, value in states[1].items()
+        }
+
+    kept = list(Dataset(whole.path / "episodes"))
+    human = sum(int((episode.sources == ActionSource.HUMAN).sum()) for episode in kept)
+    ended = max(episode.metadata["training_step"] for episode in kept)
+    newest = [line for line in whole.metrics() if "human/seconds" in line and line["step"] >= ended][-1]
+    assert human > 5 and newest["human/seconds"] == pytest.approx(human * 0.15)
+    assert 0 < newest["human/intervention_rate"] < 1
+    demonstrated = whole.description["demonstrated_seconds"]
+    assert demonstrated > 0.15 and human_seconds(whole.path, 90) == pytest.approx(demonstrated + human * 0.15)
+    assert human_seconds(whole.path, 1) == demonstrated and human_seconds(whole.path, None) is None
+
+
+def built(**changes: Any) -> Any:
+    recipe = parse_recipe({**RECIPE, **changes}, source="a test")
+    return training_of(recipe, [], None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fix"),
+    [
+        ({"algorithm": "ppo", "learner": {}}, "leave human out"),
+        ({"algorithm": "sb3-sac", "learner": {}}, "leave human out"),
+        ({"algorithm": "bc", "learner": {}}, "set online.steps, or leave human out"),
+    ],
+)
+def test_a_learner_that_nobody_can_correct_is_refused(changes: dict[str, Any], fix: str) -> None:
+    with pytest.raises(InvalidSetting, match=rf"Nobody can correct the learner {changes['algorithm']} in training(.|\n)*{fix}"):
+        built(**changes)
+
+
+def test_hg_dagger_without_anybody_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"hg-dagger learns online from a person's corrections alone(.|\n)*set human.kind"):
+        built(algorithm="hg-dagger", learner={}, human={}, online={"steps": 5})
+
+
+def test_an_unknown_kind_and_an_environment_without_expert_are_refused() -> None:
+    with pytest.raises(UnknownName, match=r"Unknown kind of simulated human 'lasy'(.|\n)*'lazy'"):
+        built(human={"kind": "lasy"}, learner={"offline_fraction": 0.0})
+    alone = {"environment": {"name": "gymnasium/InvertedPendulum-v5"}, "learner": {"offline_fraction": 0.0}}
+    with pytest.raises(InvalidSetting, match=r"has no scripted expert(.|\n)*leave demonstrations.episodes and human out"):
+        built(**alone)
+
+
+def test_hg_dagger_clones_first_and_then_what_the_person_does(tmp_path: Path) -> None:
+    changes = {"algorithm": "hg-dagger", "learner": {"hidden": [8], "batch_size": 8}, "steps": 20, "online": {"steps": 40}}
+    path = tmp_path / "dagger.yaml"
+    path.write_text(yaml.safe_dump({**RECIPE, **changes, "human": {"kind": "perfect"}}))
+    assert main.dispatch(["train", str(path), "--out", str(tmp_path / "runs")]) == 0
+    run = find_run("latest", tmp_path / "runs")
+    online = run.load().parts["online"]
+    person = online["training"]["supervisor"]
+    rows = online["offline"]["corrections"]["rows"]
+    assert person["steps"] == int(np.sum(rows["starts"])) > 5
+    assert json.loads((run.path / "evaluation.json").read_text())["successes"]
+
+
+def test_the_table_has_the_persons_columns_where_there_was_one() -> None:
+    helped = {"solved_at": 2000, "final_success": 0.9, "seconds": 60.0, "human_seconds": 93.4, "cycle_seconds": 1.954}
+    failed = {"solved_at": None, "final_success": 0.0, "seconds": 60.0, "human_seconds": None, "cycle_seconds": None}
+    rows = [
+        {"task": "pick", "method": "perfect", "trainings": [helped, failed]},
+        {"task": "pick", "method": "bc", "trainings": []},
+    ]
+    lines = markdown({"success": 0.9, "seeds": [0, 1], "rows": rows}).splitlines()
+    assert lines[2].endswith("| minutes | person's seconds to success | cycle time [s] |")
+    assert lines[-2:] == [
+        "| pick | perfect | 2,000, — | 90%, 0% | 1.0, 1.0 | 93, — | 1.95, — |",
+        "| pick | bc | not yet run |  |  |  |  |",
+    ]
+
+
+def test_the_race_of_people_can_be_read() -> None:
+    assert {"no-help", "demonstrations", "rlpd", "perfect", "noisy", "delayed", "lazy", "wrong", "hg-dagger", "bc"} == set(
+        read_race("hil").methods
+    )

@@ -1,0 +1,378 @@
+"""A person in the loop: who acted is recorded, time is counted, corrections enter both memories once, resume is exact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robo_policies.hg_dagger import HGDAggerConfig
+from robo_policies.hil_serl import HILSERLConfig
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.human import PersonInTheLoop
+from robo_rl.replay import BothMemories, CorrectedReplay, ReplayBuffer
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.training import OnlineTraining
+from robo_rl.types import ActionSource, Array, Metrics, StateDict, Transition
+
+SPEC = EnvironmentSpec(
+    "test/Line", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a", "b"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"))
+)
+EAST, WEST = np.float32([1.0, 0.0]), np.float32([-1.0, 0.0])
+
+
+class Pointing:
+    """An expert whose n-th action is (1, n / 100): always much the same, never the same."""
+
+    environment_spec = SPEC
+
+    def __init__(self, seed: int = 0) -> None:
+        self.count = 0
+
+    def reset(self) -> None:
+        self.count = 0
+
+    def act(self, observation: Any, *, deterministic: bool = False) -> Array:
+        assert deterministic
+        self.count += 1
+        return np.float32([1.0, self.count / 100])
+
+    def state_dict(self) -> StateDict:
+        return {"count": self.count}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.count = state["count"]
+
+
+def commands(habits: Habits, proposals: list[Array], seed: int = 0) -> list[Array | None]:
+    human = SimulatedHuman(Pointing, habits, seed)
+    human.reset()
+    return [human.command({}, proposed) for proposed in proposals]
+
+
+def acts(habits: Habits, proposals: list[Array], seed: int = 0) -> str:
+    return "".join("." if command is None else "H" for command in commands(habits, proposals, seed))
+
+
+# when a person takes over, what it commands, when it lets go
+
+
+def test_a_person_takes_over_after_steps_astray_and_gives_back_after_agreements_in_a_row() -> None:
+    habits = Habits(patience=2, trust=3)
+    assert acts(habits, [EAST] * 6) == "......"
+    assert acts(habits, [WEST, EAST, WEST, WEST, WEST]) == "..HHH"  # steps astray need not be in a row
+    assert acts(habits, [WEST, WEST, EAST, EAST, WEST, EAST, EAST, EAST, EAST]) == ".HHHHHH.."
+    assert acts(habits, [WEST, WEST, EAST, EAST, EAST, WEST, WEST]) == ".HHH..H"  # patience begins anew
+
+
+def test_the_perfect_one_commands_what_the_expert_would() -> None:
+    given = commands(KINDS["perfect"], [WEST] * 10)
+    assert [None if each is None else round(float(each[1]) * 100) for each in given] == [*[None] * 7, 8, 9, 10]
+
+
+def test_a_delayed_one_takes_over_later_and_commands_by_what_it_saw_then() -> None:
+    given = commands(Habits(patience=2, delay=2), [WEST] * 6)
+    assert [None if each is None else round(float(each[1]) * 100) for each in given] == [None, None, None, 2, 3, 4]
+
+
+def test_a_wrong_one_commands_the_opposite() -> None:
+    given = commands(Habits(patience=1, mistakes=1.0), [WEST] * 2)
+    np.testing.assert_allclose(given, [[-1.0, -0.01], [-1.0, -0.02]])
+    errs = [
+        acts(Habits(patience=1, mistakes=0.5), [WEST], seed) == "H"
+        and commands(Habits(patience=1, mistakes=0.5), [WEST], seed)[0][0] < 0
+        for seed in range(40)
+    ]
+    assert 8 < sum(errs) < 32
+
+
+def test_a_noisy_one_stays_within_the_limits() -> None:
+    given = np.stack([each for each in commands(Habits(patience=1, noise=0.3), [WEST] * 200) if each is not None])
+    assert np.abs(given).max() <= 1.0 and given.dtype == np.float32
+    assert 0.25 < np.std(given[:, 1] - np.arange(1, 201) / 100) < 0.7 and (given[:, 0] < 1.0).any()
+
+
+def test_a_lazy_one_watches_some_episodes_only() -> None:
+    human = SimulatedHuman(Pointing, Habits(patience=1, attention=0.3), 0)
+    watched = 0
+    for _ in range(200):
+        human.reset()
+        watched += human.command({}, WEST) is not None
+    assert 40 < watched < 80
+
+
+def test_an_unknown_kind_names_the_near_ones() -> None:
+    with pytest.raises(UnknownName, match=r"Unknown kind of simulated human 'perfekt'(.|\n)*'perfect'"):
+        habits_of("perfekt")
+    with pytest.raises(InvalidSetting, match="attention"):
+        Habits(attention=1.5)
+
+
+def test_an_expert_that_cannot_be_saved_is_refused() -> None:
+    with pytest.raises(InvalidSetting, match=r"expert cannot be saved within an episode(.|\n)*RandomWalk"):
+
+        class RandomWalk:
+            environment_spec = SPEC
+
+            def reset(self) -> None: ...
+
+            def act(self, observation: Any, *, deterministic: bool = False) -> Array:
+                return EAST
+
+        SimulatedHuman(lambda seed: RandomWalk(), Habits(), 0)
+
+
+# counting
+
+
+class Scripted:
+    """Takes over where its script says H."""
+
+    def __init__(self, script: str) -> None:
+        self.script, self.step = script, 0
+
+    def reset(self) -> None:
+        pass
+
+    def command(self, observation: Any, proposed: Array) -> Array | None:
+        self.step += 1
+        return EAST if self.script[self.step - 1] == "H" else None
+
+    def state_dict(self) -> StateDict:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.step = state["step"]
+
+
+def test_contiguous_stretches_steps_and_seconds_are_counted() -> None:
+    person = PersonInTheLoop(Scripted(".HH.H" + "HH..."), 0.15)
+    sources = []
+    for _ in range(2):
+        person.reset()
+        sources += [person.override({}, WEST) for _ in range(5)]
+    assert [source for _, source in sources] == [0, 1, 1, 0, 1, 1, 1, 0, 0, 0]
+    assert [float(action[0]) for action, _ in sources] == [-1, 1, 1, -1, 1, 1, 1, -1, -1, -1]
+    assert (person.steps, person.interventions) == (5, 3)  # a new episode ends a stretch
+    assert person.metrics == {
+        "human/intervention_rate": 0.5,
+        "human/interventions": 3.0,
+        "human/seconds": pytest.approx(5 * 0.15),
+    }
+
+
+def test_the_rate_is_of_recent_episodes() -> None:
+    person = PersonInTheLoop(Scripted("H" + "." * 100), None)
+    for episode in range(101):
+        person.reset()
+        person.override({}, WEST)
+        assert person.metrics["human/intervention_rate"] == pytest.approx(1 / (episode + 1) if episode < 100 else 0.0)
+    assert person.seconds == 1.0
+
+
+# memories
+
+
+def walk(script: str, start: int = 0) -> list[Transition]:
+    """An episode in which x is the number of the step, and the action is 0.01 times it."""
+    steps = []
+    for step, letter in enumerate(script, start):
+        action = np.full(2, step / 100, np.float32)
+        source = ActionSource.HUMAN if letter == "H" else ActionSource.POLICY
+        ends = step == start + len(script) - 1
+        x, following = ({"x": np.float32([value])} for value in (step, step + 1))
+        steps.append(Transition(x, action, float(step), following, ends, False, -action, source))
+    return steps
+
+
+def stored(memory: ReplayBuffer) -> list[tuple[float, float, float, float]]:
+    """Every transition of a memory: x, next x, what was executed, the mask."""
+    batch = memory.sample(4000)
+    columns = (batch.observations["x"], batch.next_observations["x"], batch.actions[:, :1] * 100, batch.masks[:, None])
+    return sorted({tuple(row) for row in np.round(np.hstack(columns), 3).tolist()})
+
+
+def test_corrections_enter_both_memories_exactly_once_as_they_were_executed() -> None:
+    online, corrections = (ReplayBuffer(SPEC, 100, seed) for seed in (0, 1))
+    memory = BothMemories(online, corrections)
+    for step in [*walk(".HH.H"), *walk("HH.", start=20)]:
+        memory.add(step)
+    assert (len(online), len(corrections)) == (8, 5)
+    assert stored(online) == [(x, x + 1, x, 0.0 if x in (4, 22) else 1.0) for x in (0, 1, 2, 3, 4, 20, 21, 22)]
+    assert stored(corrections) == [(x, x + 1, x, 0.0 if x == 4 else 1.0) for x in (1, 2, 4, 20, 21)]
+    assert corrections.sample(50).is_human.all()
+
+
+def test_a_sum_of_rewards_stops_where_the_person_gave_back() -> None:
+    corrections = ReplayBuffer(SPEC, 100, 1)
+    memory = BothMemories(ReplayBuffer(SPEC, 100, 0), corrections)
+    for step in walk("HH.HH"):
+        memory.add(step)
+    batch = corrections.sample(200, n_step=3, discount=1.0)
+    found = {(float(x), float(r)) for x, r in zip(batch.observations["x"][:, 0], batch.rewards, strict=True)}
+    assert found == {(0, 0 + 1), (1, 1), (3, 3 + 4), (4, 4)}
+
+
+def corrected(recorded: int, human: int, seed: int = 0) -> CorrectedReplay:
+    memories = [ReplayBuffer(SPEC, 100, seed + which) for which in range(2)]
+    for memory, script in zip(memories, ("." * recorded, "H" * human), strict=True):
+        for step in walk(script):
+            memory.add(step)
+    return CorrectedReplay(*memories, seed)
+
+
+def test_demonstrations_and_corrections_are_drawn_as_from_one_memory() -> None:
+    pool = corrected(30, 10)
+    assert len(pool) == 40
+    is_human = np.concatenate([pool.sample(100).is_human for _ in range(40)])
+    assert is_human.mean() == pytest.approx(0.25, abs=0.03)
+    halves = [pool.sample(400).is_human.reshape(2, -1).mean(1) for _ in range(10)]
+    assert np.abs(np.diff(halves, axis=1)).mean() < 0.1  # mixed, not one after the other
+    assert not corrected(30, 0).sample(20).is_human.any()
+    assert corrected(0, 5).sample(20).is_human.all()
+
+
+def test_a_restored_pool_draws_what_would_have_come() -> None:
+    pool, other = corrected(20, 10), corrected(20, 10, seed=5)
+    pool.sample(7)
+    other.load_state_dict(pool.state_dict())
+    for name in ("actions", "rewards", "is_human"):
+        np.testing.assert_array_equal(getattr(pool.sample(50), name), getattr(other.sample(50), name))
+
+
+# training
+
+CLUMSY = Habits(patience=3, trust=5, noise=0.2, delay=1, mistakes=0.2)
+STEPS, SAVED = 60, (7, 20, 41)
+
+
+class Silent:
+    """Observes nothing, or saves at one step."""
+
+    def __init__(self, save: tuple[int, Path] | None = None) -> None:
+        self.save = save
+        self.metrics: list[Metrics] = []
+
+    def on_episode(self, step: int, **outcome: Any) -> None: ...
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        self.metrics.append(metrics)
+
+    def on_step(self, step: int, training: Any) -> None:
+        if self.save is not None and step == self.save[0]:
+            save_checkpoint(self.save[1], Checkpoint(step, training.state_dict()))
+
+
+def picking(config: Any, habits: Habits = CLUMSY, **changes: Any) -> OnlineTraining:
+    environment = make_environment("robo/ArmPick-v0", max_steps=25, action_repeat=3)
+    spec, expert = specification(environment), environment.get_wrapper_attr("scripted_policy")
+    demonstrations = [rollout(environment, expert(1), seed=1)]
+    person = PersonInTheLoop(SimulatedHuman(expert, habits, 5), spec.action.control_period)
+    settings: dict[str, Any] = {"steps": STEPS, "seed": 4, "demonstrations": demonstrations, "supervisor": person} | changes
+    sampling = replace(config.sampling, learning_starts=5)  # as the settings of an online phase after cloning
+    return OnlineTraining(environment, config.build(spec, 4), sampling, **settings)
+
+
+HIL = HILSERLConfig(hidden=(8, 8), batch_size=8, learning_starts=5, gripper="gripper_opening", normalization_rows=40)
+
+
+def bits(state: Any) -> bytes:
+    if isinstance(state, dict):
+        return b"".join(key.encode() + bits(state[key]) for key in sorted(state))
+    return np.asarray(state).tobytes()
+
+
+def everything(training: OnlineTraining) -> bytes:
+    state = training.state_dict()
+    person = {name: value for name, value in state["training"]["supervisor"].items() if name != "human"}
+    return (
+        bits([repr(person), repr(state["training"]["supervisor"]["human"])])
+        + bits(state["learner"])
+        + bits({name: part for name, part in state["offline"]["corrections"]["rows"].items()})
+    )
+
+
+@pytest.mark.parametrize("config", [HIL, HGDAggerConfig(hidden=(8,), batch_size=8)], ids=["hil-serl", "hg-dagger"])
+def test_a_run_resumed_in_the_middle_of_an_intervention_equals_one_that_was_not_interrupted(
+    config: Any, tmp_path: Path
+) -> None:
+    whole = picking(config)
+    acting: list[int] = []
+
+    class Watching(Silent):
+        def on_step(self, step: int, training: Any) -> None:
+            if training.supervisor._is_acting and training._rollout is not None:
+                acting.append(step)
+            if step in SAVED:
+                save_checkpoint(tmp_path / str(step), Checkpoint(step, training.state_dict()))
+
+    whole.run(Watching())
+    expected = everything(whole)
+    assert len(set(acting) & set(SAVED)) >= 2
+    for step in SAVED:
+        resumed = picking(config)
+        resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
+        assert resumed.resumed == "exact"
+        resumed.run(Silent())
+        assert everything(resumed) == expected, f"resumed at step {step}"
+
+
+def test_what_is_learnt_from_is_what_was_executed_also_of_a_person_who_is_wrong() -> None:
+    kept = []
+    training = picking(HIL, Habits(patience=2, mistakes=1.0))
+    training.keep_episode = kept.append
+    observer = Silent()
+    training.run(observer)
+    executed = np.concatenate([episode.actions[episode.sources == ActionSource.HUMAN] for episode in kept])
+    proposed = np.concatenate([episode.policy_actions[episode.sources == ActionSource.HUMAN] for episode in kept])
+    memory = training.offline.corrections  # type: ignore[union-attr]
+    in_both = {row.tobytes() for row in memory.sample(2000).actions}
+    batch = training.replay.sample(3000)
+    assert len(executed) > 10 and {row.tobytes() for row in executed} <= in_both
+    assert in_both == {row.tobytes() for row in batch.actions[batch.is_human]}
+    assert not {row.tobytes() for row in proposed} & {row.tobytes() for row in batch.actions}
+    person = training.supervisor
+    assert isinstance(person, PersonInTheLoop) and len(memory) == person.steps
+    assert observer.metrics[-1].keys() >= {"human/intervention_rate", "human/interventions", "human/seconds"}
+    for episode in kept:  # the simulator confirms it: the executed actions lead through the recorded states
+        environment = make_environment("robo/ArmPick-v0", max_steps=25, action_repeat=3)
+        environment.reset(seed=episode.seed)
+        for step, action in enumerate(episode.actions):
+            observation, *_ = environment.step(action)
+            assert observation["joint_position"].tobytes() == episode.observations["joint_position"][step + 1].tobytes()
+
+
+def test_hg_dagger_learns_from_demonstrations_and_corrections_and_nothing_else() -> None:
+    training = picking(HGDAggerConfig(hidden=(8,), batch_size=8))
+    seen: list[Any] = []
+    update = training.learner.update
+    training.learner.update = lambda batch: seen.append(batch) or update(batch)  # type: ignore[method-assign, func-returns-value]
+    training.run(Silent())
+    demonstrated = {row.tobytes() for row in training.offline.recorded.sample(2000).actions}  # type: ignore[union-attr]
+    for batch in seen:
+        assert {row.tobytes() for row in batch.actions[~batch.is_human]} <= demonstrated
+    assert sum(int(batch.is_human.sum()) for batch in seen) > 50
+
+
+def test_without_a_person_nothing_changes() -> None:
+    alone = picking(HIL, supervisor=None)
+    assert alone.offline is not None and not isinstance(alone.offline, CorrectedReplay) and alone.memory is alone.replay
+    assert alone.state_dict()["training"]["supervisor"] == {}
+
+
+def test_the_policy_proposes_also_while_the_person_acts() -> None:
+    environment = make_environment("robo/ArmPick-v0", max_steps=25, action_repeat=3)
+    spec, expert = specification(environment), environment.get_wrapper_attr("scripted_policy")
+    person = PersonInTheLoop(SimulatedHuman(expert, Habits(patience=2), 0), spec.action.control_period)
+    episode = rollout(environment, RandomPolicy(spec, 0), seed=0, supervisor=person)
+    own = episode.sources == ActionSource.POLICY
+    np.testing.assert_array_equal(episode.actions[own], episode.policy_actions[own])
+    assert own.any() and not own.all()
+    assert sum(len(range(i.start, i.stop)) for i in episode.interventions) == person.steps

@@ -68,6 +68,11 @@ class RemoteRobot:
                 found[name] = np.asarray(told["observation"][name], array.dtype)
         return found
 
+    @property
+    def cameras(self) -> list[str]:
+        """Names of the cameras that the server has."""
+        return [str(name) for name in self.link.json("/robo/health", method="GET")["cameras"]]
+
     def frame(self, name: str) -> Frame:
         """Returns a camera's newest picture as it is."""
         content, headers = self.link.picture(f"/robo/camera/{name}")

@@ -15,6 +15,7 @@ from robo_real.arm import ArmState, ArmTarget
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
 from robo_real.faults import Faults
+from robo_real.limits import TWIN
 from robo_real.rotations import quaternion
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, RobotUnavailable
@@ -44,6 +45,8 @@ class Twin:
     """Implements ArmDriver and Scene."""
 
     options = TwinOptions
+    limits = TWIN
+    is_simulated = True
 
     def __init__(self, options: TwinOptions | None = None, clock: Clock | None = None) -> None:
         """clock: the machine's by default; with a ManualClock the twin goes on only when someone sleeps on it."""
@@ -165,6 +168,11 @@ class Twin:
         self.hold()
 
     # cameras
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras, as in the observation."""
+        return tuple(name for name, array in self.spec.observation.items() if array.role == "image")
 
     def newest(self, camera: str) -> Frame:
         """Returns the newest picture of a camera; raises RobotUnavailable before the first."""

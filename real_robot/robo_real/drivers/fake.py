@@ -10,6 +10,7 @@ import numpy as np
 
 from robo_real.arm import ArmState, ArmTarget, Array
 from robo_real.clock import Clock, MonotonicClock
+from robo_real.limits import TWIN
 from robo_real.rotations import DOWN, between, turned
 from robo_rl.errors import RobotUnavailable
 
@@ -34,6 +35,8 @@ class FakeArm:
 
     name = "robot/Fake"
     options = FakeOptions
+    limits = TWIN
+    is_simulated = True
 
     def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)

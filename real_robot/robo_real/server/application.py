@@ -52,7 +52,7 @@ class Application:
         auto_clear: bool = False,
     ) -> None:
         """plain_clients: whether clients of the contract, which know no lease, may move the robot while nobody holds one."""
-        self.robot = robot
+        self.robot, self.cameras = robot, cameras or {}
         self.own = RoboRoutes(robot, cameras or {})
         self.contract = FrankaContract(robot, auto_clear=auto_clear)
         self._plain_clients = plain_clients
@@ -169,12 +169,16 @@ class RobotServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stops the robot's motion, then serves no more."""
-        self.application.robot.pause()
+        """Leaves the robot still, then serves no more and closes robot and cameras."""
+        robot = self.application.robot
+        robot.pause()
         if self._thread is not None:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+        for camera in self.application.cameras.values():
+            camera.close()
+        robot.close()
 
 
 def _listening(application: Application, address: str, port: int) -> BaseWSGIServer:

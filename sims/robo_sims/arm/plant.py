@@ -35,20 +35,19 @@ class ArmPlant:
 
     def __init__(self, task: str, *, cameras: Sequence[str] = (), image_size: int = 84) -> None:
         """Builds the model; cameras: of "front" and "wrist"."""
-        self._environment = ArmEnv(task, cameras=cameras, image_size=image_size)
+        self._environment = ArmEnv(task)
         self._physics = self._environment.physics
         self._kinematics = InverseKinematics(self._physics)
         self._images = (tuple(cameras), image_size)
+        self.spec: EnvironmentSpec = CameraObservations(self._physics.model, cameras, image_size).added_to(
+            self._environment.environment_spec
+        )
+        """What a policy observes and commands, as in the simulated task."""
         self.clip = np.array([0.02, 0.02, 0.02, 0.2, 0.2, 0.2])
         """[m] and [rad] either way that the controller looks ahead of the hand, along and about each axis"""
         self.succeeded = False
         """whether the task was done at any time since the reset"""
         self.reset(0)
-
-    @property
-    def spec(self) -> EnvironmentSpec:
-        """What a policy observes and commands, as in the simulated task."""
-        return self._environment.environment_spec
 
     def reset(self, seed: int) -> None:
         """Puts arm and things where the environment's episode of that seed begins."""

@@ -235,7 +235,8 @@ class Guard:
 
     def _bounded(self, wanted: ArmTarget, state: ArmState, now: float) -> Verdict:
         reasons: list[str] = []
-        duration = float(np.clip(now - self._judged_at, 0.2 * self.period, 2 * self.period))
+        since = self.period if self.target is None else now - self._judged_at
+        duration = float(np.clip(since, 0.2 * self.period, 2 * self.period))
         last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), 0.0)
         position = self._place(wanted.position, last.position, state, duration, reasons)
         orientation = self._direction(quaternion(wanted.quaternion), last.quaternion, state, duration, reasons)

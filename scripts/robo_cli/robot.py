@@ -14,8 +14,8 @@ from robo_cli.actions import run_action
 from robo_cli.typed_settings import settings_of
 from robo_real.check import check
 from robo_real.link import Link
-from robo_real.serving import Serving, served
 from robo_real.server.application import ADDRESS
+from robo_real.serving import Serving, served
 
 URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000

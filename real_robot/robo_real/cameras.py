@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import CameraStale, InvalidSetting, RobotUnavailable
+from robo_rl.errors import CameraStale, InvalidObservation, RobotUnavailable
 
 Picture = npt.NDArray[np.uint8]
 MOST_AGE = 0.5
@@ -56,9 +56,9 @@ class FreshFrames:
         self._last: Frame | None = None
 
     def checked(self, frame: Frame, now: float) -> Picture:
-        """Returns the picture; raises CameraStale, or InvalidSetting where it has changed its size: nothing is resized."""
+        """Returns the picture; raises CameraStale, or InvalidObservation where it has changed its size: nothing is resized."""
         if frame.picture.shape != self.shape:
-            raise InvalidSetting(
+            raise InvalidObservation(
                 f"The camera {self.name!r} has changed its pictures.", got=frame.picture.shape, allowed=self.shape
             )
         if self._last is not None and frame.stamp < self._last.stamp:

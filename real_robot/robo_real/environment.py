@@ -167,6 +167,12 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             end = next(words for kind, words in ENDS if isinstance(error, kind))
             why = error.reason if isinstance(error, RobotStopped) else end
             return self._together(done), [*reasons, why], end
+        except KeyboardInterrupt:
+            self._rest("operator")
+            raise
+        except Exception:  # nothing that is foreseen: the arm must not go on while somebody finds out
+            self._robot.stop()
+            raise
         return self._together(done), reasons, "control_late" if self._overruns > LATE_CYCLES else None
 
     def _observe(self) -> Observations:

@@ -25,6 +25,8 @@ MOST_BEHIND = 0.25
 """[s] of simulated time that are made up for; beyond it the twin admits to have stood still."""
 PICTURE_PERIOD = 0.05
 """[s] between two pictures of the cameras"""
+PATIENCE = 5.0
+"""[s] for the first picture of a scene"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Twin:
         self._is_open = False
         self._reflex = False
         self._frozen: ArmState | None = None
-        self._simulated = 0.0
+        self._simulated = self._began = 0.0
         self._frames: dict[str, Frame] = {}
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -130,7 +132,10 @@ class Twin:
         with self._at_present():
             self._plant.reset(seed)
             self._reflex = False
-            self._frames = {}
+            self._frames, self._began = {}, self._simulated
+        end = self.clock.now() + PATIENCE
+        while self._is_drawn and not self._frames and self.clock.now() < end:  # or a policy would see the scene before
+            self.clock.sleep(PICTURE_PERIOD / 5)
 
     def observe(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what is seen of the task's things."""
@@ -182,6 +187,11 @@ class Twin:
         if camera not in frames:
             raise RobotUnavailable(f"The twin has no picture of the camera {camera!r} yet.", allowed=self._options.cameras)
         return frames[camera]
+
+    @property
+    def _is_drawn(self) -> bool:
+        """Whether a thread draws the cameras."""
+        return len(self._threads) > 1 and not self.faults.camera_freeze
 
     # faults
 
@@ -240,7 +250,9 @@ class Twin:
                 pictures.copy_state()
                 stamp = self._simulated
             number += 1
-            self._frames = {name: Frame(self._sized(found), stamp, number) for name, found in pictures.draw().items()}
+            frames = {name: Frame(self._sized(found), stamp, number) for name, found in pictures.draw().items()}
+            if stamp >= self._began:
+                self._frames = frames
         pictures.close()
 
     def _taken_now(self, camera: str) -> Frame:

@@ -62,13 +62,15 @@ class Application:
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         """Answers one request."""
         request = Request(environ)
-        self._suffer(request.path)
+        way = self._suffer(request.path) / 2
+        time.sleep(way)
         try:
             response = self._answer(request)
         except HTTPException as error:
             response = error.get_response(environ)
         except RoboRLError as error:
             response = _refusal(error)
+        time.sleep(way)
         return response(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
@@ -124,17 +126,16 @@ class Application:
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidSetting(f"The request to {path} is malformed.", got=f"{type(error).__name__}: {error}") from None
 
-    def _suffer(self, path: str) -> None:
-        """Waits, or breaks the connection, as the faults of a twin ask for; its own faults can always be changed."""
+    def _suffer(self, path: str) -> float:
+        """Breaks the connection, or returns how long [s] it takes both ways; the faults of a twin can always be changed."""
         faults: Faults = getattr(self.robot.driver, "faults", NO_FAULTS)
         if faults is NO_FAULTS or path == "/robo/faults":
-            return
+            return 0.0
         if faults is not self._faults_seen:
             self._faults_seen, self._lost_until = faults, time.monotonic() + faults.disconnect
         if time.monotonic() < self._lost_until or faults.drops():
             raise ConnectionResetError  # werkzeug closes the connection without an answer
-        if (wait := faults.wait()) > 0:
-            time.sleep(wait)
+        return faults.wait()
 
 
 class _Handler(WSGIRequestHandler):

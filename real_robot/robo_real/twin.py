@@ -16,6 +16,7 @@ from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
+from robo_real.priority import run_as_others
 from robo_real.rotations import quaternion
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, RobotUnavailable
@@ -242,6 +243,7 @@ class Twin:
 
     def _take_pictures(self) -> None:
         """Draws the cameras from copies of the state, in the one thread that owns the OpenGL context."""
+        run_as_others()
         pictures, number = self._plant.pictures(), 0
         while not self._done.wait(PICTURE_PERIOD / self._options.speed):
             if self.faults.camera_freeze:

@@ -119,4 +119,4 @@ class OpenCVCamera:
             top, left = (picture.shape[0] - side) // 2, (picture.shape[1] - side) // 2
             square = picture[top : top + side, left : left + side]
             scaled = cv2.resize(square, (self._size, self._size), interpolation=cv2.INTER_AREA)
-            self._frame = Frame(cv2.cvtColor(scaled, cv2.COLOR_BGR2RGB), stamp, number)
+            self._frame = Frame(np.asarray(cv2.cvtColor(scaled, cv2.COLOR_BGR2RGB), np.uint8), stamp, number)

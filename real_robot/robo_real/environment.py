@@ -36,7 +36,10 @@ LATE_CYCLES = 20
 class Robot(AnyRobot, Protocol):
     """A robot that must be armed, with a clock."""
 
-    clock: Clock
+    @property
+    def clock(self) -> Clock:
+        """What its times are read from."""
+        ...
 
     def arm(self) -> None:
         """Allows motion."""

@@ -273,7 +273,7 @@ class Guard:
         allowed = self._turning.limited(step, duration)
         if np.abs(allowed - step).max() > 1e-6:
             reasons.append("turn_rate")
-        away = np.array(between(state.quaternion, turned(last, allowed)))
+        away: Array = np.array(between(state.quaternion, turned(last, allowed)))
         angle = float(np.linalg.norm(away))
         if angle > self.limits.reach_turn:
             reasons.append("reach_turn")

@@ -28,11 +28,11 @@ class Link:
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
         """Returns the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
-        return self._ask("POST", path, body, timeout).data
+        return bytes(self._ask("POST", path, body, timeout).data)
 
     def get(self, path: str) -> bytes:
         """Returns the answer to a GET."""
-        return self._ask("GET", path, None, None).data
+        return bytes(self._ask("GET", path, None, None).data)
 
     def json(self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> dict[str, Any]:
         """Returns a JSON answer; raises RobotUnavailable where it is none."""

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
 
 Quaternion = tuple[float, float, float, float]
 Vector = tuple[float, float, float]
-IDENTITY: Quaternion = (1.0, 0.0, 0.0, 0.0)
+Numbers = Sequence[float] | npt.NDArray[Any]
 DOWN: Quaternion = (0.0, 1.0, 0.0, 0.0)
 """A hand that points straight down, its x axis along that of the base."""
 
 
-def quaternion(values: Sequence[float]) -> Quaternion:
+def quaternion(values: Numbers) -> Quaternion:
     """Returns four numbers as a unit quaternion; they must not all be zero."""
     w, x, y, z = (float(value) for value in values)
     norm = math.sqrt(w * w + x * x + y * y + z * z)
     return (w / norm, x / norm, y / norm, z / norm)
 
 
-def from_xyzw(values: Sequence[float]) -> Quaternion:
+def from_xyzw(values: Numbers) -> Quaternion:
     """Returns the quaternion of a source that writes w last."""
     x, y, z, w = values
     return quaternion((w, x, y, z))
@@ -53,7 +56,7 @@ def rotation_vector(q: Quaternion) -> Vector:
     return (scale * x, scale * y, scale * z)
 
 
-def from_rotation_vector(vector: Sequence[float]) -> Quaternion:
+def from_rotation_vector(vector: Numbers) -> Quaternion:
     """Returns the rotation by |vector| rad about it."""
     x, y, z = (float(value) for value in vector)
     angle = math.sqrt(x * x + y * y + z * z)
@@ -66,12 +69,12 @@ def between(a: Quaternion, b: Quaternion) -> Vector:
     return rotation_vector(multiply(b, inverse(a)))
 
 
-def turned(q: Quaternion, vector: Sequence[float]) -> Quaternion:
+def turned(q: Quaternion, vector: Numbers) -> Quaternion:
     """Returns `q` turned by a rotation vector [rad] of the base frame."""
     return multiply(from_rotation_vector(vector), q)
 
 
-def rotate(q: Quaternion, vector: Sequence[float]) -> Vector:
+def rotate(q: Quaternion, vector: Numbers) -> Vector:
     """Returns a vector of the rotated frame in the outer one."""
     _, x, y, z = multiply(multiply(q, (0.0, float(vector[0]), float(vector[1]), float(vector[2]))), inverse(q))
     return (x, y, z)
@@ -99,6 +102,6 @@ def tilt_and_turn(q: Quaternion, reference: Quaternion) -> tuple[Vector, float]:
     return rotation_vector(multiply(relative, inverse(turn))), rotation_vector(turn)[2]
 
 
-def from_tilt_and_turn(tilt: Sequence[float], turn: float, reference: Quaternion) -> Quaternion:
+def from_tilt_and_turn(tilt: Numbers, turn: float, reference: Quaternion) -> Quaternion:
     """Inverse of `tilt_and_turn`."""
     return multiply(reference, multiply(from_rotation_vector(tilt), from_rotation_vector((0.0, 0.0, turn))))

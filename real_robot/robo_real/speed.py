@@ -112,7 +112,8 @@ def _loop(cycles: int) -> tuple[float, ...]:
 
 
 def _guard(name: str, percent: float) -> Measurement:
-    guard, arm, took = Guard(TWIN, PERIOD, AuditLog()), FakeArm(), []
+    guard, arm = Guard(TWIN, PERIOD, AuditLog()), FakeArm()
+    took: list[float] = []
     arm.connect()
     guard.connected()
     guard.arm()

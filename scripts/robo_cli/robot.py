@@ -14,7 +14,7 @@ from robo_cli.actions import run_action
 from robo_cli.typed_settings import settings_of
 from robo_real.check import check
 from robo_real.link import Link
-from robo_real.priority import run_first
+from robo_real.priority import running_first
 from robo_real.server.application import ADDRESS
 from robo_real.serving import Serving, served
 
@@ -103,16 +103,16 @@ def serve(arguments: Serve) -> int:
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    is_first = run_first()  # before any thread begins
-    server = served(serving)
-    server.start()
-    print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
-    if not is_first:
-        print("without real-time priority (ulimit -r): on a busy machine the arm holds now and then", flush=True)
-    if arguments.address != ADDRESS:
-        print("whoever reaches this address can move the robot: there is no password", flush=True)
-    done.wait()
-    server.close()
+    with running_first() as is_first:  # before any thread begins
+        server = served(serving)
+        server.start()
+        print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
+        if not is_first:
+            print("without real-time priority (ulimit -r): on a busy machine the arm holds now and then", flush=True)
+        if arguments.address != ADDRESS:
+            print("whoever reaches this address can move the robot: there is no password", flush=True)
+        done.wait()
+        server.close()
     print("ended; the arm holds still", flush=True)
     return 0
 

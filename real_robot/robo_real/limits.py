@@ -135,10 +135,11 @@ TWIN = Limits(
     state_age=0.2,
     late_in_a_row=10,
     hold_after=0.15,
-    stop_after=1.0,
+    stop_after=10.0,
     dead_man=None,
 )
-"""Of the simulated arm: those within which its tasks can be done as fast as in the simulation. Not for a real arm."""
+"""Of the simulated arm: those within which its tasks can be done as fast as in the simulation, by a process that also learns
+and evaluates. Not for a real arm."""
 
 
 def limits_from(path: Path) -> Limits:

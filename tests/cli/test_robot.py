@@ -77,6 +77,24 @@ def test_a_run_of_the_simulation_is_evaluated_on_the_twin_and_refused_at_another
             dispatch(["evaluate", "latest", "--environment", f"robot:{url}?action_repeat=2", "--episodes", "1"])
 
 
+def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
+    with twin("--options", "speed=4") as (_, url):
+        recipe = {
+            "environment": {"name": f"robot:{url}?max_steps=20"},
+            "algorithm": "rlpd",
+            "learner": {"hidden": [32, 32], "learning_starts": 10, "critics": 2, "target_critics": 2, "updates_per_step": 1},
+            "demonstrations": {"episodes": 1},
+            "steps": 45,
+            "checkpoint_every": 30,
+            "threads": 1,
+            "evaluation": {"every": 30, "episodes_during": 1, "episodes": 1, "films": 0},
+        }
+        with open("twin.yaml", "w") as file:
+            yaml.safe_dump(recipe, file)
+        assert dispatch(["train", "twin.yaml"]) == 0
+    assert "1 episodes, seeds 1000000" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "said"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import replace
 
@@ -159,9 +158,12 @@ class GuardedArm:
         self._hold()
 
     def _hold(self) -> None:
+        """Makes the arm stay; whatever goes wrong here, neither the watchdog nor who stops the arm may end by it."""
         self._holding = True
-        with contextlib.suppress(RobotUnavailable):  # a link that is lost is found out by the next read
+        try:
             self.driver.hold()
+        except Exception as error:
+            self.log.add("hold_failed", error=f"{type(error).__name__}: {error}")
 
     def _watch(self) -> None:
         """Holds, then stops an arm whose commands have ceased; runs where the driver runs, whatever becomes of the policy."""

@@ -12,7 +12,7 @@ from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, 
 
 TIMEOUT = 0.5
 """[s] of an ordinary call"""
-_REFUSALS = {409: RobotBusy, 503: RobotUnavailable}
+_REFUSALS = {409: RobotBusy}
 
 
 class Link:
@@ -81,4 +81,5 @@ def _refusal(where: str, status: int, content: bytes, headers: Mapping[str, str]
     if status == 423:
         return RobotStopped(str(told.get("mode")), str(told.get("reason", "")))
     why = str(told.get("message") or headers.get("X-Robo-Reason") or f"status {status}")
-    return _REFUSALS.get(status, RobotError)(f"{where} refuses: {why}", got=f"status {status}")
+    kind = RobotUnavailable if status >= 500 else _REFUSALS.get(status, RobotError)
+    return kind(f"{where} refuses: {why}", got=f"status {status}")

@@ -75,7 +75,7 @@ def ended(environment, steps=40, action=ALONG):
         ({"jump": 0.3}, "outside_workspace"),
         ({"repeat": True}, "state_frozen"),
         ({"push": 500.0}, "hard_force"),
-        ({"freeze": True}, "out_of_order|state_late|late"),
+        ({"freeze": True}, "state_frozen|state_late|late"),
     ],
 )
 def test_a_robot_at_fault_is_stopped_and_the_episode_says_why(under_way, faults, reason):

@@ -34,10 +34,12 @@ class Link:
         """Returns the answer to a GET."""
         return bytes(self._ask("GET", path, None, None).data)
 
-    def json(self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST") -> dict[str, Any]:
+    def json(
+        self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
+    ) -> dict[str, Any]:
         """Returns a JSON answer; raises RobotUnavailable where it is none."""
         try:
-            found = json.loads(self._ask(method, path, {} if body is None and method == "POST" else body, None).data)
+            found = json.loads(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).data)
         except ValueError:
             found = None
         if not isinstance(found, dict):

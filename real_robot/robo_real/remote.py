@@ -19,6 +19,9 @@ from robo_rl.errors import RobotError, RobotUnavailable
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Executed
 
+RESET = 30.0
+"""[s] for a scene to be as an episode begins, its first pictures included"""
+
 
 class RemoteRobot:
     """Implements robo_rl.protocols.Robot, and Scene for the task there."""
@@ -104,7 +107,8 @@ class RemoteRobot:
 
     def reset(self, seed: int) -> None:
         """Brings the scene to where an episode with that seed begins."""
-        self._leased("/robo/scene/reset", seed=seed)
+        with self._lock:
+            self.link.json("/robo/scene/reset", {"lease": self._lease, "seed": seed}, timeout=RESET)
 
     def success(self) -> bool | None:
         """Returns whether the task was done by the newest observation."""

@@ -108,12 +108,14 @@ def test_a_policy_reaches_over_http_in_real_time(serve):
 
 
 def test_a_twin_runs_faster_than_time_where_it_is_told_to(serve):
-    environment = make_environment(f"robot:{serve(speed=4.0).url}?max_steps=20")
+    environment = make_environment(f"robot:{serve(speed=4.0).url}")
     environment.reset(seed=0)
-    start = time.monotonic()
-    for _ in range(20):
+    twin_before, before = environment.robot.clock.now(), time.monotonic()
+    for _ in range(10):
         environment.step(np.array([0, 0, 0, 0, 1], np.float32))
-    assert 0.2 < time.monotonic() - start < 0.9  # a second of the robot's time
+    twin_passed, passed = environment.robot.clock.now() - twin_before, time.monotonic() - before
+    assert twin_passed >= 10 * 0.05 - 1e-6
+    np.testing.assert_allclose(twin_passed, 4 * passed, rtol=0.05)
     environment.close()
 
 

@@ -162,7 +162,7 @@ def test_a_camera_that_changes_its_size_stops_the_arm_and_is_not_resized(under_w
 def test_pictures_from_the_past_are_dropped_and_counted():
     fresh = FreshFrames("wrist", (2, 2, 3), most_age=0.5)
     newer, older = (Frame(np.full((2, 2, 3), shade, np.uint8), stamp, 1) for shade, stamp in ((9, 1.0), (1, 0.9)))
-    fresh.checked(newer, 1.0)
+    fresh.checked(newer, 0.98)  # taken after the measurement that it goes with
     assert fresh.checked(older, 1.1)[0, 0, 0] == 9
     assert fresh.backward == 1
     with pytest.raises(CameraStale, match=r"0\.600 s"):

@@ -224,7 +224,7 @@ def test_there_is_no_guard_without_finite_limits(value):
 
 
 def test_limits_that_contradict_each_other_are_refused():
-    for changed in ({"box_low": TWIN.box_high}, {"soft_force": 500.0}, {"hold_after": 5.0}, {"joint_speed": (1.0,)}):
+    for changed in ({"box_low": TWIN.box_high}, {"soft_force": 500.0}, {"hold_after": 50.0}, {"joint_speed": (1.0,)}):
         with pytest.raises(InvalidSetting):
             replace(TWIN, **changed)
 

@@ -45,11 +45,13 @@ def environment_names() -> dict[str, str | None]:
 
 
 def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment from "family/task", or from the bare name of a family of one.
+    """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
     Raises UnknownName with the close matches (of the family, where that is known), MissingExtra where a package is not
     installed.
     """
+    if (opened := _at_address(name, arguments)) is not None:
+        return opened
     found, task = _find(name)
     environment: gymnasium.Env[Any, Any] = found.make(task, **arguments) if task else found(**arguments)
     return environment
@@ -77,6 +79,18 @@ def make_vector_environment(
         if environment is not None:
             return environment
     return SequentialEnvironments(lambda: make_environment(name, **arguments), num_envs, autoreset_mode=autoreset_mode)
+
+
+def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
+    """Returns the environment at an address, such as "robot:http://127.0.0.1:5000"; None where the name is none."""
+    family, colon, address = name.partition(":")
+    if not colon or family not in known("environments"):
+        return None
+    found = load("environments", family)
+    if not hasattr(found, "at"):
+        raise UnknownName("environment", name, _tasks(family, found), fix=f"environments of {family!r} have no addresses")
+    environment: gymnasium.Env[Any, Any] = found.at(address, **arguments)
+    return environment
 
 
 def _find(name: str) -> tuple[Any, str]:

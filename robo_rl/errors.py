@@ -27,6 +27,11 @@
     │   ├── InvalidProgram   a reward program is refused before it runs
     │   ├── ProgramFailed    it ran and was stopped, raised, or returned what no reward is
     │   └── SandboxUnavailable this machine cannot confine programs
+    ├── RobotError
+    │   ├── RobotUnavailable the robot, its server or its camera does not answer in time, or answers nonsense
+    │   │   └── CameraStale  the newest picture is too old to act on
+    │   ├── RobotBusy        another process holds the robot
+    │   └── RobotStopped     its guard allows no motion until a person re-arms it
     ├── RunError
     │   ├── RunNotFound
     │   └── CheckpointCorrupt
@@ -208,6 +213,35 @@ class ProgramFailed(ProgramError):
 
 class SandboxUnavailable(ProgramError):
     """This machine cannot confine programs as asked."""
+
+
+class RobotError(RoboRLError):
+    """Base of the errors about robots."""
+
+
+class RobotUnavailable(RobotError):
+    """The robot, its server or its camera does not answer in time, or answers nonsense."""
+
+
+class CameraStale(RobotUnavailable):
+    """The newest picture of a camera is too old to act on; no old one is given as new."""
+
+
+class RobotBusy(RobotError):
+    """Another process holds the robot."""
+
+
+class RobotStopped(RobotError):
+    """The guard allows no motion until a person re-arms the robot, or it was not armed at all."""
+
+    def __init__(self, mode: str, reason: str) -> None:
+        super().__init__(
+            "The robot may not move.",
+            got=f"{mode}: {reason}" if reason else mode,
+            allowed="armed or running",
+            fix="look at the robot; then robo-rl robot rearm URL" if reason else "arm it first",
+        )
+        self.mode, self.reason = mode, reason
 
 
 class RunError(RoboRLError):

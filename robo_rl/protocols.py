@@ -9,7 +9,7 @@ import gymnasium
 
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.types import ActionSource, Array, Batch, Episode, Metrics, RewardLabels, StateDict
+from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, RewardLabels, StateDict
 
 
 @runtime_checkable
@@ -330,8 +330,15 @@ class Robot(Protocol):
         """Returns the newest measurement."""
         ...
 
-    def apply(self, action: Array) -> Array:
-        """Commands an action and returns the one that was executed."""
+    def apply(self, action: Array) -> Executed:
+        """Commands an action that answers the newest `observe`; returns the one that was executed, and why it differs.
+
+        Raises RobotStopped where nothing may move until a person re-arms, RobotUnavailable where the link is lost.
+        """
+        ...
+
+    def pause(self) -> None:
+        """Holds still until the next action, without anything being wrong."""
         ...
 
     def stop(self) -> None:

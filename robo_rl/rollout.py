@@ -57,6 +57,9 @@ class Rollout:
         rollout = cls.__new__(cls)
         rollout._begin(environment, policy, int(state["seed"]), supervisor, deterministic)
         saved = zip(state["actions"], state["policy_actions"], state["sources"], strict=True)
+        if not getattr(environment.unwrapped, "replays", True):  # a robot is not sent through its motions again
+            rollout.exact = False
+            return rollout
         for action, proposed, source in saved:
             if not rollout.done:
                 rollout._execute(np.asarray(action), np.asarray(proposed), ActionSource(int(source)))
@@ -90,6 +93,7 @@ class Rollout:
         self._reward_terms: list[Mapping[str, float]] = []
         self._sources: list[int] = []
         self._measures: Mapping[str, float] = {}
+        self._guarded: dict[str, list[str]] = {}  # step -> why a robot's guard changed the action
 
     def __len__(self) -> int:
         return len(self._actions)
@@ -168,7 +172,8 @@ class Rollout:
             seed=self.seed,
             spec_fingerprint=self.spec.fingerprint,
             instruction=self._instruction,
-            metadata={MEASURES: dict(self._measures)} if self._measures else {},
+            metadata=({MEASURES: dict(self._measures)} if self._measures else {})
+            | ({"guard": self._guarded} if self._guarded else {}),
         )
 
     def state_dict(self) -> StateDict:
@@ -187,6 +192,11 @@ class Rollout:
         before = self.observation
         observation, reward, terminated, truncated, info = self._environment.step(action)
         reward = float(reward)
+        if "executed_action" in info:  # by a robot, whose guard may have changed it
+            action = self._checked(info["executed_action"])
+        if reasons := list(info.get("guard", ())):
+            self._guarded[str(len(self))] = reasons
+            source = source if source is ActionSource.HUMAN else ActionSource.GUARD
         if not np.isfinite(reward):
             raise InvalidEpisode(
                 f"{self.spec.name} returned a reward that is not finite.",

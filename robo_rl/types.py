@@ -38,6 +38,16 @@ class ActionSource(IntEnum):
 
 
 @dataclass(frozen=True)
+class Executed:
+    """What a robot did with a command."""
+
+    action: Array
+    """(A,) in [-1, 1], what was sent"""
+    reasons: tuple[str, ...] = ()
+    """Why a guard changed the command; empty where it passed"""
+
+
+@dataclass(frozen=True)
 class Transition:
     """One step. Learners train on `action`, what was executed; `policy_action` is what the policy proposed."""
 

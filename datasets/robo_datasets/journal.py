@@ -63,6 +63,7 @@ class Journal:
             "success": None if "success" not in info else bool(info["success"]),
             "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
         }
+        facts |= {"guard": list(info["guard"])} if info.get("guard") else {}
         actions = {"action": transition.action, "policy_action": transition.policy_action}
         self._write(facts, actions | _prefixed(transition.next_observation))
 
@@ -129,9 +130,15 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
         seed=first.facts["seed"],
         spec_fingerprint=spec.fingerprint,
         instruction=first.facts["instruction"],
-        metadata={"source": first.facts["source"], "recovered": True},
+        metadata={"source": first.facts["source"], "recovered": True, **_guarded(steps)},
     )
     return episode, spec
+
+
+def _guarded(steps: list[Record]) -> dict[str, Any]:
+    """Returns why a robot's guard changed actions, as robo_rl.rollout writes it."""
+    found = {str(index): step.facts["guard"] for index, step in enumerate(steps) if "guard" in step.facts}
+    return {"guard": found} if found else {}
 
 
 def records(path: Path) -> Iterator[Record]:

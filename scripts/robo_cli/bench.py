@@ -20,6 +20,7 @@ from robo_rl.errors import UnknownName
 EXAMPLES = """robo-rl bench env
 robo-rl bench all --json > bench.jsonl
 robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
+robo-rl bench robot --seconds 500 --repeats 1     (10,000 cycles)
 robo-rl bench env --only Ant     (the cases whose names contain a text)
 scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
 BENCHES = {
@@ -31,6 +32,7 @@ BENCHES = {
     "data": ("robo_datasets.reading_speed",),
     "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
     "annotation": ("robo_cli.bench_annotation",),
+    "robot": ("robo_real.speed",),
     "drive": ("robo_sims.carla.speed", "robo_sims.carla.step_speed"),
 }
 """Name -> modules, each with a function `cases(effort)`."""
@@ -40,7 +42,9 @@ BENCHES = {
 class Bench:
     """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
 
-    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|drive|all")]
+    what: Annotated[
+        tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|robot|drive|all")
+    ]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0
     """[s] of one trial."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -51,16 +52,14 @@ def judge(
 ) -> Evaluation:
     """Returns the evaluation of a policy, with films where the machine can draw, whose names begin with that of it."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
-    environment = judged_environment_of(recipe)
-    mode, films = render_mode_for_films(environment), recipe.evaluation.films
-    stage = partial(judged_environment_of, recipe, render_mode=mode)
-    evaluation = evaluate(
-        policy,
-        environment,
-        seeds=range(first, first + episodes),
-        deterministic=not recipe.evaluation.stochastic,
-        training_seed=recipe.seed,
-        video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
-    )
-    environment.close()
-    return evaluation
+    with closing(judged_environment_of(recipe)) as environment:  # a robot is left still, come what may
+        mode, films = render_mode_for_films(environment), recipe.evaluation.films
+        stage = partial(judged_environment_of, recipe, render_mode=mode)
+        return evaluate(
+            policy,
+            environment,
+            seeds=range(first, first + episodes),
+            deterministic=not recipe.evaluation.stochastic,
+            training_seed=recipe.seed,
+            video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
+        )

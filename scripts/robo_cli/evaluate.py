@@ -25,6 +25,7 @@ from robo_rl.runs import Run, find_run, write_text
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
 robo-rl evaluate RUN --environment my_lab/Cell-v0     (refused unless units, frames, action mode and rate agree)
+robo-rl evaluate RUN --environment "robot:http://127.0.0.1:5000?action_repeat=3"     (the same, on a robot that is served)
 robo-rl evaluate RUN --routes town-test --arguments traffic=20     (of a run that drives)
 robo-rl evaluate RUN --carla-host gpu-machine --carla-port 2000"""
 

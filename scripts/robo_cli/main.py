@@ -29,6 +29,7 @@ COMMANDS = {
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
+    "robot": (None, "serve a robot, simulated or real, behind its guard; check, stop and re-arm it"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
 START = """start with:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -99,7 +100,11 @@ def run(arguments: Record) -> int:
 
 def _record_policy(arguments: Record) -> Dataset:
     settings, policy = with_server(settings_of(arguments.arguments), arguments), arguments.policy or "scripted"
-    environment = make_environment(arguments.environment, **settings)
+    with closing(make_environment(arguments.environment, **settings)) as environment:  # a robot is left still, come what may
+        return _recorded(arguments, environment, policy, settings)
+
+
+def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: str, settings: dict[str, Any]) -> Dataset:
     choose = actor(policy, environment, arguments)
     spec = specification(environment)
     if arguments.append:
@@ -112,7 +117,6 @@ def _record_policy(arguments: Record) -> Dataset:
         for found in repair(writer, thorough=False):
             print(f"{found.name}: {found.problem}; {found.action}")
         _record(arguments, writer, choose, environment)
-    environment.close()
     return dataset
 
 

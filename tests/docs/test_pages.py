@@ -2,12 +2,15 @@
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN, limits_from
 from robo_rl.discovery import load
 from robo_rl.protocols import Learner, RewardModel, Robot
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -98,33 +101,49 @@ def test_the_reward_labels_progress_and_leaves_gaps(module_of):
 
 
 class Link:
-    """A serial line that halves what it is sent."""
+    """A vendor's controller that is where it was told to be at once."""
 
-    def open(self) -> None:
+    def __init__(self):
+        self.is_open, self.position, self.opening = False, [0.46, 0.0, 0.24], 0.08
+
+    def open(self, address):
         self.is_open = True
 
-    def positions(self):
-        return [0.1, 0.2]
+    def state(self):
+        shown = {"position": self.position, "quaternion": (0.0, 1.0, 0.0, 0.0), "force": [0.0, 0.0, 0.0]}
+        return shown | {"joints": [0.0] * 6, "opening": self.opening, "error": None}
 
-    def send(self, velocity):
-        return velocity / 2
+    def servo(self, position, quaternion, opening):
+        self.position, self.opening = position, opening
 
-    def halt(self) -> None:
-        self.halted = True
+    def halt(self):
+        self.is_halted = True
 
-    def close(self) -> None:
+    def close(self):
         self.is_open = False
 
 
-def test_the_robot_returns_what_was_executed(module_of):
+def test_the_driver_of_an_arm_gets_a_guard_and_returns_what_was_executed(module_of):
     link = Link()
-    robot: Robot = module_of("adding-a-robot.md").SerialArm(link)
+    limits = replace(TWIN, joint_low=(-3.0,) * 6, joint_high=(3.0,) * 6, joint_speed=(2.0,) * 6, box_high=(0.47, 0.3, 0.4))
+    robot: Robot = GuardedArm(module_of("adding-a-robot.md").VendorArm(link=link), limits)
     robot.connect()
+    robot.arm()
     robot.spec.observation.validate(robot.observe())
-    np.testing.assert_allclose(robot.apply(np.array([1.0, -1.0], np.float32)), [0.5, -0.5])
+    executed = robot.apply(np.array([1.0, 0.2, 0.0, 0.0, 1.0], np.float32))
+    assert executed.reasons == ("box",)
+    np.testing.assert_allclose(executed.action, [10 / 15, 0.2, 0.0, 0.0, 1.0], atol=1e-5)
+    np.testing.assert_allclose(link.position, [0.47, 0.003, 0.24])
     robot.stop()
+    assert link.is_halted
     robot.close()
-    assert link.halted and not link.is_open
+    assert not link.is_open
+
+
+def test_the_limits_on_the_page_are_complete(tmp_path):
+    page = (DOCS / "robot-guard.md").read_text()
+    (tmp_path / "lab.yaml").write_text(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    assert limits_from(tmp_path / "lab.yaml").dead_man == 0.3
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("adding-a-*.md")))

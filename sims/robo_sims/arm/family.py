@@ -12,6 +12,7 @@ from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
     from robo_rl.rewards.embedded.pictures import CaptionedPictures
+    from robo_sims.arm.plant import ArmPlant
 
 NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
 """Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
@@ -43,6 +44,15 @@ class ArmFamily:
         settings = set(arguments) - {"threads", "autoreset_mode"}
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings))
         return build(name, num_envs, **arguments)
+
+    def make_plant(self, name: str, **arguments: Any) -> ArmPlant:
+        """Returns a task's arm to be run against a clock, as a stand-in for a real one; the arguments are those of ArmPlant."""
+        if name not in NAMES:
+            raise UnknownName("task of family 'robo'", name, NAMES)
+        from robo_sims.arm.plant import ArmPlant
+
+        refuse_unknown_arguments(f"robo/{name}", ArmPlant, arguments)
+        return ArmPlant(name, **arguments)
 
     def captioned_pictures(self, name: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
         """Returns pictures of a task with what is true of them, for `robo-rl reward fit embedded`; raises UnknownName."""

@@ -22,7 +22,7 @@ class InverseKinematics:
         self._physics = physics
         self._wanted = np.empty((2, 6, 1))  # motion in the task space: towards the pose, and against the posture's share
         self._rotation_error = np.empty(3)
-        self._present_quaternion, self._wanted_quaternion = np.empty(4), np.empty(4)
+        self._present_quaternion = np.empty(4)
 
     def displacement(self, position: Array, yaw: float) -> Array:
         """Returns (7,) [rad], one linearised step towards a position (3,) [m] and heading [rad] of the downward hand.
@@ -30,11 +30,16 @@ class InverseKinematics:
         dq = J^T (J J^T + damping)^-1 e + (I - J^+ J) n, where e is the pose error and n the step towards the posture. The
         projection is undamped: a damped one leaks posture into the pose, and a hand told to hold still creeps away.
         """
+        # turn about z after half a turn about x
+        return self.displacement_to(position, np.array((0.0, np.cos(yaw / 2), np.sin(yaw / 2), 0.0)))
+
+    def displacement_to(self, position: Array, quaternion: Array) -> Array:
+        """Returns the same towards any orientation (w, x, y, z)."""
         physics = self._physics
         jacobian = physics.jacobian()  # (6, 7)
         posture = POSTURE_GAIN * (NOMINAL_POSTURE - physics.joint_position)  # (7,)
         self._wanted[0, :3, 0] = position - physics.gripper_position
-        self._wanted[0, 3:, 0] = self._rotation_to(yaw)
+        self._wanted[0, 3:, 0] = self._rotation_to(quaternion)
         self._wanted[1, :, 0] = -(jacobian @ posture)
         solved = np.linalg.solve(jacobian @ jacobian.T + DAMPING, self._wanted)  # (2, 6, 1)
         step: Array = jacobian.T @ (solved[0, :, 0] + solved[1, :, 0]) + posture
@@ -49,9 +54,8 @@ class InverseKinematics:
             joints[:] = np.clip(joints + self.displacement(position, yaw), low, high)
         self._physics.update_kinematics()
 
-    def _rotation_to(self, yaw: float) -> Array:
-        """Returns (3,) [rad], the rotation vector in the base frame from the hand to pointing down with a heading."""
-        self._wanted_quaternion[:] = 0.0, np.cos(yaw / 2), np.sin(yaw / 2), 0.0  # turn about z after half a turn about x
+    def _rotation_to(self, quaternion: Array) -> Array:
+        """Returns (3,) [rad], the rotation vector in the base frame from the hand to an orientation."""
         mujoco.mju_mat2Quat(self._present_quaternion, self._physics.gripper_matrix.ravel())
-        mujoco.mju_subQuat(self._rotation_error, self._wanted_quaternion, self._present_quaternion)  # in the hand's frame
+        mujoco.mju_subQuat(self._rotation_error, quaternion, self._present_quaternion)  # in the hand's frame
         return self._physics.gripper_matrix @ self._rotation_error

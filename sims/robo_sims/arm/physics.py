@@ -62,13 +62,13 @@ class ArmPhysics:
         mujoco.mj_forward(self.model, self.data)
         self.monitor.reset()
 
-    def advance(self) -> None:
-        """Simulates one control period.
+    def advance(self, substeps: int | None = None) -> None:
+        """Simulates one control period, or as many steps of the physics as given.
 
         The halves of the first and last step are swapped so that positions and contacts belong to the final state, at no cost.
         """
         mujoco.mj_step2(self.model, self.data)
-        mujoco.mj_step(self.model, self.data, self._substeps - 1)
+        mujoco.mj_step(self.model, self.data, (substeps or self._substeps) - 1)
         mujoco.mj_step1(self.model, self.data)
 
     def update_kinematics(self) -> None:

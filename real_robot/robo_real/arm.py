@@ -1,0 +1,111 @@
+"""An arm with a gripper: what is measured of it, where it is sent, and what its driver must be able to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_real.clock import Clock
+from robo_real.rotations import Quaternion
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ArmState:
+    """One measurement. Positions and vectors are in the frame of the base."""
+
+    stamp: float
+    """[s] of the robot's clock when it was measured"""
+    position: Array
+    """(3,) [m] of the point between the fingers"""
+    quaternion: Quaternion
+    """(w, x, y, z) of the hand, z out of it"""
+    velocity: Array
+    """(6,) linear [m/s], then angular [rad/s]"""
+    force: Array
+    """(3,) [N] that the surroundings exert on the hand"""
+    torque: Array
+    """(3,) [N m]"""
+    joint_position: Array
+    """(J,) [rad]"""
+    joint_velocity: Array
+    """(J,) [rad/s]"""
+    jacobian: Array
+    """(6, J) velocity of the hand per joint velocity; all zero where the robot does not tell it"""
+    opening: float
+    """[m] between the fingers"""
+    fault: str | None = None
+    """The robot's own word for why it does not move, None while it does"""
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is."""
+        numbers = (self.position, self.velocity, self.force, self.torque, self.joint_position, self.joint_velocity)
+        scalars = (self.stamp, self.opening, *self.quaternion)
+        return all(np.isfinite(array).all() for array in (*numbers, self.jacobian)) and bool(np.isfinite(scalars).all())
+
+
+@dataclass(frozen=True)
+class ArmTarget:
+    """Where the hand is to be."""
+
+    position: Array
+    """(3,) [m]"""
+    quaternion: Quaternion
+    """(w, x, y, z)"""
+    opening: float
+    """[m]"""
+
+
+class ArmDriver(Protocol):
+    """Speaks with one kind of arm. Every call returns or raises RobotUnavailable within a fraction of a second.
+
+    A driver judges nothing: whatever reaches it has passed the guard.
+    """
+
+    name: str
+    clock: Clock
+
+    def connect(self) -> None:
+        """Opens the link; nothing is opened in a constructor."""
+        ...
+
+    def read(self) -> ArmState:
+        """Returns the newest measurement."""
+        ...
+
+    def move(self, target: ArmTarget) -> None:
+        """Sends the hand to a target and returns at once."""
+        ...
+
+    def hold(self) -> None:
+        """Makes the arm stay where it is; from any thread, at any time."""
+        ...
+
+    def recover(self) -> None:
+        """Clears the robot's own error; called only when a person asked for it."""
+        ...
+
+    def close(self) -> None:
+        """Closes the link."""
+        ...
+
+
+class Scene(Protocol):
+    """What a task needs around a robot: what is seen of its things, whether it is done, and how it begins anew."""
+
+    def reset(self, seed: int) -> None:
+        """Brings the arm and the things to where an episode begins."""
+        ...
+
+    def observe(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns the observations that the arm does not measure of itself."""
+        ...
+
+    def success(self) -> bool | None:
+        """Returns whether the task is done, None where nothing here can tell."""
+        ...

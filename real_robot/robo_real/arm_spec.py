@@ -1,0 +1,78 @@
+"""What a policy sees of an arm and commands: to the last unit the same as in the simulated arm tasks (a test compares)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_real.arm import ArmState, ArmTarget
+from robo_real.rotations import heading, pointing_down
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+MAX_STEP = (0.015, 0.015, 0.015, 0.12)
+"""[m] and [rad] of the hand in one control period, either way."""
+MAX_OPENING = 0.08
+"""[m]"""
+CONTROL_PERIOD = 0.05
+"""[s]"""
+
+
+def arm_arrays(joints: int = 7) -> tuple[ArraySpec, ...]:
+    """Returns what any arm measures of itself."""
+    return (
+        ArraySpec("joint_position", (joints,), unit="rad"),
+        ArraySpec("joint_velocity", (joints,), unit="rad/s"),
+        ArraySpec("gripper_opening", (1,), unit="m"),
+        ArraySpec("end_effector_position", (3,), unit="m", frame="base"),
+        ArraySpec("end_effector_quaternion", (4,), unit="1", frame="base"),
+    )
+
+
+def arm_spec(name: str, joints: int = 7) -> EnvironmentSpec:
+    """Returns the spec of an arm without a task: displacements of a hand that points down, at 20 Hz."""
+    action = ActionSpec(
+        names=("dx", "dy", "dz", "turn", "gripper_opening"),
+        low=(*(-step for step in MAX_STEP), 0.0),
+        high=(*MAX_STEP, MAX_OPENING),
+        units=("m", "m", "m", "rad", "m"),
+        mode="end_effector_delta",
+        control_period=CONTROL_PERIOD,
+        frame="base",
+    )
+    return EnvironmentSpec(name, observation=ObservationSpec(arm_arrays(joints)), action=action)
+
+
+def observed(state: ArmState) -> dict[str, npt.NDArray[np.float32]]:
+    """Returns a measurement as a policy sees it; the quaternion's x is not negative."""
+    sign = 1.0 if state.quaternion[1] >= 0 else -1.0
+    return {
+        "joint_position": state.joint_position.astype(np.float32),
+        "joint_velocity": state.joint_velocity.astype(np.float32),
+        "gripper_opening": np.array((state.opening,), np.float32),
+        "end_effector_position": state.position.astype(np.float32),
+        "end_effector_quaternion": np.array([sign * value for value in state.quaternion], np.float32),
+    }
+
+
+@dataclass(frozen=True)
+class HandMotion:
+    """Between actions of a policy and targets of a hand that points down."""
+
+    spec: ActionSpec
+
+    def target(self, action: npt.ArrayLike, state: ArmState) -> ArmTarget:
+        """Returns where an action sends the hand from where it *is*; raises InvalidAction.
+
+        From the measured pose, not from the last target, so that no hidden target builds up against an obstacle.
+        """
+        motion = self.spec.to_physical(action)
+        yaw = heading(state.quaternion) + float(motion[3])
+        return ArmTarget(state.position + motion[:3], pointing_down(yaw), float(motion[4]))
+
+    def action(self, target: ArmTarget, state: ArmState) -> npt.NDArray[np.float32]:
+        """Returns the action in [-1, 1] that leads to a target from here."""
+        turn = heading(target.quaternion) - heading(state.quaternion)
+        wrapped = (turn + np.pi) % (2 * np.pi) - np.pi
+        return self.spec.to_normalized([*(target.position - state.position), wrapped, target.opening])

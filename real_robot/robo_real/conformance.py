@@ -1,0 +1,119 @@
+"""What every driver of an arm must do, as one suite: ours and third parties'.
+
+    from robo_real.conformance import DRIVER_CHECKS
+
+    @pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
+    def test_my_arm(check): check(lambda: MyArm())
+
+The checks move the hand by two centimetres. With a real arm, clear the space around it and keep the emergency stop at hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from robo_real.arm import ArmDriver, ArmTarget
+from robo_rl.errors import ConformanceFailure, RobotUnavailable
+
+Make = Callable[[], ArmDriver]
+STEP = np.array([0.0, 0.0, 0.02])
+"""[m]"""
+SETTLED = 1.5
+"""[s] in which the hand gets there"""
+
+
+def a_state_is_whole(make: Make) -> None:
+    """Numbers are finite, the quaternion has norm 1, arrays have one element per joint."""
+    with _connected(make) as arm:
+        state = arm.read()
+        _require(arm, a_state_is_whole, state.is_finite, "a number is not finite", state)
+        norm = float(np.linalg.norm(state.quaternion))
+        _require(arm, a_state_is_whole, abs(norm - 1) < 1e-3, "the quaternion's norm is not 1", norm)
+        shapes = (state.position.shape, state.velocity.shape, state.force.shape, state.torque.shape)
+        _require(arm, a_state_is_whole, shapes == ((3,), (6,), (3,), (3,)), "vectors have other shapes", shapes)
+        joints = (*state.joint_position.shape, *state.joint_velocity.shape, *state.jacobian.shape)
+        _require(arm, a_state_is_whole, joints == (joints[0], joints[0], 6, joints[0]), "joints differ in number", joints)
+
+
+def times_run_forward(make: Make) -> None:
+    """The stamps of measurements grow with the driver's clock, and are never of its future."""
+    with _connected(make) as arm:
+        first = arm.read().stamp
+        arm.clock.sleep(0.2)
+        second, now = arm.read().stamp, arm.clock.now()
+        _require(arm, times_run_forward, first < second <= now + 1e-6, "stamps stand still or run ahead", (first, second, now))
+
+
+def the_hand_goes_where_it_is_sent(make: Make) -> None:
+    """A target two centimetres away is reached, in the frame of the base."""
+    with _connected(make) as arm:
+        start = arm.read()
+        arm.move(ArmTarget(start.position + STEP, start.quaternion, start.opening))
+        arm.clock.sleep(SETTLED)
+        moved = arm.read().position - start.position
+        _require(arm, the_hand_goes_where_it_is_sent, np.abs(moved - STEP).max() < 0.005, "it is elsewhere", moved)
+
+
+def hold_ends_a_motion(make: Make) -> None:
+    """After hold() the hand stays where it is, also when another thread calls it."""
+    with _connected(make) as arm:
+        start = arm.read()
+        arm.move(ArmTarget(start.position + 5 * STEP, start.quaternion, start.opening))
+        arm.clock.sleep(0.05)
+        other = threading.Thread(target=arm.hold)
+        other.start()
+        other.join()
+        arm.clock.sleep(0.4)
+        before = arm.read().position
+        arm.clock.sleep(0.4)
+        drift = arm.read().position - before
+        _require(arm, hold_ends_a_motion, np.abs(drift).max() < 0.002, "the hand goes on", drift)
+        short = before - start.position
+        _require(arm, hold_ends_a_motion, np.abs(short).max() < 0.08, "the hand went all the way", short)
+
+
+def an_unconnected_arm_says_so(make: Make) -> None:
+    """Before connect() nothing can be read."""
+    arm = make()
+    try:
+        arm.read()
+    except RobotUnavailable:
+        return
+    _require(arm, an_unconnected_arm_says_so, False, "an arm without a link is read", "a state")
+
+
+def closing_twice_is_harmless(make: Make) -> None:
+    """close() may come before connect(), and again."""
+    with _connected(make) as arm:
+        arm.close()
+        arm.close()
+    make().close()
+
+
+DRIVER_CHECKS: tuple[Callable[[Make], None], ...] = (
+    a_state_is_whole,
+    times_run_forward,
+    the_hand_goes_where_it_is_sent,
+    hold_ends_a_motion,
+    an_unconnected_arm_says_so,
+    closing_twice_is_harmless,
+)
+
+
+@contextlib.contextmanager
+def _connected(make: Make) -> Iterator[ArmDriver]:
+    arm = make()
+    arm.connect()
+    try:
+        yield arm
+    finally:
+        arm.close()
+
+
+def _require(arm: ArmDriver, check: Callable[[Make], None], holds: bool, what: str, got: object) -> None:
+    if not holds:
+        raise ConformanceFailure(arm.name, check.__name__.replace("_", " "), what, got=got)

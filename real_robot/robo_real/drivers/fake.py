@@ -1,0 +1,123 @@
+"""An arm made of arithmetic: the hand follows its target with a lag. For tests, and to try things where nothing can break."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.clock import Clock, MonotonicClock
+from robo_real.limits import TWIN
+from robo_real.rotations import DOWN, between, turned
+from robo_rl.errors import RobotUnavailable
+
+START = (0.46, 0.0, 0.24)
+"""[m]"""
+LAG = 0.04
+"""[s] in which the hand makes all but 1/e of its way."""
+JOINTS = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, math.pi / 4])
+"""[rad] that it shows at the start."""
+
+
+@dataclass(frozen=True)
+class FakeOptions:
+    """How the fake is."""
+
+    speed: float = 1.0
+    """times real time"""
+
+
+class FakeArm:
+    """Seven joints that turn as the hand moves, so that nothing that moves looks frozen."""
+
+    name = "robot/Fake"
+    options = FakeOptions
+    limits = TWIN
+    is_simulated = True
+
+    def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
+        self.clock = clock or MonotonicClock((options or FakeOptions()).speed)
+        self.force = np.zeros(3)
+        """[N] on the hand; for tests to push"""
+        self.fault: str | None = None
+        self.sent: list[ArmTarget] = []
+        """every target, for tests"""
+        self._lock = threading.Lock()
+        self._is_open = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Puts the hand where it starts, at once."""
+        self._position, self._direction, self._opening = np.array(START), DOWN, 0.08
+        self._velocity = np.zeros(6)
+        self._target: ArmTarget | None = None
+        self._moved_at = self.clock.now()
+
+    def connect(self) -> None:
+        """Opens nothing."""
+        self._is_open, self._moved_at = True, self.clock.now()
+
+    def read(self) -> ArmState:
+        """Returns where the hand is by now."""
+        self._require_open()
+        with self._lock:
+            self._advance()
+            joints = JOINTS + np.resize(self._position - START, 7)
+            rates = np.resize(self._velocity[:3], 7)
+            return ArmState(
+                stamp=self._moved_at,
+                position=self._position.copy(),
+                quaternion=self._direction,
+                velocity=self._velocity.copy(),
+                force=self.force.copy(),
+                torque=np.zeros(3),
+                joint_position=joints,
+                joint_velocity=rates,
+                jacobian=np.zeros((6, 7)),
+                opening=self._opening,
+                fault=self.fault,
+            )
+
+    def move(self, target: ArmTarget) -> None:
+        """Sets the target, unless the arm has a fault."""
+        self._require_open()
+        with self._lock:
+            self._advance()
+            if self.fault is None:
+                self._target = target
+                self.sent.append(target)
+
+    def hold(self) -> None:
+        """Stays where it is."""
+        with self._lock:
+            self._advance()
+            self._target = None
+
+    def recover(self) -> None:
+        """Clears the fault."""
+        self.fault = None
+
+    def close(self) -> None:
+        """Closes nothing."""
+        self._is_open = False
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise RobotUnavailable("The fake arm is not connected.", fix="connect() first")
+
+    def _advance(self) -> None:
+        now = self.clock.now()
+        duration, self._moved_at = now - self._moved_at, now
+        if duration <= 0:
+            return
+        before = self._position
+        if self._target is not None:
+            share = 1 - math.exp(-duration / LAG)
+            away: Array = np.array(between(self._direction, self._target.quaternion))
+            self._position = before + share * (self._target.position - before)
+            self._direction = turned(self._direction, share * away)
+            self._opening += share * (self._target.opening - self._opening)
+        self._velocity = np.concatenate([(self._position - before) / duration, np.zeros(3)])

@@ -1,0 +1,114 @@
+"""Drives an arm behind HIL-SERL's Franka server: a real one, or the twin, which speaks the same contract.
+
+Differs from their client, because an arm must not start again by itself: errors are cleared only when a person asks for it,
+every call has a timeout, and every status is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.clock import Clock, MonotonicClock
+from robo_real.link import Link
+from robo_real.rotations import from_xyzw, rotate, to_xyzw
+from robo_rl.errors import RobotUnavailable
+
+POSITIONS_PER_METRE = 2550
+"""of /move_gripper"""
+SHAPES = {"pose": (7,), "vel": (6,), "force": (3,), "torque": (3,), "q": (7,), "dq": (7,), "jacobian": (6, 7)}
+
+
+@dataclass(frozen=True)
+class FrankaHttpOptions:
+    """Where the server is and how its gripper speaks."""
+
+    url: str = "http://127.0.0.1:5000"
+    width: float = 0.08
+    """[m] between the fingers where the gripper reads 1"""
+    timeout: float = 0.2
+    """[s] of an ordinary call"""
+
+
+class FrankaHttp:
+    """Implements ArmDriver."""
+
+    name = "robot/Franka"
+    options = FrankaHttpOptions
+
+    def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
+        self._options = options or FrankaHttpOptions()
+        self.clock = clock or MonotonicClock()
+        self._link = Link(self._options.url, self._options.timeout)
+        self._position = -1  # that the gripper was last sent to
+
+    def connect(self) -> None:
+        """Asks for the state once, so that a wrong address is noticed before anything moves."""
+        self.read()
+
+    def read(self) -> ArmState:
+        """Returns the state; raises RobotUnavailable where the answer is late, or not what the contract says."""
+        asked = self.clock.now()  # the measurement is at least as new as this
+        numbers = self._numbers(self._link.post("/getstate"))
+        quaternion = numbers["pose"][3:]
+        if not 0.9 < float(np.linalg.norm(quaternion)) < 1.1:
+            raise RobotUnavailable("/getstate answers no unit quaternion.", got=quaternion.tolist())
+        direction = from_xyzw(quaternion.tolist())
+        return ArmState(
+            stamp=asked,
+            position=numbers["pose"][:3],
+            quaternion=direction,
+            velocity=numbers["vel"],
+            force=np.array(rotate(direction, numbers["force"])),
+            torque=np.array(rotate(direction, numbers["torque"])),
+            joint_position=numbers["q"],
+            joint_velocity=numbers["dq"],
+            jacobian=numbers["jacobian"],
+            opening=float(numbers["gripper_pos"]) * self._options.width,
+        )
+
+    def move(self, target: ArmTarget) -> None:
+        """Sends the pose, and the gripper where that has changed."""
+        position = round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255)))
+        if position != self._position:
+            self._link.post("/move_gripper", {"gripper_pos": position})
+            self._position = position
+        self._link.post("/pose", {"arr": [*target.position.tolist(), *to_xyzw(target.quaternion)]})
+
+    def hold(self) -> None:
+        """Sends the arm to where it is."""
+        pose = self._numbers(self._link.post("/getstate"))["pose"]
+        self._link.post("/pose", {"arr": pose.tolist()})
+
+    def recover(self) -> None:
+        """Clears the arm's error; nothing else in this file does."""
+        self._link.post("/clearerr")
+
+    def joint_reset(self, timeout: float) -> None:
+        """Moves the joints to where the server was told to, which blocks."""
+        self._link.post("/jointreset", timeout=2 * timeout)
+
+    def update_param(self, parameters: dict[str, float]) -> None:
+        """Sets parameters of the impedance controller."""
+        self._link.post("/update_param", parameters)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._link.close()
+
+    def _numbers(self, answer: bytes) -> dict[str, Array]:
+        try:
+            told: dict[str, Any] = json.loads(answer)
+            found = {name: np.asarray(told[name], np.float64) for name in (*SHAPES, "gripper_pos")}
+        except (ValueError, KeyError, TypeError) as error:
+            raise RobotUnavailable(
+                "/getstate answers what the contract does not say.", got=f"{type(error).__name__}: {error}"
+            ) from None
+        wrong = {name: found[name].shape for name, shape in SHAPES.items() if found[name].shape != shape}
+        if wrong:
+            raise RobotUnavailable("/getstate answers arrays of other shapes.", got=wrong, allowed=SHAPES)
+        return found

@@ -1,0 +1,64 @@
+"""The fake arm with a point to reach, on a clock that passes only while someone waits: exactly reproducible, and fast."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_real.arm_spec import arm_spec
+from robo_real.clock import ManualClock
+from robo_real.drivers.fake import START, FakeArm
+from robo_real.environment import RobotEnv
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_rl.spec import ArraySpec, ObservationSpec
+
+GOALS = np.array([[0.40, -0.15, 0.10], [0.60, 0.15, 0.35]])
+"""[m]"""
+TOLERANCE = 0.02
+"""[m]"""
+GOAL_ARRAYS = (
+    ArraySpec("goal_position", (3,), unit="m", frame="base", role="goal"),
+    ArraySpec("goal_from_gripper", (3,), unit="m", frame="base", role="goal"),
+)
+
+
+class PointToReach:
+    """Implements Scene."""
+
+    def __init__(self, arm: FakeArm) -> None:
+        self._arm, self._goal = arm, np.array(START)
+
+    def reset(self, seed: int) -> None:
+        """Draws the goal and puts the hand where it starts."""
+        self._goal = np.random.default_rng(seed).uniform(*GOALS)
+        self._arm.reset()
+
+    def observe(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns the goal."""
+        away = self._goal - self._arm.read().position
+        return {"goal_position": self._goal.astype(np.float32), "goal_from_gripper": away.astype(np.float32)}
+
+    def success(self) -> bool | None:
+        """Returns whether the hand is there."""
+        return bool(np.linalg.norm(self._goal - self._arm.read().position) < TOLERANCE)
+
+
+def fake_reach(**arguments: Any) -> RobotEnv:
+    """Returns an environment over it; the arguments are those of RobotEnv."""
+    clock = ManualClock()
+    arm = FakeArm(clock=clock)
+    scene = PointToReach(arm)
+    bare = arm_spec("robot/Fake-v0")
+    arrays = (*bare.observation.arrays, *GOAL_ARRAYS)
+    spec = replace(
+        bare,
+        observation=ObservationSpec(arrays),
+        instruction="move the gripper to the point",
+        max_steps=60,
+        success_rule=f"the hand is within {TOLERANCE * 100:.0f} cm of the point",
+    )
+    return RobotEnv(GuardedArm(arm, TWIN, spec=spec, scene=scene), scene, **arguments)

@@ -1,0 +1,59 @@
+"""Robots as environments: `robot:http://HOST:PORT` for one that is served, `robot/Fake-v0` for one made of arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import gymnasium
+import yaml
+
+from robo_rl.errors import InvalidSetting, UnknownName
+
+if TYPE_CHECKING:
+    from robo_real.environment import RobotEnv
+
+FAKE = "Fake-v0"
+SETTINGS = ("action_repeat", "max_steps")
+
+
+class RobotFamily:
+    """Makes environments over robots."""
+
+    def names(self) -> Iterable[str]:
+        """Returns the robots that need no address."""
+        return (FAKE,)
+
+    def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment; raises UnknownName."""
+        if name != FAKE:
+            raise UnknownName(
+                "task of family 'robot'", name, self.names(), fix="a robot that is served is robot:http://HOST:PORT"
+            )
+        from robo_real.fake_reach import fake_reach
+
+        _refuse_unknown(arguments)
+        return fake_reach(**arguments)
+
+    def at(self, address: str, **arguments: Any) -> RobotEnv:
+        """Returns an environment over the robot that a server has; `?action_repeat=3` and such may end the address."""
+        from robo_real.environment import RobotEnv
+        from robo_real.remote import RemoteRobot
+
+        parts = urlsplit(address)
+        settings = {name: yaml.safe_load(value) for name, value in parse_qsl(parts.query)} | arguments
+        _refuse_unknown(settings)
+        if parts.scheme not in ("http", "https") or not parts.netloc:
+            raise InvalidSetting("This is no address of a robot.", got=address, allowed="robot:http://HOST:PORT")
+        robot = RemoteRobot(f"{parts.scheme}://{parts.netloc}")
+        return RobotEnv(robot, robot, **settings)
+
+
+def _refuse_unknown(arguments: dict[str, Any]) -> None:
+    for name in arguments:
+        if name not in SETTINGS:
+            raise UnknownName("setting of a robot's environment", name, SETTINGS)
+
+
+FAMILY = RobotFamily()

@@ -1,0 +1,149 @@
+"""How far, fast and hard an arm may go. Nothing has a default: whoever runs a robot decides each number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from robo_real.rotations import DOWN, Quaternion
+from robo_rl.errors import InvalidSetting
+from robo_rl.settings import settings_as
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the guard holds an arm to. Every number must be finite; times are of the robot's clock."""
+
+    box_low: tuple[float, float, float]
+    """[m] lowest x, y, z of the hand, frame base"""
+    box_high: tuple[float, float, float]
+    """[m] highest x, y, z"""
+    tilt: float
+    """[rad] that the hand may lean away from `reference`"""
+    turn: float
+    """[rad] that it may turn about its own z axis, either way from `reference`"""
+    speed: float
+    """[m/s] of the target"""
+    acceleration: float
+    """[m/s^2] of a target that speeds up; slowing down is never delayed"""
+    jerk: float
+    """[m/s^3]"""
+    turn_speed: float
+    """[rad/s]"""
+    turn_acceleration: float
+    """[rad/s^2]"""
+    turn_jerk: float
+    """[rad/s^3]"""
+    reach: float
+    """[m] of the target from the measured hand along each axis; times the stiffness it bounds the force of a contact"""
+    reach_turn: float
+    """[rad] of the target from the measured hand"""
+    jump: float
+    """[m] of a wanted target from the measured hand, from which on it is refused instead of shortened"""
+    joint_low: tuple[float, ...]
+    """[rad] of each joint; a measurement beyond it stops the arm"""
+    joint_high: tuple[float, ...]
+    """[rad]"""
+    joint_margin: float
+    """[rad] before a limit, in which a joint may only go back"""
+    joint_speed: tuple[float, ...]
+    """[rad/s]"""
+    opening: float
+    """[m] widest of the gripper"""
+    soft_force: float
+    """[N] along an axis, from which on the hand may not press on"""
+    hard_force: float
+    """[N] in all, which stops the arm"""
+    hard_torque: float
+    """[N m] in all, which stops the arm"""
+    command_age: float
+    """[s] that the measurement may be old which a command answers"""
+    state_age: float
+    """[s] that the newest measurement may be old; also for how long an arm under way may show the very same numbers"""
+    late_in_a_row: int
+    """commands that may be late one after the other; the next one stops the arm"""
+    hold_after: float
+    """[s] without a command, after which the arm holds still"""
+    stop_after: float
+    """[s] without a command, after which it is stopped until a person re-arms it"""
+    dead_man: float | None
+    """[s] for which a sign of the person's hand lasts; None where nobody holds anything, as for a simulation"""
+    reference: Quaternion = DOWN
+    """(w, x, y, z) from which tilt and turn are counted"""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (value is None and field.name == "dead_man") and not np.isfinite(np.asarray(value, np.float64)).all():
+                raise InvalidSetting(f"The limit {field.name!r} is not finite.", got=value, allowed="finite numbers")
+        for name in _POSITIVE:
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise InvalidSetting(f"The limit {name!r} is out of range.", got=getattr(self, name), allowed="above 0")
+        pairs = [("box_low", "box_high"), ("joint_low", "joint_high")]
+        for low, high in pairs:
+            a, b = getattr(self, low), getattr(self, high)
+            if len(a) != len(b) or not all(x < y for x, y in zip(a, b, strict=True)):
+                raise InvalidSetting(f"{low} is not below {high}.", got=(a, b), allowed="as many numbers, each the lower")
+        if len(self.joint_speed) != len(self.joint_low):
+            raise InvalidSetting("joint_speed has not one number per joint.", got=self.joint_speed, allowed=len(self.joint_low))
+        if abs(sum(x * x for x in self.reference) - 1) > 1e-6:
+            raise InvalidSetting("The reference is no unit quaternion.", got=self.reference, allowed="(w, x, y, z) of norm 1")
+        _require_order(self, "soft_force", "hard_force")
+        _require_order(self, "hold_after", "stop_after")
+        _require_order(self, "reach", "jump")
+
+
+def _require_order(limits: Limits, low: str, high: str) -> None:
+    a, b = getattr(limits, low), getattr(limits, high)
+    if a >= b:
+        raise InvalidSetting(f"The limit {low!r} is not below {high!r}.", got=(a, b), allowed=f"{low} < {high}")
+
+
+_POSITIVE = (
+    *("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "turn_jerk", "reach", "reach_turn", "jump"),
+    *("opening", "soft_force", "hard_force", "hard_torque", "command_age", "state_age", "late_in_a_row", "hold_after"),
+    *("stop_after", "dead_man", "tilt", "turn", "joint_margin"),
+)
+
+TWIN = Limits(
+    box_low=(0.28, -0.30, 0.012),
+    box_high=(0.70, 0.30, 0.40),
+    tilt=0.3,
+    turn=1.8,
+    speed=0.8,
+    acceleration=16.0,
+    jerk=800.0,
+    turn_speed=3.5,
+    turn_acceleration=70.0,
+    turn_jerk=3500.0,
+    reach=0.02,
+    reach_turn=0.25,
+    jump=0.1,
+    joint_low=(-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973),
+    joint_high=(2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973),
+    joint_margin=0.01,
+    joint_speed=(2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61),
+    opening=0.08,
+    soft_force=40.0,
+    hard_force=150.0,
+    hard_torque=60.0,
+    command_age=0.2,
+    state_age=0.2,
+    late_in_a_row=10,
+    hold_after=0.15,
+    stop_after=10.0,
+    dead_man=None,
+)
+"""Of the simulated arm: those within which its tasks can be done as fast as in the simulation, by a process that also learns
+and evaluates. Not for a real arm."""
+
+
+def limits_from(path: Path) -> Limits:
+    """Reads limits from a YAML file; raises InvalidSetting or UnknownName naming the key, FileNotFoundError."""
+    found: Any = yaml.safe_load(path.read_text())
+    limits: Limits = settings_as(Limits, found, source=str(path))
+    return limits

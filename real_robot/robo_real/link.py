@@ -1,0 +1,87 @@
+"""A kept connection to a robot's server. Every call ends in time; nothing is sent twice, because a motion may have begun."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import urllib3
+
+from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable
+
+TIMEOUT = 0.5
+"""[s] of an ordinary call"""
+_REFUSALS = {409: RobotBusy}
+
+
+class Link:
+    """Asks one server."""
+
+    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
+        """Opens nothing. url: such as http://127.0.0.1:5000."""
+        parsed = urllib3.util.parse_url(url)
+        if parsed.scheme not in ("http", "https") or parsed.host is None:
+            raise InvalidSetting("This is no address of a robot.", got=url, allowed="http://HOST:PORT")
+        self.url, self._timeout = f"{parsed.scheme}://{parsed.netloc}", timeout
+        self._pool = urllib3.connection_from_url(self.url, maxsize=2, block=False, retries=False)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
+        """Returns the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
+        return bytes(self._ask("POST", path, body, timeout).data)
+
+    def get(self, path: str) -> bytes:
+        """Returns the answer to a GET."""
+        return bytes(self._ask("GET", path, None, None).data)
+
+    def json(
+        self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
+    ) -> dict[str, Any]:
+        """Returns a JSON answer; raises RobotUnavailable where it is none."""
+        try:
+            found = json.loads(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
+        return found
+
+    def picture(self, path: str) -> tuple[bytes, Mapping[str, str]]:
+        """Returns the bytes and the headers of a picture."""
+        answer = self._ask("GET", path, None, None)
+        return answer.data, answer.headers
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._pool.close()
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> Any:
+        content = None if body is None else json.dumps(body)
+        headers = {} if content is None else {"Content-Type": "application/json"}
+        limit = urllib3.Timeout(total=self._timeout if timeout is None else timeout)
+        try:
+            answer = self._pool.urlopen(method, path, body=content, headers=headers, timeout=limit)
+        except urllib3.exceptions.HTTPError as error:
+            raise RobotUnavailable(
+                f"{self.url}{path} gives no answer.",
+                got=f"{type(error).__name__}: {error}",
+                allowed=f"within {limit.total} s",
+                fix="is the server running? robo-rl robot check URL",
+            ) from None
+        if answer.status != 200:
+            raise _refusal(self.url + path, answer.status, answer.data, answer.headers)
+        return answer
+
+
+def _refusal(where: str, status: int, content: bytes, headers: Mapping[str, str]) -> RobotError:
+    try:
+        told = json.loads(content)
+    except ValueError:
+        told = {}
+    if not isinstance(told, dict):
+        told = {}
+    if status == 423:
+        return RobotStopped(str(told.get("mode")), str(told.get("reason", "")))
+    why = str(told.get("message") or headers.get("X-Robo-Reason") or f"status {status}")
+    kind = RobotUnavailable if status >= 500 else _REFUSALS.get(status, RobotError)
+    return kind(f"{where} refuses: {why}", got=f"status {status}")

@@ -1,0 +1,128 @@
+"""A robot behind `robo-rl robot serve`: its guard and watchdog run there, whatever becomes of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_real.cameras import MOST_AGE, Frame, FreshFrames
+from robo_real.clock import MonotonicClock
+from robo_real.link import Link
+from robo_real.server.robo_routes import PROTOCOL
+from robo_rl.errors import RobotError, RobotUnavailable
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Executed
+
+RESET = 30.0
+"""[s] for a scene to be as an episode begins, its first pictures included"""
+
+
+class RemoteRobot:
+    """Implements robo_rl.protocols.Robot, and Scene for the task there."""
+
+    def __init__(self, url: str, *, owner: str = "", timeout: float = 0.5) -> None:
+        """Asks what robot it is, and takes nothing. owner: who is said to hold it; this process by default."""
+        self.link = Link(url, timeout)
+        self._stop_link = Link(url, timeout)  # so that stopping waits for no other call
+        self._owner = owner or f"{socket.gethostname()}:{os.getpid()}"
+        version = self.link.json("/robo/version", method="GET")
+        if version.get("protocol") != PROTOCOL:
+            raise RobotUnavailable(
+                f"The server at {url} speaks another protocol.", got=version.get("protocol"), allowed=PROTOCOL
+            )
+        self.clock = MonotonicClock(float(version["speed"]))
+        self.spec = EnvironmentSpec.from_json(self.link.json("/robo/spec", method="GET"))
+        self.mode, self.reason = "", ""
+        self._lease = ""
+        self._stamp = 0.0
+        self._success: bool | None = None
+        self._lock = threading.Lock()
+        self._fresh = {
+            name: FreshFrames(name, array.shape, MOST_AGE)
+            for name, array in self.spec.observation.items()
+            if array.role == "image"
+        }
+
+    def connect(self) -> None:
+        """Takes the lease; raises RobotBusy where somebody else has it. One that this process took before ends."""
+        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner})["lease"])
+
+    def arm(self) -> None:
+        """Allows motion; raises RobotStopped where a person must re-arm first."""
+        self._leased("/robo/arm")
+
+    def observe(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Returns the newest measurement, pictures included; raises CameraStale where one is too old."""
+        told = self._leased("/robo/observe")
+        self._stamp = float(told["stamp"])
+        self._success = told["success"]
+        self.mode, self.reason = str(told["mode"]), str(told["reason"])
+        found: dict[str, npt.NDArray[np.generic]] = {}
+        for name, array in self.spec.observation.items():
+            if name in self._fresh:
+                found[name] = self._fresh[name].checked(self.frame(name), self._stamp)
+            elif name in told["observation"]:
+                found[name] = np.asarray(told["observation"][name], array.dtype)
+        return found
+
+    @property
+    def cameras(self) -> list[str]:
+        """Names of the cameras that the server has."""
+        return [str(name) for name in self.link.json("/robo/health", method="GET")["cameras"]]
+
+    def frame(self, name: str) -> Frame:
+        """Returns a camera's newest picture as it is."""
+        content, headers = self.link.picture(f"/robo/camera/{name}")
+        try:
+            shape = tuple(int(side) for side in headers["X-Robo-Shape"].split(","))
+            picture = np.frombuffer(content, np.uint8).reshape(shape)
+            return Frame(picture, float(headers["X-Robo-Stamp"]), int(headers["X-Robo-Number"]))
+        except (KeyError, ValueError) as error:
+            raise RobotUnavailable(f"The camera {name!r} sends no picture.", got=error) from None
+
+    def apply(self, action: npt.ArrayLike) -> Executed:
+        """Commands an action that answers the newest `observe`."""
+        wanted = self.spec.action.validate(action)
+        told = self._leased("/robo/apply", action=np.asarray(wanted, np.float64).tolist(), answers=self._stamp)
+        return Executed(np.asarray(told["executed"], np.float32), tuple(told["reasons"]))
+
+    def pause(self) -> None:
+        """Holds still until the next action."""
+        self._leased("/robo/pause")
+
+    def enable(self) -> None:
+        """The person's hand is on the dead-man switch."""
+        self._leased("/robo/enable")
+
+    def stop(self) -> None:
+        """Stops until a person re-arms; raises nothing: where the link is lost, the watchdog there stops the arm."""
+        with contextlib.suppress(RobotError):
+            self._stop_link.json("/robo/stop", {"by": self._owner})
+
+    def reset(self, seed: int) -> None:
+        """Brings the scene to where an episode with that seed begins."""
+        with self._lock:
+            self.link.json("/robo/scene/reset", {"lease": self._lease, "seed": seed}, timeout=RESET)
+
+    def success(self) -> bool | None:
+        """Returns whether the task was done by the newest observation."""
+        return self._success
+
+    def close(self) -> None:
+        """Gives the lease back, which holds the arm still; closes the connections."""
+        if self._lease:
+            with contextlib.suppress(RobotError):
+                self.link.json("/robo/release", {"lease": self._lease})
+            self._lease = ""
+        self.link.close()
+        self._stop_link.close()
+
+    def _leased(self, path: str, **body: Any) -> dict[str, Any]:
+        with self._lock:
+            return self.link.json(path, {"lease": self._lease, **body})

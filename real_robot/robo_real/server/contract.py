@@ -1,0 +1,189 @@
+"""The routes of HIL-SERL's Franka server: every one a POST, the same keys, units, texts and order of quaternions (x, y, z, w).
+
+Jianlan Luo, Charles Xu, Jeffrey Wu and Sergey Levine, "Precise and Dexterous Robotic Manipulation via Human-in-the-Loop
+Reinforcement Learning", 2024; serl_robot_infra/robot_servers of their repository. What differs, because a robot is behind it:
+poses pass the guard, and /clearerr clears the robot's own error but never a latch of the guard, unless that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy.spatial.transform import Rotation
+
+from robo_real.arm import ArmState, ArmTarget
+from robo_real.guard import Mode
+from robo_real.guarded import GuardedArm
+from robo_real.rotations import inverse, rotate, to_xyzw
+from robo_rl.errors import RobotStopped
+
+WIDTH = 0.08
+"""[m] of open fingers, whose reading is 1"""
+POSITIONS_PER_METRE = 2550
+"""of /move_gripper, which counts from 0 to 255"""
+JOINT_RESET = 30.0
+"""[s] after which /jointreset gives up"""
+SLOW = ("translational", "rotational")
+PARAMETERS: Mapping[str, tuple[float, float]] = {
+    "translational_stiffness": (0.0, 6000.0),
+    "translational_damping": (0.0, 400.0),
+    "rotational_stiffness": (0.0, 300.0),
+    "rotational_damping": (0.0, 30.0),
+    "translational_Ki": (0.0, 100.0),
+    "rotational_Ki": (0.0, 100.0),
+    "nullspace_stiffness": (0.0, 100.0),
+    "joint1_nullspace_stiffness": (0.0, 100.0),
+    **{f"{kind}_clip_{side}{axis}": (0.0, 0.1) for kind in SLOW for side in ("", "neg_") for axis in "xyz"},
+}
+"""Name -> (lowest, highest) of the impedance controller; what is beyond is clamped, as its own server does."""
+
+Body = Mapping[str, Any]
+Answer = dict[str, Any] | str
+
+
+class Refused(Exception):
+    """The guard does not follow a command; the contract knows no answer for it but that of a failure."""
+
+
+class FrankaContract:
+    """Answers the routes for one robot."""
+
+    def __init__(self, robot: GuardedArm, *, auto_clear: bool = False) -> None:
+        """auto_clear: /clearerr also ends a stop that came from the robot's own error, as clients of the contract expect."""
+        self._robot, self._auto_clear = robot, auto_clear
+        self._impedance = True
+        self.readers: Mapping[str, Callable[[ArmState], dict[str, Any]]] = {
+            "/getstate": state_of,
+            "/getpos": lambda state: {"pose": pose_of(state)},
+            "/getpos_euler": lambda state: {"pose": euler_of(state)},
+            "/getvel": lambda state: {"vel": state.velocity.tolist()},
+            "/getforce": lambda state: {"force": in_hand(state, state.force)},
+            "/gettorque": lambda state: {"torque": in_hand(state, state.torque)},
+            "/getq": lambda state: {"q": state.joint_position.tolist()},
+            "/getdq": lambda state: {"dq": state.joint_velocity.tolist()},
+            "/getjacobian": lambda state: {"jacobian": state.jacobian.tolist()},
+            "/get_gripper": lambda state: {"gripper": reading_of(state)},
+        }
+        self.commands: Mapping[str, Callable[[Body], Answer]] = {
+            "/pose": self._pose,
+            "/open_gripper": lambda _: self._grip(WIDTH, "Opened"),
+            "/close_gripper": lambda _: self._grip(0.0, "Closed"),
+            "/close_gripper_slow": lambda _: self._grip(0.0, "Closed"),
+            "/move_gripper": self._move_gripper,
+            "/activate_gripper": lambda _: "Activated",
+            "/reset_gripper": lambda _: "Reset",
+            "/clearerr": self._clear,
+            "/jointreset": self._joint_reset,
+            "/startimp": lambda _: self._switch(True, "Started impedance"),
+            "/stopimp": lambda _: self._switch(False, "Stopped impedance"),
+            "/update_param": self._update_param,
+            "/set_load": self._set_load,
+        }
+
+    def _pose(self, body: Body) -> Answer:
+        pose = np.asarray(body["arr"], np.float64)
+        if pose.shape != (7,):
+            raise Refused("a pose has seven numbers")
+        if self._is_ready():
+            x, y, z, w = pose[3:].tolist()
+            self._follow(lambda: self._robot.move(ArmTarget(pose[:3], (w, x, y, z), 0.0)).reasons)
+        return "Moved"
+
+    def _grip(self, opening: float, answer: str) -> Answer:
+        if self._is_ready():
+            self._follow(lambda: self._robot.grip(min(opening, self._robot.limits.opening)))
+        return answer
+
+    def _move_gripper(self, body: Body) -> Answer:
+        position = int(np.clip(int(body["gripper_pos"]), 0, 255))
+        return self._grip(position / POSITIONS_PER_METRE, "Moved Gripper")
+
+    def _clear(self, _: Body) -> Answer:
+        self._robot.log.add("clearerr")
+        self._robot.guard.counts["clearerr"] += 1
+        self._robot.driver.recover()
+        if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
+            self._robot.guard.reset()
+        return "Clear"
+
+    def _joint_reset(self, _: Body) -> Answer:
+        reset = getattr(self._robot.driver, "joint_reset", None)
+        if reset is not None and self._is_ready():
+            self._robot.pause()
+            reset(JOINT_RESET)
+        return "Reset Joint"
+
+    def _switch(self, on: bool, answer: str) -> Answer:
+        self._impedance = on
+        self._robot.pause()
+        return answer
+
+    def _update_param(self, body: Body) -> Answer:
+        clamped = {
+            name: float(np.clip(float(value), *PARAMETERS[name])) for name, value in dict(body).items() if name in PARAMETERS
+        }
+        if not np.isfinite([*clamped.values()]).all():
+            raise Refused("a parameter is not finite")
+        if (update := getattr(self._robot.driver, "update_param", None)) is not None:
+            update(clamped)
+        return "Updated compliance parameters"
+
+    def _set_load(self, body: Body) -> Answer:
+        load = {name: body[name] for name in ("mass", "F_x_center_load", "load_inertia")}
+        if (set_load := getattr(self._robot.driver, "set_load", None)) is not None:
+            set_load(load)
+        return "Set Load"
+
+    def _is_ready(self) -> bool:
+        """Arms where nothing forbids it; False where the robot's own error makes it ignore commands, as a Franka does."""
+        guard = self._robot.guard
+        if guard.mode is Mode.IDLE:
+            self._robot.arm()
+        return self._impedance and not guard.reason.startswith("robot: ")
+
+    def _follow(self, command: Callable[[], object]) -> None:
+        try:
+            reasons = command()
+        except RobotStopped as error:
+            if error.reason.startswith("robot: "):
+                return
+            raise Refused(error.reason) from None
+        if reasons and self._robot.guard.target is None:
+            raise Refused(", ".join(reasons) if isinstance(reasons, tuple) else str(reasons))
+
+
+def state_of(state: ArmState) -> dict[str, Any]:
+    """Returns everything at once."""
+    return {
+        "pose": pose_of(state),
+        "vel": state.velocity.tolist(),
+        "force": in_hand(state, state.force),
+        "torque": in_hand(state, state.torque),
+        "q": state.joint_position.tolist(),
+        "dq": state.joint_velocity.tolist(),
+        "jacobian": state.jacobian.tolist(),
+        "gripper_pos": reading_of(state),
+    }
+
+
+def pose_of(state: ArmState) -> list[float]:
+    """Returns x, y, z [m], then x, y, z, w."""
+    return [*state.position.tolist(), *to_xyzw(state.quaternion)]
+
+
+def euler_of(state: ArmState) -> list[float]:
+    """Returns x, y, z [m], then roll, pitch, yaw [rad] about the fixed axes x, y, z."""
+    angles = Rotation.from_quat(to_xyzw(state.quaternion)).as_euler("xyz")
+    return [*state.position.tolist(), *angles.tolist()]
+
+
+def in_hand(state: ArmState, vector: Any) -> list[float]:
+    """Returns a vector of the base in the frame of the hand, in which the contract speaks of forces."""
+    return list(rotate(inverse(state.quaternion), vector))
+
+
+def reading_of(state: ArmState) -> float:
+    """Returns the gripper's reading: 1 open, 0 closed."""
+    return state.opening / WIDTH

@@ -1,0 +1,144 @@
+"""What a robot's server offers besides the contract, under /robo/: lease, guard, spec, stamped observations, scene, faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from robo_real.arm import Scene
+from robo_real.cameras import Camera, Frame
+from robo_real.guarded import GuardedArm
+from robo_real.server.lease import Lease
+from robo_real.twin import Twin
+from robo_rl.errors import InvalidSetting, RobotUnavailable, UnknownName
+from robo_rl.settings import settings_as
+
+PROTOCOL = 1
+"""Changes where an older client would not be understood."""
+Body = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class RoboRoutes:
+    """Answers the routes for one robot. Reading needs no lease, moving does, stopping and looking never do."""
+
+    def __init__(self, robot: GuardedArm, cameras: Mapping[str, Camera]) -> None:
+        self._robot, self._cameras = robot, cameras
+        self.lease = Lease()
+        self.reads: Mapping[str, Callable[[], Answer]] = {
+            "/robo/version": self._version,
+            "/robo/health": self._health,
+            "/robo/spec": robot.spec.to_json,
+            "/robo/limits": lambda: asdict(robot.limits),
+            "/robo/log": lambda: {"events": [*robot.log.recent]},
+            "/robo/faults": lambda: asdict(self._twin().faults),
+        }
+        self.writes: Mapping[str, Callable[[Body], Answer]] = {
+            "/robo/lease": self._take,
+            "/robo/release": self._release,
+            "/robo/arm": self._leased(lambda _: robot.arm()),
+            "/robo/observe": self._observe,
+            "/robo/apply": self._apply,
+            "/robo/pause": self._leased(lambda _: robot.pause()),
+            "/robo/enable": self._leased(lambda _: robot.guard.enable(robot.driver.clock.now())),
+            "/robo/stop": self._stop,
+            "/robo/rearm": self._rearm,
+            "/robo/scene/reset": self._leased(self._reset_scene),
+            "/robo/faults": self._inject,
+        }
+
+    def frame(self, name: str) -> Frame:
+        """Returns a camera's newest picture; raises UnknownName."""
+        if name not in self._cameras:
+            raise UnknownName("camera of this robot", name, self._cameras)
+        return self._cameras[name].newest()
+
+    def _version(self) -> Answer:
+        robot = self._robot
+        return {"protocol": PROTOCOL, "robot": robot.spec.name, "speed": getattr(robot.driver.clock, "speed", 1.0)}
+
+    def _health(self) -> Answer:
+        guard = self._robot.guard
+        return {
+            "mode": guard.mode,
+            "reason": guard.reason,
+            "owner": self.lease.owner,
+            "counts": dict(guard.counts),
+            "now": self._robot.driver.clock.now(),
+            "skipped": getattr(self._robot.driver, "skipped", 0),
+            "cameras": sorted(self._cameras),
+        }
+
+    def _take(self, body: Body) -> Answer:
+        owner = str(body["owner"])[:200]
+        token = self.lease.take(owner)
+        self._robot.log.add("lease", owner=owner)
+        self._robot.pause()
+        return {"lease": token, **self._version()}
+
+    def _release(self, body: Body) -> Answer:
+        self.lease.require(str(body["lease"]))
+        self._robot.pause()
+        self.lease.release(str(body["lease"]))
+        return {}
+
+    def _leased(self, work: Callable[[Body], object]) -> Callable[[Body], Answer]:
+        def answered(body: Body) -> Answer:
+            self.lease.require(str(body.get("lease", "")))
+            work(body)
+            return {"mode": self._robot.guard.mode}
+
+        return answered
+
+    def _observe(self, body: Body) -> Answer:
+        if "lease" in body:
+            self.lease.require(str(body["lease"]))
+        state = self._robot.driver.read()
+        observation = self._robot.observation(state)
+        guard = self._robot.guard
+        return {
+            "stamp": state.stamp,
+            "observation": {name: np.asarray(value).tolist() for name, value in observation.items()},
+            "success": self._robot.scene.success() if self._robot.scene else None,
+            "mode": guard.mode,
+            "reason": guard.reason,
+        }
+
+    def _apply(self, body: Body) -> Answer:
+        self.lease.require(str(body.get("lease", "")))
+        executed = self._robot.apply(body["action"], answers=float(body["answers"]))
+        return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
+
+    def _stop(self, body: Body) -> Answer:
+        self._robot.stop(f"stop: {str(body.get('by', 'somebody'))[:100]}")
+        return self._health()
+
+    def _rearm(self, body: Body) -> Answer:
+        self._robot.log.add("rearm", by=str(body["by"])[:100])
+        self._robot.rearm()
+        return self._health()
+
+    def _reset_scene(self, body: Body) -> None:
+        if self._robot.scene is None:
+            raise InvalidSetting("This robot has no scene that can be reset.", fix="reset it by hand")
+        self._robot.pause()
+        scene: Scene = self._robot.scene
+        scene.reset(int(body["seed"]))
+        self._robot.guard.pause()
+
+    def _twin(self) -> Twin:
+        driver = self._robot.driver
+        if not isinstance(driver, Twin):
+            raise RobotUnavailable("Only a twin has faults on command.", got=driver.name)
+        return driver
+
+    def _inject(self, body: Body) -> Answer:
+        from robo_real.faults import Faults
+
+        twin = self._twin()
+        twin.inject(settings_as(Faults, dict(body), source="faults"))
+        self._robot.log.add("faults", **asdict(twin.faults))
+        return asdict(twin.faults)

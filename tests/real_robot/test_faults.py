@@ -1,0 +1,261 @@
+"""What may go wrong with robot, link, cameras and processes, injected; what is promised then, asserted."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from robo_real.cameras import Frame, FreshFrames
+from robo_real.family import FAMILY
+from robo_real.faults import Faults
+from robo_real.limits import TWIN
+from robo_real.remote import RemoteRobot
+from robo_rl.errors import CameraStale, InvalidObservation, RobotBusy, RobotStopped, RobotUnavailable
+from robo_rl.rollout import Rollout
+from robo_rl.types import ActionSource
+
+STILL = np.array([0, 0, 0, 0, 1], np.float32)
+ALONG = np.array([0.3, 0, 0, 0, 1], np.float32)
+
+
+def wait_until(holds, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def under_way(serve):
+    """Returns a function that serves a twin and begins an episode on it."""
+    environments = []
+
+    def begun(**options):
+        server = serve(**options)
+        environment = FAMILY.at(server.url)
+        environments.append(environment)
+        environment.reset(seed=0)
+        for _ in range(3):
+            environment.step(ALONG)
+        return server, environment
+
+    yield begun
+    for environment in environments:
+        environment.close()
+
+
+def inject(server, **faults):
+    server.application.robot.driver.inject(Faults(**faults))
+
+
+def ended(environment, steps=40, action=ALONG):
+    """Returns the info of the step that ends the episode; raises where none of `steps` does."""
+    for _ in range(steps):
+        _, _, terminated, truncated, info = environment.step(action)
+        if terminated or truncated:
+            assert truncated
+            return info
+    raise AssertionError("the episode goes on")
+
+
+# robot and sensors
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason"),
+    [
+        ({"reflex": True}, "robot: reflex"),
+        ({"corrupt": True}, "state_not_finite"),
+        ({"jump": 0.3}, "outside_workspace"),
+        ({"repeat": True}, "state_frozen"),
+        ({"push": 500.0}, "hard_force"),
+        ({"freeze": True}, "state_frozen|state_late|late"),
+    ],
+)
+def test_a_robot_at_fault_is_stopped_and_the_episode_says_why(under_way, faults, reason):
+    server, environment = under_way()
+    inject(server, **faults)
+    info = ended(environment)
+    guard = server.application.robot.guard
+    assert info["stop_reason"] in ("safety", "robot_lost")
+    wait_until(lambda: guard.reason != "")
+    assert guard.reason in reason.split("|") or guard.reason == "watchdog"
+    inject(server)
+    with pytest.raises(RobotStopped, match="robot rearm"):  # nothing clears itself, not even at the next episode
+        environment.reset(seed=1)
+
+
+def test_a_robot_that_is_lost_ends_the_episode_and_comes_back_without_running(under_way):
+    server, environment = under_way()
+    inject(server, disconnect=1.5)
+    assert ended(environment)["stop_reason"] == "robot_lost"
+    guard = server.application.robot.guard
+    wait_until(lambda: guard.reason == "watchdog")
+    time.sleep(0.7)
+    again = RemoteRobot(server.url)
+    again.connect()
+    with pytest.raises(RobotStopped):
+        again.arm()
+    again.close()
+
+
+def test_an_answer_that_is_late_now_and_then_is_only_counted(under_way):
+    server, environment = under_way()
+    inject(server, jitter=0.05)
+    for _ in range(15):
+        *_, truncated, info = environment.step(STILL)
+        assert not truncated, info
+    assert server.application.robot.guard.reason == ""
+
+
+def test_commands_on_old_news_are_refused_and_held(under_way):
+    server, environment = under_way()
+    inject(server, latency=0.25)  # on the way there and back: what a command answers is older than is allowed
+    environment.step(ALONG)
+    info = environment.step(ALONG)[-1]
+    assert info["guard"] == ["late"]
+    np.testing.assert_allclose(info["executed_action"][:4], 0, atol=1e-6)
+
+
+def test_only_one_owner_commands_a_robot(under_way):
+    server, _ = under_way()
+    other = RemoteRobot(server.url, owner="another lab")
+    with pytest.raises(RobotBusy, match=f"{os.getpid()}"):
+        other.connect()
+    other.stop()  # which needs no lease
+    assert server.application.robot.guard.mode == "stopped"
+
+
+def test_a_second_environment_of_this_process_ends_the_episode_of_the_first(under_way):
+    server, environment = under_way()
+    second = FAMILY.at(server.url)
+    second.reset(seed=5)
+    assert ended(environment)["stop_reason"] == "lease_lost"
+    assert not second.step(STILL)[3]
+    second.close()
+
+
+# cameras
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Pictures may be older than usual: a busy machine without a graphics card may draw none for half a second."""
+    monkeypatch.setattr("robo_real.remote.MOST_AGE", 2.0)
+
+
+def test_a_camera_that_freezes_stops_the_arm(patient, under_way):
+    server, environment = under_way(cameras=("wrist",), image_size=32)
+    inject(server, camera_freeze=True)
+    assert ended(environment, steps=80, action=STILL)["stop_reason"] == "camera_stale"
+    assert server.application.robot.guard.mode == "stopped"
+
+
+def test_a_camera_that_changes_its_size_stops_the_arm_and_is_not_resized(patient, under_way):
+    server, environment = under_way(cameras=("wrist",), image_size=32)
+    inject(server, camera_size=16)
+    with pytest.raises(InvalidObservation, match="changed its pictures"):
+        ended(environment, action=STILL)
+    assert server.application.robot.guard.mode == "stopped"
+
+
+def test_pictures_from_the_past_are_dropped_and_counted():
+    fresh = FreshFrames("wrist", (2, 2, 3), most_age=0.5)
+    newer, older = (Frame(np.full((2, 2, 3), shade, np.uint8), stamp, 1) for shade, stamp in ((9, 1.0), (1, 0.9)))
+    fresh.checked(newer, 0.98)  # taken after the measurement that it goes with
+    assert fresh.checked(older, 1.1)[0, 0, 0] == 9
+    assert fresh.backward == 1
+    with pytest.raises(CameraStale, match=r"0\.600 s"):
+        fresh.checked(newer, 1.6)
+
+
+# processes
+
+
+def streamer(server):
+    program = Path(__file__).with_name("stream_and_die.py")
+    process = subprocess.Popen([sys.executable, str(program), server.url], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "under way\n"
+    return process
+
+
+def test_the_arm_of_a_killed_client_holds_within_the_limit_then_stops(serve):
+    server = serve()
+    robot = server.application.robot
+    process = streamer(server)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    wait_until(lambda: robot.guard.reason == "watchdog")
+    (held,) = [event for event in robot.log.recent if event["event"] == "held"][-1:]
+    assert TWIN.hold_after < held["silent"] < TWIN.hold_after + 0.25  # 10 ms where the machine is idle
+    assert np.abs(robot.driver.read().velocity).max() < 0.01
+
+
+def test_the_commands_of_a_client_that_was_paused_are_discarded(serve):
+    server = serve(replace(TWIN, stop_after=60.0))
+    robot = server.application.robot
+    process = streamer(server)
+    process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: any(event["event"] == "held" for event in robot.log.recent))
+    time.sleep(0.4)
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: robot.guard.counts["late"] + robot.guard.counts["out_of_order"] > 0 or robot.guard.target is not None)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert robot.guard.reason == ""
+
+
+def test_dropped_requests_within_the_watchdogs_patience_do_no_harm_and_300_ms_do(serve):
+    server = serve()
+    robot = RemoteRobot(server.url)
+    robot.connect()
+    robot.arm()
+    robot.observe()
+    robot.apply(STILL)
+    holds = [event for event in server.application.robot.log.recent if event["event"] == "held"]
+    assert holds == []
+    wait_until(lambda: any(event["event"] == "held" for event in server.application.robot.log.recent), 1.0)
+    robot.close()
+
+
+# what is stored
+
+
+def test_what_was_executed_is_recorded_with_the_reason(under_way):
+    server, environment = under_way()
+
+    class Pusher:
+        environment_spec = environment.environment_spec
+
+        def reset(self):
+            pass
+
+        def act(self, observation, *, deterministic=False):
+            return np.array([1, 1, -1, 1, 1], np.float32)
+
+    server.application.robot.guard._high[1] = 0.05  # a wall that the policy runs into
+    rollout = Rollout(environment, Pusher(), seed=0)
+    while not rollout.done and len(rollout) < 25:
+        rollout.step()
+    rollout.cut("operator")
+    episode = rollout.episode()
+    touched = [int(step) for step, reasons in episode.metadata["guard"].items() if "box" in reasons]
+    assert touched
+    for step in touched:
+        assert episode.sources[step] == ActionSource.GUARD
+        assert episode.actions[step][1] < episode.policy_actions[step][1]
+    free = [step for step in range(len(episode)) if str(step) not in episode.metadata["guard"]]
+    np.testing.assert_allclose(episode.actions[free], episode.policy_actions[free], atol=1e-5)
+
+
+def test_a_server_that_is_not_there_is_told_in_words():
+    with pytest.raises(RobotUnavailable, match="is the server running"):
+        RemoteRobot("http://127.0.0.1:9")

@@ -1,0 +1,152 @@
+"""A driver behind its guard: stopping, watching, logging, whatever goes wrong around them."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from robo_real.audit_log import AuditLog
+from robo_real.cameras import OpenCVCamera
+from robo_real.clock import ManualClock
+from robo_real.drivers.fake import FakeArm
+from robo_real.guard import Mode
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
+
+ALONG = np.array([0.5, 0, 0, 0, 1], np.float32)
+
+
+class Watched(FakeArm):
+    """Remembers the order of what it is told."""
+
+    def __init__(self):
+        super().__init__(clock=ManualClock())
+        self.told = []
+        self.during_move = lambda: None
+
+    def move(self, target):
+        self.during_move()
+        super().move(target)
+        self.told.append("move")
+
+    def hold(self):
+        super().hold()
+        self.told.append("hold")
+
+
+@pytest.fixture
+def robot():
+    found = GuardedArm(Watched(), TWIN)
+    found.connect()
+    found.arm()
+    yield found
+    found.close()
+
+
+def test_a_stop_that_comes_while_a_command_is_sent_has_the_last_word(robot):
+    robot.observe()
+    robot.driver.during_move = robot.stop  # as another thread might, between judging and sending
+    robot.apply(ALONG)
+    assert robot.driver.told[-2:] == ["move", "hold"]
+    with pytest.raises(RobotStopped):
+        robot.apply(ALONG)
+
+
+def test_stopping_and_watching_outlive_a_driver_that_fails(robot):
+    robot.observe()
+    robot.apply(ALONG)
+
+    def broken():
+        raise RuntimeError("cable")
+
+    robot.driver.hold = broken
+    robot.driver.clock.sleep(TWIN.hold_after + 0.1)
+    end = time.monotonic() + 5
+    while not any(event["event"] == "hold_failed" for event in robot.log.recent) and time.monotonic() < end:
+        time.sleep(0.01)
+    robot.stop()
+    assert robot.guard.mode is Mode.STOPPED
+    assert robot._watchdog.is_alive()
+
+
+def test_an_action_that_is_not_finite_stops_the_arm(robot):
+    robot.observe()
+    with pytest.raises(InvalidAction):
+        robot.apply([np.nan, 0, 0, 0, 1])
+    assert robot.guard.reason == "not_finite"
+
+
+def test_measurements_that_are_not_finite_are_given_to_nobody(robot):
+    robot.driver.force[:] = np.nan
+    with pytest.raises(RobotUnavailable, match="no number"):
+        robot.observe()
+
+
+def test_silence_is_held_then_stopped_and_a_pause_is_not(robot):
+    robot.observe()
+    robot.apply(ALONG)
+    robot.pause()
+    robot.driver.clock.sleep(60)
+    assert robot.guard.mode is Mode.ARMED
+    robot.observe()
+    robot.apply(ALONG)
+    robot.driver.clock.sleep(TWIN.stop_after + 1)
+    robot.check_silence()
+    assert robot.guard.reason == "watchdog"
+
+
+def test_the_log_is_appended_to_and_a_full_disk_stops_nothing(tmp_path):
+    for _ in range(2):
+        log = AuditLog(tmp_path / "audit.jsonl")
+        log.add("mode", mode="armed")
+        log.close()
+    lines = (tmp_path / "audit.jsonl").read_text().splitlines()
+    assert [json.loads(line)["mode"] for line in lines] == ["armed", "armed"]
+    full = AuditLog(Path("/dev/full"))
+    full.add("mode", mode="armed")
+    assert full.recent[-1]["event"] == "log_failed"
+    full.close()
+
+
+def test_a_camera_keeps_its_newest_picture_square_and_in_rgb(tmp_path):
+    film = str(tmp_path / "film.avi")
+    writer = cv2.VideoWriter(film, cv2.VideoWriter_fourcc(*"MJPG"), 20, (64, 48))
+    for _ in range(5):
+        writer.write(np.full((48, 64, 3), (0, 0, 255), np.uint8))  # OpenCV's red
+    writer.release()
+    camera = OpenCVCamera(film, 16, time.monotonic)
+    end = time.monotonic() + 5
+    frame = None
+    while (frame is None or frame.number < 5) and time.monotonic() < end:
+        try:
+            frame = camera.newest()
+        except RobotUnavailable:
+            time.sleep(0.01)
+    assert frame.picture.shape == (16, 16, 3) and frame.picture[8, 8, 0] > 200 and frame.picture[8, 8, 2] < 50
+    time.sleep(0.1)
+    assert camera.newest().stamp == frame.stamp  # at the film's end the last picture grows old
+    camera.close()
+    with pytest.raises(RobotUnavailable, match="does not open"):
+        OpenCVCamera(str(tmp_path / "none.avi"), 16, time.monotonic)
+
+
+def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve):
+    server = serve()
+    guard = server.application.robot.guard
+    command = [sys.executable, "-m", "robo_cli.main", "record", f"robot:{server.url}", "--out", "data", "--episodes", "500"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while guard.mode is not Mode.RUNNING and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 130
+    process.stderr.close()
+    assert guard.mode is Mode.ARMED
+    assert np.abs(server.application.robot.driver.read().velocity).max() < 0.05

@@ -12,6 +12,7 @@ from robo_cli.study_table import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
+ONLINE = {"pictures": "online-rewards.md", "lare": "return-decomposition.md"}
 RACES = {"oni": "oni.md"}
 
 
@@ -28,9 +29,9 @@ def test_the_page_shows_the_table_of_the_study(study):
     assert markdown(facts, methods).strip() in (DOCS / PAGES[study]).read_text()
 
 
-def test_the_page_on_online_rewards_shows_what_its_study_found():
-    page = (DOCS / "online-rewards.md").read_text()
-    assert online_markdown(facts_of("pictures")).strip() in page
+@pytest.mark.parametrize("study", ONLINE)
+def test_the_page_shows_what_a_study_in_environments_found(study):
+    assert online_markdown(facts_of(study)).strip() in (DOCS / ONLINE[study]).read_text()
 
 
 @pytest.mark.parametrize("race", RACES)

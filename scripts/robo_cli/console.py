@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -82,6 +83,7 @@ def run(arguments: Console) -> int:
         if arguments.out is not None:
             _keep(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})
         _say(arguments, console.server.url)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the arm still, as Ctrl-C does
         try:
             console.run(arguments.seed)
         except KeyboardInterrupt:

@@ -154,7 +154,7 @@ function facts() {
     "Success": `${percent(status.success_rate)} of ${status.recent}`,
     "By a person": percent(status.intervention_rate),
     "Episodes": status.episodes,
-    "Gripper": controls.grip > 0 ? "open" : "closed",
+    "Gripper": `${Math.round(50 * (controls.grip + 1))} % open`,
   };
   node("facts").replaceChildren(...Object.entries(rows).map(([name, value]) => {
     const row = document.createElement("div");

@@ -21,6 +21,8 @@ POLL = 0.02
 HEALTH = 0.2
 """[s] between two looks at the guard"""
 QUALITY = 85
+PATIENCE = 2.0
+"""[s] for an answer: no command waits for it"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Pictures:
 
     def __init__(self, url: str) -> None:
         """Raises RobotUnavailable where nothing answers."""
-        self._link = Link(url)
+        self._link = Link(url, PATIENCE)
         self.health: dict[str, Any] = self._link.json("/robo/health", method="GET")
         """what the server told last, with "problem" where it does not answer"""
         self.names: tuple[str, ...] = tuple(self.health["cameras"])

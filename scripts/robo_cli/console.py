@@ -77,8 +77,8 @@ def run(arguments: Console) -> int:
     with ExitStack() as stack:
         url = stack.enter_context(_twin(arguments)) if arguments.twin else arguments.robot
         settings = settings_of(arguments.arguments)
-        place = {"address": arguments.address, "port": arguments.port}
-        console = RobotConsole(url, policy_for=_policy_for(arguments), settings=settings, **place)
+        policy_for = _policy_for(arguments)
+        console = RobotConsole(url, policy_for=policy_for, settings=settings, address=arguments.address, port=arguments.port)
         stack.callback(console.close)
         if arguments.out is not None:
             _keep(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})

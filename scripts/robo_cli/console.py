@@ -70,7 +70,7 @@ def run(arguments: Console) -> int:
     try:
         from robo_real.console.assembly import RobotConsole
     except ModuleNotFoundError as error:
-        if error.name != "websockets":
+        if (error.name or "").partition(".")[0] != "websockets":
             raise
         raise MissingExtra("robo-rl console", "websockets", "console") from None
 

@@ -101,15 +101,40 @@ def test_nobody_watching_stops_the_policy_too():
     assert empty.wish().want is Want.HOLD
 
 
-def test_a_stop_lasts_until_the_next_episode_whatever_the_hands_do():
+def test_a_stop_lasts_until_the_operator_rearms_whatever_else_is_pressed():
     hands = begun()
     hands.desk.stop()
     hands.hold()
     assert hands.want() is Want.STOP
     hands.desk.end()
+    hands.desk.rearm(object())
+    hands.desk.start(hands)
     assert not hands.desk.wait_for_start(0)
     hands.desk.begin()
-    assert hands.want() is not Want.STOP
+    assert hands.want() is Want.STOP
+    hands.desk.end()
+    hands.desk.rearm(hands)
+    hands.desk.start(hands)
+    assert hands.desk.wait_for_start(0)
+
+
+def test_a_stop_while_an_episode_is_being_prepared_holds_in_it():
+    hands = Hands()
+    hands.desk.start(hands)
+    assert hands.desk.wait_for_start(0)
+    hands.desk.stop()
+    hands.desk.begin()
+    assert hands.want() is Want.STOP
+
+
+def test_a_start_that_is_pressed_twice_begins_one_episode():
+    hands = Hands()
+    hands.desk.start(hands)
+    assert hands.desk.wait_for_start(0)
+    hands.desk.start(hands)
+    hands.desk.begin()
+    hands.desk.end()
+    assert not hands.desk.wait_for_start(0)
 
 
 def test_only_the_operator_commands_starts_and_labels():
@@ -247,7 +272,7 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
     told = page.until(lambda told: told["state"] == "waiting")
     assert told["health"]["mode"] == "stopped" or page.until(lambda told: told["health"]["mode"] == "stopped")
     page.say(kind="start")
-    page.until(lambda told: "may not move" in told["message"])
+    assert page.told("status")["state"] == "waiting"
     page.say(kind="rearm")
     page.until(lambda told: told["health"]["mode"] == "idle")
     page.held = False

@@ -43,7 +43,7 @@ class RobotConsole:
         spec = self.environment.environment_spec
         self.desk, still = Desk(), Still(spec.action)
         self.human = ConsoleHuman(self.desk, self._robot, still)
-        policy: Policy = policy_for(self.environment) if policy_for else HoldStill(still)
+        policy: Policy = policy_for(self.environment) if policy_for else HoldStill(spec, still)
         labelled = LabelledByPerson(self.environment, self.desk, still)
         self.episodes = Episodes(labelled, policy, Takeover(self.human), self.desk)
         self._pictures = Pictures(self._robot.link.url)

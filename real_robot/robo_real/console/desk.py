@@ -89,14 +89,19 @@ class Desk:
                 self._lose()
 
     def stop(self) -> None:
-        """Nothing moves any more in this episode; from whatever session."""
+        """Nothing moves any more until the operator re-arms; from whatever session."""
         with self._changed:
             self._stopped, self._starts = True, False
+
+    def rearm(self, session: object) -> None:
+        """The operator has looked."""
+        with self._changed:
+            self._stopped = self._stopped and self._operator is not session
 
     def start(self, session: object) -> None:
         """The operator wants an episode to begin."""
         with self._changed:
-            self._starts = self._operator is session and not self._runs
+            self._starts = self._operator is session and not self._runs and not self._stopped
             self._changed.notify_all()
 
     def label(self, session: object, label: str) -> None:
@@ -117,7 +122,7 @@ class Desk:
     def begin(self) -> None:
         """An episode begins; without an operator it begins with a loss."""
         with self._changed:
-            self._stopped, self._runs, self._label, self._lost_at = False, True, "", None
+            self._runs, self._label, self._lost_at = True, "", None
             self._heard = self._clock()
             if self._operator is None:
                 self._lose()
@@ -125,7 +130,7 @@ class Desk:
     def end(self) -> None:
         """The episode is over."""
         with self._changed:
-            self._runs, self._lost_at = False, None
+            self._runs, self._lost_at, self._starts = False, None, False  # a start that was pressed twice begins one episode
 
     def wish(self) -> Wish:
         """Returns what is to become of the arm now."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robo_real.console.desk import Desk, Want
-from robo_rl.spec import ActionSpec, Observation
+from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
 GRIP = "gripper_opening"
@@ -107,8 +107,13 @@ class Takeover:
 class HoldStill:
     """A policy for when there is none: waits for the person."""
 
-    def __init__(self, still: Still) -> None:
-        self._still = still
+    def __init__(self, spec: EnvironmentSpec, still: Still) -> None:
+        self._spec, self._still = spec, still
+
+    @property
+    def environment_spec(self) -> EnvironmentSpec:
+        """Of the robot."""
+        return self._spec
 
     def reset(self) -> None:
         """Nothing to forget."""

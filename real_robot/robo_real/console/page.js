@@ -50,7 +50,7 @@ function hear(told) {
     say({ kind: "seen", camera: "report", number: told.number });
     status = told;
     if (told.grip !== null && !controls.read().held) controls.grip = told.grip; // to take over opens no hand that holds something
-    if (["stopped", "fault"].includes(told.health.mode)) stopWanted = false;
+    if (isLatched()) stopWanted = false;
     draw();
   }
 }
@@ -102,12 +102,16 @@ function alertOf(text) {
   node("alert").textContent = text;
 }
 
+function isLatched() {
+  return ["stopped", "fault"].includes(status?.health.mode) || (status?.state === "waiting" && status.wish === "stop");
+}
+
 function headline() {
   if (refused) return "The token is not the console's";
   if (!status) return "Connection lost: the arm holds, then stops";
   if (status.health.problem) return "The robot does not answer";
   if (stopWanted) return "Stopping";
-  if (["stopped", "fault"].includes(status.health.mode)) return `Stopped: ${status.health.reason}`;
+  if (isLatched()) return `Stopped: ${status.health.reason}`;
   if (status.state !== "running") return "Waiting: nothing moves";
   const words = { policy: "The policy acts", person: "You act", hold: "Lost you: the arm holds", stop: "Stopping" };
   if (status.operator !== "you" && status.wish === "person") return "The operator acts";
@@ -123,7 +127,7 @@ function draw() {
   if (node("headline").textContent !== words) node("headline").textContent = words;
   const mine = status?.operator === "you";
   const runs = status?.state === "running";
-  const latched = ["stopped", "fault"].includes(health?.mode);
+  const latched = isLatched();
   node("start").disabled = !mine || runs || latched;
   node("sit").disabled = !status || status.operator !== "";
   node("rearm").disabled = !mine || !latched;

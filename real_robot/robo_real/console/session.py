@@ -150,6 +150,7 @@ class Session:
             return
         try:
             self._console.rearm()
+            self._console.desk.rearm(self)
         except RobotError as error:
             self._tell(kind="refused", why=" ".join(str(error).split()))
 

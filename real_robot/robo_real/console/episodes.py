@@ -109,7 +109,6 @@ class Episodes:
 
     def _try(self, seed: int) -> None:
         try:
-            self.tally.begin()
             self._play(seed)
         except RobotError as error:
             self.tally.message = " ".join(str(error).split())
@@ -119,6 +118,7 @@ class Episodes:
 
     def _play(self, seed: int) -> None:
         rollout = Rollout(self._environment, self._policy, seed=seed, supervisor=self._takeover, deterministic=True)
+        self.tally.begin()  # not before: a label that is given while the scene is prepared would be lost
         store = self.store
         store.begin(rollout)
         while not rollout.done and not self._done:

@@ -30,6 +30,7 @@ COMMANDS = {
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
     "robot": (None, "serve a robot, simulated or real, behind its guard; check, stop and re-arm it"),
+    "console": ("Console", "watch a robot in the browser, take over, stop it, label and record episodes"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
 START = """start with:

@@ -62,7 +62,7 @@ async function look() {
 
 for (const button of buttons) button.addEventListener("click", () => answer(button.dataset.answer));
 document.addEventListener("keydown", (event) => {
-  const button = buttons.find((each) => each.dataset.key === event.key);
+  const button = buttons.find((each) => each.dataset.key.split(" ").includes(event.key));
   if (button === undefined || event.repeat) return;
   event.preventDefault();
   answer(button.dataset.answer);

@@ -1,0 +1,167 @@
+"""The operator's desk: who sits at it, what they want of the arm now, and what follows when nothing is heard of them.
+
+Once the person was lost within an episode, the policy does not act again in it: the arm holds, then it is stopped. Only a hand
+that is seen on the dead-man switch again ends the loss, and only into an intervention.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from robo_rl.types import Array
+
+HELD_SILENCE = 0.25
+"""[s] without a word while the person commands, after which they are lost; the page speaks 20 times a second"""
+WATCH_SILENCE = 2.5
+"""[s] without a word while the policy acts; above the 1 s to which browsers slow a page in the background"""
+STOP_AFTER = 1.0
+"""[s] from the loss of a person to the stop"""
+LABELS = ("success", "failure", "discard")
+
+
+class Want(StrEnum):
+    """What is to become of the arm in this control period."""
+
+    POLICY = "policy"
+    PERSON = "person"
+    HOLD = "hold"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the desk wants now."""
+
+    want: Want
+    action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    """(A,) in [-1, 1], where the person commands"""
+
+
+class Desk:
+    """One operator at a time; told from the threads of connections, asked from that of the control loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._operator: object | None = None
+        self._held = self._stopped = self._starts = self._runs = False
+        self._action: Array = np.zeros(0, np.float32)
+        self._heard = -np.inf
+        self._lost_at: float | None = None
+        self._label = ""
+
+    # told by connections
+
+    def sit(self, session: object) -> bool:
+        """Returns whether this session is the operator now; it is not where another is."""
+        with self._changed:
+            if self._operator is None:
+                self._operator, self._held, self._heard = session, False, self._clock()
+            return self._operator is session
+
+    def rise(self, session: object) -> None:
+        """The session has ended, for whatever reason; within an episode that is a loss."""
+        with self._changed:
+            if self._operator is session:
+                self._lose()
+                self._operator, self._held = None, False
+
+    def hear(self, session: object, held: bool, action: Array) -> None:
+        """The operator's hand is on the dead-man switch, or not, and commands an action."""
+        with self._changed:
+            if self._operator is not session:
+                return
+            self._notice_silence()
+            self._held, self._action, self._heard = held, action, self._clock()
+            if held:
+                self._lost_at = None
+
+    def lose(self, session: object) -> None:
+        """The page lost its keys: somebody let go, or another window has them; nobody knows."""
+        with self._changed:
+            if self._operator is session and self._held:
+                self._lose()
+
+    def stop(self) -> None:
+        """Nothing moves any more until the operator re-arms; from whatever session."""
+        with self._changed:
+            self._stopped, self._starts = True, False
+
+    def rearm(self, session: object) -> None:
+        """The operator has looked."""
+        with self._changed:
+            self._stopped = self._stopped and self._operator is not session
+
+    def start(self, session: object) -> None:
+        """The operator wants an episode to begin."""
+        with self._changed:
+            self._starts = self._operator is session and not self._runs and not self._stopped
+            self._changed.notify_all()
+
+    def label(self, session: object, label: str) -> None:
+        """The operator ends the episode under way with one of LABELS."""
+        with self._changed:
+            if self._operator is session and self._runs:
+                self._label = label
+
+    # asked by the control loop
+
+    def wait_for_start(self, timeout: float) -> bool:
+        """Returns whether an episode is to begin, once for each wish."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._starts, timeout)
+            starts, self._starts = self._starts, False
+            return starts
+
+    def begin(self) -> None:
+        """An episode begins; without an operator it begins with a loss."""
+        with self._changed:
+            self._runs, self._label, self._lost_at = True, "", None
+            self._heard = self._clock()
+            if self._operator is None:
+                self._lose()
+
+    def end(self) -> None:
+        """The episode is over."""
+        with self._changed:
+            self._runs, self._lost_at, self._starts = False, None, False  # a start that was pressed twice begins one episode
+
+    def wish(self) -> Wish:
+        """Returns what is to become of the arm now."""
+        with self._changed:
+            self._notice_silence()
+            if self._stopped or (self._lost_at is not None and self._clock() - self._lost_at > STOP_AFTER):
+                return Wish(Want.STOP)
+            if self._lost_at is not None:
+                return Wish(Want.HOLD)
+            return Wish(Want.PERSON, self._action) if self._held else Wish(Want.POLICY)
+
+    def take_label(self) -> str:
+        """Returns the label that was given since the last question, "" for none."""
+        with self._changed:
+            label, self._label = self._label, ""
+            return label
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody sits here."""
+        return self._operator is not None
+
+    def is_operator(self, session: object) -> bool:
+        """Returns whether it is this session."""
+        return self._operator is session
+
+    def _notice_silence(self) -> None:
+        limit = HELD_SILENCE if self._held else WATCH_SILENCE
+        if self._clock() - self._heard > limit:
+            self._lose()
+
+    def _lose(self) -> None:
+        if self._runs and self._lost_at is None:
+            self._lost_at = self._clock()

@@ -1,0 +1,123 @@
+"""The person at the desk as learning code sees one: asked once in every control period for an action, or none."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from robo_real.console.desk import Desk, Want
+from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
+from robo_rl.types import ActionSource, Array, StateDict
+
+GRIP = "gripper_opening"
+
+
+class Stoppable(Protocol):
+    """Of a robot, what a person needs."""
+
+    def enable(self) -> None:
+        """The hand is on the dead-man switch."""
+
+    def stop(self) -> None:
+        """Stops until a person re-arms; raises nothing."""
+
+
+class Still:
+    """Knows the action that moves nothing: no displacement, and the fingers sent where they were sent last.
+
+    Not where they are measured: fingers around a thing that were sent no further would let go of it.
+    """
+
+    def __init__(self, action: ActionSpec) -> None:
+        self._spec = action
+        self.grip: float | None = None
+        """In [-1, 1], where the fingers were sent last; None before the first step of an episode."""
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self.grip = None
+
+    def note(self, executed: Array) -> None:
+        """An action was executed."""
+        if GRIP in self._spec.names:
+            self.grip = float(executed[self._spec.names.index(GRIP)])
+
+    def action(self, observation: Observation) -> Array:
+        """Returns an action (A,) that moves nothing."""
+        spec = self._spec
+        physical: Any = np.clip(np.zeros(spec.size), spec.low, spec.high)
+        if GRIP in spec.names and GRIP in observation:
+            physical[spec.names.index(GRIP)] = float(observation[GRIP][0])
+        action: Array = np.clip(spec.to_normalized(physical), -1.0, 1.0).astype(np.float32)
+        if self.grip is not None:
+            action[spec.names.index(GRIP)] = self.grip
+        return action
+
+
+class ConsoleHuman:
+    """A person behind a page: takes over while they hold the dead-man switch."""
+
+    def __init__(self, desk: Desk, robot: Stoppable, still: Still) -> None:
+        self._desk, self._robot, self._still = desk, robot, still
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self._desk.begin()
+
+    def command(self, observation: Observation, proposed: Array) -> Array | None:
+        """Returns the person's action, None where the policy is left to act; where the person was lost, an action that holds.
+
+        It stops the robot where the person stopped it or stays lost; the next step then ends the episode.
+        """
+        wish = self._desk.wish()
+        if wish.want is Want.POLICY:
+            return None
+        if wish.want is Want.PERSON:
+            self._robot.enable()
+            return wish.action
+        if wish.want is Want.STOP:
+            self._robot.stop()
+        return self._still.action(observation)
+
+    def state_dict(self) -> StateDict:
+        """A person has no state that could be saved."""
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Nothing to restore."""
+
+
+class Takeover:
+    """Lets a person override a policy: a `Supervisor` of a rollout."""
+
+    def __init__(self, human: ConsoleHuman) -> None:
+        self._human = human
+
+    def reset(self) -> None:
+        """A new episode begins."""
+        self._human.reset()
+
+    def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
+        """Returns the action to execute, and who chose it."""
+        commanded = self._human.command(observation, proposed)
+        return (proposed, ActionSource.POLICY) if commanded is None else (commanded, ActionSource.HUMAN)
+
+
+class HoldStill:
+    """A policy for when there is none: waits for the person."""
+
+    def __init__(self, spec: EnvironmentSpec, still: Still) -> None:
+        self._spec, self._still = spec, still
+
+    @property
+    def environment_spec(self) -> EnvironmentSpec:
+        """Of the robot."""
+        return self._spec
+
+    def reset(self) -> None:
+        """Nothing to forget."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns an action that moves nothing."""
+        return self._still.action(observation)

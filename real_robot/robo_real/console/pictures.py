@@ -1,0 +1,89 @@
+"""The newest picture of each camera as JPEG, and the robot's health, fetched in a thread of its own.
+
+It has a connection of its own, so that neither a slow camera nor a slow page delays a command.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+
+from robo_real.link import Link
+from robo_rl.errors import RobotError
+
+POLL = 0.02
+"""[s] between two looks at a camera"""
+HEALTH = 0.2
+"""[s] between two looks at the guard"""
+QUALITY = 85
+PATIENCE = 2.0
+"""[s] for an answer: no command waits for it"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture."""
+
+    jpeg: bytes
+    number: int
+    """by the camera's own count"""
+    came: float
+    """[s] monotonic, when it was fetched"""
+
+
+class Pictures:
+    """Watches one robot."""
+
+    def __init__(self, url: str) -> None:
+        """Raises RobotUnavailable where nothing answers."""
+        self._link = Link(url, PATIENCE)
+        self.health: dict[str, Any] = self._link.json("/robo/health", method="GET")
+        """what the server told last, with "problem" where it does not answer"""
+        self.names: tuple[str, ...] = tuple(self.health["cameras"])
+        self.newest: dict[str, Picture] = {}
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pictures", daemon=True)
+        self._thread.start()
+
+    def age(self, name: str) -> float | None:
+        """Returns for how long [s] a camera has shown nothing new; None before its first picture."""
+        return time.monotonic() - self.newest[name].came if name in self.newest else None
+
+    def close(self) -> None:
+        """Watches no more."""
+        self._done.set()
+        self._thread.join()
+        self._link.close()
+
+    def _watch(self) -> None:
+        looked = -np.inf
+        while not self._done.wait(POLL):
+            if time.monotonic() - looked >= HEALTH:
+                looked = time.monotonic()
+                self._look()
+            for name in self.names:
+                self._fetch(name)
+
+    def _look(self) -> None:
+        try:
+            self.health = self._link.json("/robo/health", method="GET")
+        except RobotError as error:
+            self.health = {**self.health, "problem": str(error).partition("\n")[0]}
+
+    def _fetch(self, name: str) -> None:
+        try:
+            content, headers = self._link.picture(f"/robo/camera/{name}")
+            number = int(headers["X-Robo-Number"])
+            if name in self.newest and self.newest[name].number == number:
+                return
+            shape = tuple(int(side) for side in headers["X-Robo-Shape"].split(","))
+            picture = np.frombuffer(content, np.uint8).reshape(shape)
+            _, jpeg = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+            self.newest[name] = Picture(jpeg.tobytes(), number, time.monotonic())
+        except (RobotError, KeyError, ValueError, cv2.error):
+            return  # its age tells

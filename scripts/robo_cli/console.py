@@ -1,0 +1,127 @@
+"""robo-rl console: watch a robot in the browser, take over, stop it, label episodes and record them."""
+
+from __future__ import annotations
+
+import signal
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robo_cli.actors import actor
+from robo_cli.console_store import DatasetStore, dataset_of, viewed
+from robo_cli.data_view import has_display
+from robo_cli.typed_settings import settings_of
+from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.protocols import Policy
+
+if TYPE_CHECKING:
+    from robo_real.console.assembly import RobotConsole
+
+EXAMPLES = """robo-rl console --twin                                             (a simulated arm, nobody acts but you)
+robo-rl console --twin --options task=robo/ArmPick-v0 cameras=[front,wrist] --policy scripted
+robo-rl console --robot http://127.0.0.1:5000 --policy RUN --arguments action_repeat=3 --out data/corrections"""
+ADDRESS = "127.0.0.1"
+NOBODY = "nobody"
+PICTURE = 240
+"""[pixel] side of the twin's pictures: for a person's eyes"""
+
+
+@dataclass(frozen=True)
+class Console:
+    """Open a page for the operator of a robot: cameras, stop, takeover by keyboard, gamepad and touch, labels."""
+
+    robot: str = ""
+    """Address of `robo-rl robot serve`."""
+    twin: bool = False
+    """Serve a twin here instead."""
+    options: tuple[str, ...] = ()
+    """Of the twin, NAME=VALUE: task, speed, cameras and image_size."""
+    policy: str = ""
+    """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
+    out: Path | None = None
+    """Dataset that the episodes are added to; it is made where there is none."""
+    arguments: tuple[str, ...] = ()
+    """Settings of the environment, such as action_repeat=3."""
+    seed: int = 0
+    """Reset seed of the first episode; the others follow."""
+    address: str = ADDRESS
+    """To listen at; another one lets a tablet in, over a connection that is not encrypted."""
+    port: int = 8644
+    """0 takes any free one."""
+    browser: bool = True
+    """Open the page in the browser where there is a display."""
+    runs: Path = Path("runs")
+    """Folder that holds the runs."""
+    noise: float = 0.0
+    """Standard deviation of the noise on the scripted expert's action, in [-1, 1] units."""
+    stochastic: bool = False
+    """Sample a run's actions instead of taking the most likely one."""
+
+    def __post_init__(self) -> None:
+        if bool(self.robot) == self.twin:
+            raise InvalidSetting("Which robot?", got=f"robot {self.robot!r}, twin {self.twin}", allowed="--robot URL or --twin")
+
+
+def run(arguments: Console) -> int:
+    """Serves until Ctrl-C; the arm is left still."""
+    try:
+        from robo_real.console.assembly import RobotConsole
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "websockets":
+            raise
+        raise MissingExtra("robo-rl console", "websockets", "console") from None
+
+    with ExitStack() as stack:
+        url = stack.enter_context(_twin(arguments)) if arguments.twin else arguments.robot
+        settings = settings_of(arguments.arguments)
+        policy_for = _policy_for(arguments)
+        console = RobotConsole(url, policy_for=policy_for, settings=settings, address=arguments.address, port=arguments.port)
+        stack.callback(console.close)
+        if arguments.out is not None:
+            _keep(arguments, console, stack, {"environment": f"robot:{url}", "arguments": settings})
+        _say(arguments, console.server.url)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # leaves the arm still, as Ctrl-C does
+        try:
+            console.run(arguments.seed)
+        except KeyboardInterrupt:
+            print("\nended; the arm holds still")
+    return 0
+
+
+def _keep(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:
+    assert arguments.out is not None
+    policy = arguments.policy or NOBODY
+    dataset = dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
+    store = stack.enter_context(DatasetStore(dataset, policy))
+    console.keep(store, {"Recorded episodes": stack.enter_context(viewed(dataset))})
+
+
+def _policy_for(arguments: Console) -> Callable[[Any], Policy] | None:
+    if not arguments.policy:
+        return None
+    return lambda environment: actor(arguments.policy, environment, arguments)(arguments.seed).policy
+
+
+@contextmanager
+def _twin(arguments: Console) -> Iterator[str]:
+    """Serves a twin meanwhile; gives its address."""
+    from robo_real.serving import Serving, served
+
+    options = {"cameras": ("front",), "image_size": PICTURE} | settings_of(arguments.options)
+    server = served(Serving(options=options, port=0))
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.close()
+
+
+def _say(arguments: Console, url: str) -> None:
+    print(f"the console is at {url}   (Ctrl-C ends it)", flush=True)
+    if arguments.address != ADDRESS:
+        print("other machines reach it, unencrypted: who sees this address with its token can move the robot", flush=True)
+    if arguments.browser and has_display():
+        webbrowser.open(url)

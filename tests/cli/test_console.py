@@ -1,0 +1,80 @@
+"""robo-rl console, as typed."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import InvalidSetting, MissingExtra, RobotUnavailable
+
+
+@pytest.mark.parametrize("which", [[], ["--twin", "--robot", "http://127.0.0.1:1"]])
+def test_one_robot_is_named(which):
+    with pytest.raises(InvalidSetting, match="--robot URL or --twin"):
+        dispatch(["console", *which])
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("robo_real.console.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [name for name in sys.modules if name.startswith("websockets.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    with pytest.raises(MissingExtra, match=re.escape("robo-rl[console]")):
+        dispatch(["console", "--twin"])
+
+
+def test_where_no_robot_answers_it_says_so():
+    pytest.importorskip("websockets")
+    with pytest.raises(RobotUnavailable, match="gives no answer"):
+        dispatch(["console", "--robot", "http://127.0.0.1:1", "--no-browser"])
+
+
+def test_labelled_episodes_are_recorded_and_discarded_ones_are_not(tmp_path):
+    connect = pytest.importorskip("websockets.sync.client").connect
+    command = [
+        sys.executable,
+        "-m",
+        "robo_cli.main",
+        "console",
+        "--twin",
+        "--options",
+        "cameras=[]",
+        "--port",
+        "0",
+        "--no-browser",
+    ]
+    with subprocess.Popen([*command, "--out", str(tmp_path / "kept")], stdout=subprocess.PIPE, text=True) as process:
+        host, token = re.search(r"http://([^/]+)/#(\S+)", process.stdout.readline()).groups()
+        with connect(f"ws://{host}/socket", origin=f"http://{host}") as socket:
+            socket.send(json.dumps({"kind": "hello", "token": token}))
+            assert "Recorded episodes" in json.loads(socket.recv())["links"]
+            socket.send('{"kind": "sit"}')
+            for label in ("failure", "discard", "success"):
+                play(socket, label)
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=30)[0].endswith("ended; the arm holds still\n")
+    assert process.returncode == 0
+    dataset = Dataset(tmp_path / "kept")
+    assert [dataset.read(entry).success for entry in dataset.entries()] == [False, True]
+    assert not [*(tmp_path / "kept" / "journal").iterdir()]
+
+
+def play(socket, label):
+    asked, told = False, {}
+    while not asked or told.get("state") == "running":
+        message = json.loads(socket.recv(timeout=20))
+        if message["kind"] == "status":
+            told = message
+            socket.send(json.dumps({"kind": "seen", "camera": "report", "number": told["number"]}))
+            socket.send('{"kind": "hold", "held": false, "action": [0, 0, 0, 0, 1]}')
+            if told["state"] == "waiting":
+                socket.send('{"kind": "start"}')
+            elif told["steps"] > 1:
+                asked = True
+                socket.send(json.dumps({"kind": "label", "label": label}))

@@ -1,0 +1,421 @@
+"""The operator's console, attacked: dropped sockets, two operators, wrong tokens, foreign pages, slow readers, garbage."""
+
+import itertools
+import json
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+
+from robo_real.arm_spec import arm_spec
+from robo_rl.types import ActionSource
+
+websockets = pytest.importorskip("websockets")
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
+from websockets.sync.client import connect  # noqa: E402
+
+from robo_real.console.assembly import RobotConsole  # noqa: E402
+from robo_real.console.desk import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, Desk, Want  # noqa: E402
+from robo_real.console.human import ConsoleHuman, Still  # noqa: E402
+from robo_real.console.server import LARGEST  # noqa: E402
+from robo_real.console.session import MOST_GARBAGE, MOST_UNSEEN, Garbage, parsed  # noqa: E402
+
+RIGHT = [0.0, 0.3, 0.0, 0.0, 1.0]
+STILL = [0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+# the desk, on a clock of the test's own
+
+
+class Hands:
+    def __init__(self):
+        self.now = 0.0
+        self.desk = Desk(lambda: self.now)
+        self.desk.sit(self)
+
+    def hold(self, held=True, after=0.0):
+        self.now += after
+        self.desk.hear(self, held, np.array(RIGHT, np.float32))
+
+    def want(self, after=0.0):
+        self.now += after
+        return self.desk.wish().want
+
+
+def begun(held=True) -> Hands:
+    hands = Hands()
+    hands.desk.begin()
+    hands.hold(held)
+    return hands
+
+
+def test_a_held_switch_is_an_intervention_and_letting_go_gives_back():
+    hands = begun()
+    assert hands.want() is Want.PERSON
+    hands.hold(False, after=0.05)
+    assert hands.want() is Want.POLICY
+
+
+@pytest.mark.parametrize("how", ["dropped", "silent", "keys lost"])
+def test_a_person_lost_in_an_intervention_means_hold_then_stop_and_never_the_policy(how):
+    hands = begun()
+    if how == "dropped":
+        hands.desk.rise(hands)
+    elif how == "keys lost":
+        hands.desk.lose(hands)
+    else:
+        hands.now += HELD_SILENCE + 0.01
+    assert hands.want() is Want.HOLD
+    if how != "silent":
+        assert hands.desk.sit(hands)  # the page is back, with its hand off the switch
+        hands.hold(False)
+    assert hands.want(STOP_AFTER - 0.1) is Want.HOLD
+    assert hands.want(0.2) is Want.STOP
+    hands.hold(False)
+    assert hands.want() is Want.STOP
+
+
+def test_a_word_that_comes_late_does_not_give_back():
+    hands = begun()
+    hands.hold(False, after=HELD_SILENCE + 0.01)
+    assert hands.want() is Want.HOLD
+
+
+def test_a_hand_seen_on_the_switch_again_ends_a_loss_into_an_intervention():
+    hands = begun()
+    hands.desk.lose(hands)
+    assert hands.want(0.2) is Want.HOLD
+    hands.hold()
+    assert hands.want() is Want.PERSON
+
+
+def test_nobody_watching_stops_the_policy_too():
+    hands = begun(held=False)
+    assert hands.want(WATCH_SILENCE - 0.1) is Want.POLICY
+    assert hands.want(0.2) is Want.HOLD
+    empty = Desk(lambda: 0.0)
+    empty.begin()
+    assert empty.wish().want is Want.HOLD
+
+
+def test_a_stop_lasts_until_the_operator_rearms_whatever_else_is_pressed():
+    hands = begun()
+    hands.desk.stop()
+    hands.hold()
+    assert hands.want() is Want.STOP
+    hands.desk.end()
+    hands.desk.rearm(object())
+    hands.desk.start(hands)
+    assert not hands.desk.wait_for_start(0)
+    hands.desk.begin()
+    assert hands.want() is Want.STOP
+    hands.desk.end()
+    hands.desk.rearm(hands)
+    hands.desk.start(hands)
+    assert hands.desk.wait_for_start(0)
+
+
+def test_a_stop_while_an_episode_is_being_prepared_holds_in_it():
+    hands = Hands()
+    hands.desk.start(hands)
+    assert hands.desk.wait_for_start(0)
+    hands.desk.stop()
+    hands.desk.begin()
+    assert hands.want() is Want.STOP
+
+
+def test_a_start_that_is_pressed_twice_begins_one_episode():
+    hands = Hands()
+    hands.desk.start(hands)
+    assert hands.desk.wait_for_start(0)
+    hands.desk.start(hands)
+    hands.desk.begin()
+    hands.desk.end()
+    assert not hands.desk.wait_for_start(0)
+
+
+def test_only_the_operator_commands_starts_and_labels():
+    hands, other = begun(held=False), object()
+    assert not hands.desk.sit(other)
+    hands.desk.hear(other, True, np.array(RIGHT, np.float32))
+    hands.desk.label(other, "success")
+    assert hands.want() is Want.POLICY and hands.desk.take_label() == ""
+    hands.desk.end()
+    hands.desk.start(other)
+    assert not hands.desk.wait_for_start(0)
+
+
+def test_a_label_counts_once_and_only_within_an_episode():
+    hands = begun()
+    hands.desk.label(hands, "success")
+    assert [hands.desk.take_label(), hands.desk.take_label()] == ["success", ""]
+    hands.desk.end()
+    hands.desk.label(hands, "failure")
+    assert hands.desk.take_label() == ""
+
+
+class Stops:
+    stopped = enabled = 0
+
+    def enable(self):
+        self.enabled += 1
+
+    def stop(self):
+        self.stopped += 1
+
+
+def test_a_person_behind_the_page_is_a_human_for_learning_code():
+    hands, robot, spec = begun(), Stops(), arm_spec("a robot").action
+    still = Still(spec)
+    human = ConsoleHuman(hands.desk, robot, still)
+    observation, proposed = {"gripper_opening": np.array([0.04], np.float32)}, np.ones(5, np.float32)
+    assert human.command(observation, proposed).tolist() == pytest.approx(RIGHT) and robot.enabled == 1
+    hands.hold(False)
+    assert human.command(observation, proposed) is None
+    hands.desk.rise(hands)
+    assert human.command(observation, proposed).tolist() == pytest.approx([0, 0, 0, 0, 0], abs=1e-6)  # as wide as measured
+    still.note(np.array([0, 0, 0, 0, -1], np.float32))
+    assert human.command(observation, proposed)[4] == -1  # a hand that was closed around something stays closed
+    assert robot.stopped == 0
+    hands.now += STOP_AFTER + 0.1
+    human.command(observation, proposed)
+    assert robot.stopped == 1
+
+
+@pytest.mark.parametrize("message", ["", "[]", "{", '{"kind": 3}', b"\x00", "[" * 3000, '"x"'])
+def test_what_makes_no_sense_is_garbage(message):
+    with pytest.raises(Garbage):
+        parsed(message)
+
+
+# the whole of it, over sockets, against the twin
+
+
+class Page:
+    """What the page does, without a browser."""
+
+    def __init__(self, console, token=None, **arguments):
+        server = console.server
+        self.origin = f"http://127.0.0.1:{server.port}"
+        arguments = {"origin": self.origin, "compression": None, "close_timeout": 0.2} | arguments
+        self.socket = connect(f"ws://127.0.0.1:{server.port}/socket", **arguments).__enter__()
+        self.say(kind="hello", token=server.token if token is None else token)
+        self.held, self.action = False, STILL
+
+    def say(self, **facts):
+        self.socket.send(json.dumps(facts))
+
+    def told(self, kind):
+        """Returns the next message of a kind; answers what else comes as the page does."""
+        while True:
+            message = self.socket.recv(timeout=20)
+            if isinstance(message, bytes):
+                self.say(kind="seen", camera="camera_front", number=int.from_bytes(message[1:5], "big"))
+                continue
+            told = json.loads(message)
+            if told["kind"] == "status":
+                self.say(kind="seen", camera="report", number=told["number"])
+                self.say(kind="hold", held=self.held, action=self.action)
+            if told["kind"] == kind:
+                return told
+
+    def until(self, test):
+        """Returns the first report that passes, speaking as the page does meanwhile."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            if test(found := self.told("status")):
+                return found
+        raise AssertionError(found)
+
+
+@pytest.fixture
+def console(serve):
+    """Returns a console over a twin whose arm waits, closed after the test."""
+    server = serve(image_size=32)
+    found = RobotConsole(server.url)
+    found.server_of_robot = server
+    thread = found.start()
+    yield found
+    found.close()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def page(console):
+    found = Page(console)
+    found.told("welcome")
+    found.say(kind="sit")
+    found.until(lambda told: told["operator"] == "you")
+    return found
+
+
+def start(page):
+    page.say(kind="start")
+    page.until(lambda told: told["state"] == "running" and told["steps"] > 0)
+
+
+def hand(console):
+    return console.server_of_robot.application.robot.driver.read().position
+
+
+def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
+    start(page)
+    before = hand(console)
+    page.held, page.action = True, RIGHT
+    page.until(lambda told: told["human_steps"] >= 8)
+    assert hand(console)[1] - before[1] > 0.005
+    page.say(kind="stop")
+    told = page.until(lambda told: told["state"] == "waiting")
+    assert told["health"]["mode"] == "stopped" or page.until(lambda told: told["health"]["mode"] == "stopped")
+    page.say(kind="start")
+    assert page.told("status")["state"] == "waiting"
+    page.say(kind="rearm")
+    page.until(lambda told: told["health"]["mode"] == "idle")
+    page.held = False
+    start(page)
+
+
+def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
+    start(page)
+    page.held, page.action = True, RIGHT
+    page.until(lambda told: told["human_steps"] >= 2)
+    page.socket.socket.close()
+    watcher = Page(console)
+    watcher.say(kind="sit")
+    told = watcher.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
+    assert "ended: safety" in told["message"]
+    assert console.episodes.tally.acts == ""
+
+
+@pytest.mark.parametrize("label", ["success", "failure", "discard"])
+def test_a_label_ends_the_episode_and_decides_whether_it_is_kept(console, page, label):
+    kept = []
+
+    class Keeps:
+        def begin(self, rollout):
+            pass
+
+        def step(self, transition):
+            pass
+
+        def end(self, rollout):
+            kept.append(rollout and (rollout.success, rollout.stop_reason, rollout.episode().rewards[-1]))
+
+    console.keep(Keeps(), {})
+    start(page)
+    page.say(kind="label", label=label)
+    told = page.until(lambda told: told["state"] == "waiting")
+    wanted = {"success": (True, "goal", 1.0), "failure": (False, "operator", 0.0), "discard": None}[label]
+    assert kept == [wanted]
+    assert told["episodes"] == (label != "discard")
+
+
+def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
+    second = Page(console)
+    second.say(kind="sit")
+    assert "Another operator" in second.told("refused")["why"]
+    assert second.told("status")["operator"] == "another"
+    second.say(kind="rearm")
+    assert "Only the operator" in second.told("refused")["why"]
+    start(page)
+    second.say(kind="stop")
+    page.until(lambda told: told["health"]["mode"] == "stopped" and told["state"] == "waiting")
+    page.socket.close()
+    second.say(kind="sit")
+    second.until(lambda told: told["operator"] == "you")
+
+
+@pytest.mark.parametrize("first", [{"token": "wrong"}, {"token": ""}, {"token": "ä"}])
+def test_a_wrong_token_sees_nothing(console, first):
+    page = Page(console, **first)
+    with pytest.raises(ConnectionClosed) as error:
+        page.socket.recv(timeout=10)
+    assert error.value.rcvd.code == 4401
+
+
+def test_foreign_origins_and_names_are_refused(console):
+    for arguments in ({"origin": "http://evil.example"}, {"origin": None}, {"origin": "null"}):
+        with pytest.raises(InvalidStatus, match="403"):
+            Page(console, **arguments)
+    request = urllib.request.Request(f"http://127.0.0.1:{console.server.port}/", headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(request)
+
+
+def test_the_page_comes_without_the_token_and_may_load_nothing_foreign(console):
+    for path in ("/", "/page.js", "/controls.js", "/page.css", "/style.css"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{console.server.port}{path}") as answer:
+            assert console.server.token.encode() not in answer.read()
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{console.server.port}/../server.py")
+
+
+def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end(console, page):
+    start(page)
+    hands = [{"held": 1, "action": STILL}, {"held": True, "action": [1]}, {"held": True, "action": [5.0] * 5}]
+    hands += [
+        {"held": True, "action": [float("nan")] * 5},
+        {"held": True, "action": "left"},
+        {"held": True, "action": [10**400] * 5},
+    ]
+    for message in hands:
+        page.say(kind="hold", **message)
+        assert "no sense" in page.told("refused")["why"]
+    assert console.episodes.tally.human_steps == 0
+    with pytest.raises(ConnectionClosed):
+        for _ in range(MOST_GARBAGE):
+            page.socket.send("garbage")
+            page.told("refused")
+    watcher = Page(console)
+    watcher.say(kind="sit")
+    watcher.until(lambda told: told["health"]["mode"] == "stopped")
+
+
+def test_a_message_that_is_too_large_ends_the_connection(console, page):
+    page.socket.send("x" * (LARGEST + 1))
+    with pytest.raises(ConnectionClosed):
+        for _ in itertools.count():
+            page.socket.recv(timeout=10)
+
+
+def test_a_slow_page_is_sent_no_queue_of_old_reports(console):
+    slow = Page(console)
+    slow.told("welcome")
+    reports = 0
+    with pytest.raises(TimeoutError):
+        while True:
+            reports += "status" in slow.socket.recv(timeout=0.5)  # and never says that it has seen one
+    assert reports == MOST_UNSEEN
+
+
+def test_a_person_is_told_apart_in_what_is_recorded(console, page):
+    sources = []
+
+    class Keeps:
+        def begin(self, rollout):
+            pass
+
+        def step(self, transition):
+            sources.append(transition.source)
+
+        def end(self, rollout):
+            pass
+
+    console.keep(Keeps(), {})
+    start(page)
+    page.held = True
+    page.until(lambda told: told["human_steps"] >= 2)
+    page.held = False
+    page.until(lambda told: told["acts"] == "policy")
+    page.say(kind="label", label="failure")
+    page.until(lambda told: told["state"] == "waiting")
+    assert [source for source, _ in itertools.groupby(sources)] == [
+        ActionSource.POLICY,
+        ActionSource.HUMAN,
+        ActionSource.POLICY,
+    ]

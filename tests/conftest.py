@@ -1,6 +1,7 @@
 """What holds for every test: strict numbers, one thread, no display, nothing written into the checkout."""
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, when torch and numpy are first imported
 os.environ.setdefault("MUJOCO_GL", "egl")
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would its children
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("default")
 

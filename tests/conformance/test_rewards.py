@@ -21,6 +21,7 @@ from robo_rl.rewards.decomposition.episodic import EpisodicReward
 from robo_rl.rewards.decomposition.latent import LatentReward
 from robo_rl.rewards.decomposition.rewards import RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
+from robo_rl.rewards.driving_goals import DrivingGoals
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
@@ -125,6 +126,7 @@ REWARDS = {
     "judge-ordinal": judged(JudgeOrdinal),
     "judge-order": judged(JudgeOrder, frames=4),
     "clg": lambda _: ContrastingLanguageGoals(model="colours", undesired="red", desired="grey", low=-0.1, high=0.1),
+    "driving-clg": lambda _: DrivingGoals(model="colours", undesired="red", desired="grey", low=-0.1, high=0.1),
     "vlm-rm": lambda _: VLMRM(model="colours", goal=("red",), baseline=("grey",), mode="potential"),
     "classifier": classifier,
     "embedded-progress": embedded(EmbeddedProgress),
@@ -152,6 +154,8 @@ def episode(seed: int, steps: int = 6) -> Episode:
             "position": random.normal(size=(steps + 1, 3)).astype(np.float32),
             BONUS: random.uniform(size=(steps + 1, 1)).astype(np.float32),
             "camera_front": random.integers(0, 255, (steps + 1, 16, 16, 3), np.uint8),
+            "velocity": np.ones((steps + 1, 2), np.float32),  # of a car, and where its lane goes
+            "route": np.array([[0, 0.5], [2, 0.6]], np.float32) * np.ones((steps + 1, 1, 1), np.float32),
         },
         actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),
         policy_actions=random.uniform(-1, 1, (steps, 2)).astype(np.float32),

@@ -141,12 +141,14 @@ def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve):
     server = serve()
     guard = server.application.robot.guard
     command = [sys.executable, "-m", "robo_cli.main", "record", f"robot:{server.url}", "--out", "data", "--episodes", "500"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    end = time.monotonic() + 60
-    while guard.mode is not Mode.RUNNING and time.monotonic() < end:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 130
-    process.stderr.close()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 60
+        while guard.mode is not Mode.RUNNING and time.monotonic() < end:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(30) == 130
+        finally:
+            process.kill()
     assert guard.mode is Mode.ARMED
     assert np.abs(server.application.robot.driver.read().velocity).max() < 0.05

@@ -95,6 +95,7 @@ def test_the_board_shows_what_each_job_printed_last(tmp_path):
         (tmp_path / "one.log").write_text("begins\n12/100 | success 5%\n\n")
         console.print(board.table())
         board.end("one", 0)
+        assert board.table().row_count == 1, "what has ended is no longer shown"
         board.end("two", 1)
         console.print(board.table())
     lines = console.file.getvalue().splitlines()

@@ -8,7 +8,7 @@ from typing import Any
 
 from robo_real.console.desk import Desk
 from robo_real.console.episodes import Episodes, Store
-from robo_real.console.human import ConsoleHuman, HoldStill, Still, Takeover
+from robo_real.console.human import ConsoleHuman, HoldStill, Still
 from robo_real.console.labels import LabelledByPerson
 from robo_real.console.pictures import Pictures
 from robo_real.console.server import ADDRESS, ConsoleServer
@@ -16,6 +16,7 @@ from robo_real.console.session import Console
 from robo_real.environment import RobotEnv
 from robo_real.link import Link
 from robo_real.remote import RemoteRobot
+from robo_rl.human import PersonInTheLoop
 from robo_rl.protocols import Policy
 
 OWNER = "console"
@@ -45,7 +46,7 @@ class RobotConsole:
         self.human = ConsoleHuman(self.desk, self._robot, still)
         policy: Policy = policy_for(self.environment) if policy_for else HoldStill(spec, still)
         labelled = LabelledByPerson(self.environment, self.desk, still)
-        self.episodes = Episodes(labelled, policy, Takeover(self.human), self.desk)
+        self.episodes = Episodes(labelled, policy, PersonInTheLoop(self.human, spec.action.control_period), self.desk)
         self._pictures = Pictures(self._robot.link.url)
         tally, stop = self.episodes.tally, self._robot.stop
         console = Console(self.desk, self._pictures, tally, spec.action, still, stop, self._rearm, self._links)

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from robo_real.console.desk import Desk
-from robo_real.console.human import Takeover
 from robo_real.console.labels import LabelledByPerson
 from robo_rl.errors import RobotError
+from robo_rl.human import PersonInTheLoop
 from robo_rl.protocols import Policy
 from robo_rl.rollout import Rollout
 from robo_rl.types import ActionSource, Transition
@@ -88,7 +88,7 @@ class Tally:
 class Episodes:
     """Runs in the thread that calls it."""
 
-    def __init__(self, environment: LabelledByPerson, policy: Policy, takeover: Takeover, desk: Desk) -> None:
+    def __init__(self, environment: LabelledByPerson, policy: Policy, takeover: PersonInTheLoop, desk: Desk) -> None:
         self._environment, self._policy, self._takeover = environment, policy, takeover
         self._desk = desk
         self.store: Store = KeepNothing()

@@ -8,7 +8,7 @@ import numpy as np
 
 from robo_real.console.desk import Desk, Want
 from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
-from robo_rl.types import ActionSource, Array, StateDict
+from robo_rl.types import Array, StateDict
 
 GRIP = "gripper_opening"
 
@@ -86,22 +86,6 @@ class ConsoleHuman:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Nothing to restore."""
-
-
-class Takeover:
-    """Lets a person override a policy: a `Supervisor` of a rollout."""
-
-    def __init__(self, human: ConsoleHuman) -> None:
-        self._human = human
-
-    def reset(self) -> None:
-        """A new episode begins."""
-        self._human.reset()
-
-    def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Returns the action to execute, and who chose it."""
-        commanded = self._human.command(observation, proposed)
-        return (proposed, ActionSource.POLICY) if commanded is None else (commanded, ActionSource.HUMAN)
 
 
 class HoldStill:

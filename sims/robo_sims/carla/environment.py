@@ -98,20 +98,22 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._walkers, self._scenario_name = walkers, scenario
         self._birdseye, self._birdseye_rgb, self._camera_size = birdseye, birdseye_rgb, camera
         self._reward = REWARDS[reward]()
-        limit = round(300 + 2 * route_length) if max_steps is None else max_steps
-        self.environment_spec = EnvironmentSpec(
-            name=f"carla/{task}",
-            observation=ObservationSpec(self._arrays()),
-            action=ActionSpec(("steer", "longitudinal"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"), "drive", PERIOD, "ego"),
-            instruction="drive along the route to its end",
-            max_steps=limit,
-            success_rule=SUCCESS_RULE,
-        )
+        self.environment_spec = self._specification(task, max_steps)
         self.observation_space = self.environment_spec.observation.space
         self.action_space = self.environment_spec.action.space
         self._roads: roads.Roads | None = None
         self._observation: observing.Arrays = {}  # of the step before; empty while no episode is under way
         self._steps = 0
+
+    def _specification(self, task: str, max_steps: int | None) -> EnvironmentSpec:
+        return EnvironmentSpec(
+            name=f"carla/{task}",
+            observation=ObservationSpec(self._arrays()),
+            action=ActionSpec(("steer", "longitudinal"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"), "drive", PERIOD, "ego"),
+            instruction="drive along the route to its end",
+            max_steps=round(300 + 2 * self._length) if max_steps is None else max_steps,
+            success_rule=SUCCESS_RULE,
+        )
 
     def _arrays(self) -> tuple[ArraySpec, ...]:
         arrays = (*observing.VECTORS, observing.LEFT, *observing.reward_memory(self._reward))

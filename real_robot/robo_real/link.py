@@ -18,12 +18,12 @@ _REFUSALS = {409: RobotBusy}
 class Link:
     """Asks one server."""
 
-    def __init__(self, url: str, timeout: float = TIMEOUT) -> None:
-        """Opens nothing. url: such as http://127.0.0.1:5000."""
+    def __init__(self, url: str, timeout: float | None = None) -> None:
+        """Opens nothing. url: such as http://127.0.0.1:5000. timeout: [s] of an ordinary call, TIMEOUT by default."""
         parsed = urllib3.util.parse_url(url)
         if parsed.scheme not in ("http", "https") or parsed.host is None:
             raise InvalidSetting("This is no address of a robot.", got=url, allowed="http://HOST:PORT")
-        self.url, self._timeout = f"{parsed.scheme}://{parsed.netloc}", timeout
+        self.url, self._timeout = f"{parsed.scheme}://{parsed.netloc}", TIMEOUT if timeout is None else timeout
         self._pool = urllib3.connection_from_url(self.url, maxsize=2, block=False, retries=False)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:

@@ -26,7 +26,7 @@ RESET = 30.0
 class RemoteRobot:
     """Implements robo_rl.protocols.Robot, and Scene for the task there."""
 
-    def __init__(self, url: str, *, owner: str = "", timeout: float = 0.5) -> None:
+    def __init__(self, url: str, *, owner: str = "", timeout: float | None = None) -> None:
         """Asks what robot it is, and takes nothing. owner: who is said to hold it; this process by default."""
         self.link = Link(url, timeout)
         self._stop_link = Link(url, timeout)  # so that stopping waits for no other call

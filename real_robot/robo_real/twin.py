@@ -258,13 +258,16 @@ class Twin:
         pictures.close()
 
     def _taken_now(self, camera: str) -> Frame:
+        if self.faults.camera_freeze and camera in self._frames:
+            return self._frames[camera]
         pictures = self._plant.pictures()
         with self._at_present():
             pictures.copy_state()
             stamp = self._simulated
         found = pictures.draw()[camera]
         pictures.close()
-        return Frame(self._sized(found), stamp, round(stamp / self._plant.tick))
+        self._frames[camera] = frame = Frame(self._sized(found), stamp, round(stamp / self._plant.tick))
+        return frame
 
     def _sized(self, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
         size = self.faults.camera_size

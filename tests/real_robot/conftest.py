@@ -1,11 +1,15 @@
-"""Robots for the tests of this folder."""
+"""Robots for the tests of this folder. What is promised in a robot's time is tested on a clock that passes only while
+someone waits on it: a slow or busy machine changes nothing then."""
 
 from dataclasses import replace
 
 import pytest
 
+from robo_real.clock import ManualClock
+from robo_real.environment import RobotEnv
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
+from robo_real.remote import RemoteRobot
 from robo_real.server.application import Application, RobotServer
 from robo_real.serving import TwinCamera
 from robo_real.twin import Twin, TwinOptions
@@ -13,13 +17,19 @@ from robo_real.twin import Twin, TwinOptions
 STRICT = replace(TWIN, stop_after=1.0)
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A call over the link may take long: what is too long for a robot is not what these tests are about."""
+    monkeypatch.setattr("robo_real.link.TIMEOUT", 20.0)
+
+
 @pytest.fixture
 def serve():
     """Returns a function that serves a twin at a free port; every server is closed after the test."""
     servers = []
 
-    def served(limits=STRICT, *, plain_clients=True, auto_clear=False, **options) -> RobotServer:
-        twin = Twin(TwinOptions(**options))
+    def served(limits=STRICT, *, plain_clients=True, auto_clear=False, clock=None, **options) -> RobotServer:
+        twin = Twin(TwinOptions(**options), clock)
         robot = GuardedArm(twin, limits, spec=twin.spec, scene=twin)
         robot.connect()
         cameras = {name: TwinCamera(twin, name) for name in twin.cameras}
@@ -31,3 +41,30 @@ def serve():
     yield served
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def serve_in_step(serve):
+    """Returns a function that serves a twin whose time passes only while a client of `beside` waits, or a test does."""
+    return lambda *limits, **options: serve(*limits, clock=ManualClock(), **options)
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """Returns limits, and lets people and control loops be so late, that a busy machine ends no episode of a console."""
+    monkeypatch.setattr("robo_real.environment.LATE_CYCLES", 10_000)
+    monkeypatch.setattr("robo_real.console.desk.HELD_SILENCE", 5.0)
+    monkeypatch.setattr("robo_real.console.desk.WATCH_SILENCE", 20.0)
+    return replace(TWIN, command_age=5.0, state_age=5.0, late_in_a_row=1000, stop_after=60.0)
+
+
+@pytest.fixture
+def beside():
+    """Returns a function that makes an environment over a served twin, by the twin's own clock."""
+
+    def made(server) -> RobotEnv:
+        robot = RemoteRobot(server.url)
+        robot.clock = server.application.robot.clock
+        return RobotEnv(robot, robot)
+
+    return made

@@ -26,8 +26,8 @@ def browser():
 
 
 @pytest.fixture
-def console(serve):
-    found = RobotConsole(serve(cameras=("front",), image_size=64).url)
+def console(serve, unhurried):
+    found = RobotConsole(serve(unhurried, cameras=("front",), image_size=64).url)
     thread = found.start()
     yield found
     found.close()
@@ -40,7 +40,7 @@ def opened(window, console):
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.goto(console.server.url)
-    playwright.expect(page.locator("#cameras figcaption")).to_contain_text("pictures/s")
+    playwright.expect(page.locator("#cameras figcaption")).to_contain_text("pictures/s", timeout=60_000)
     assert page.locator("#cameras img").evaluate("image => image.naturalWidth") == 64
     said(page, "Waiting: nothing moves")
     page.wait_for_selector("#start:enabled")
@@ -48,7 +48,7 @@ def opened(window, console):
 
 
 def said(page, words):
-    playwright.expect(page.locator("#headline")).to_contain_text(words, timeout=15_000)
+    playwright.expect(page.locator("#headline")).to_contain_text(words, timeout=60_000)
 
 
 def test_a_person_takes_over_by_keys_stops_labels_and_comes_back(console):
@@ -68,7 +68,7 @@ def test_a_person_takes_over_by_keys_stops_labels_and_comes_back(console):
         page.keyboard.press("Enter")
         said(page, "The policy acts")
         page.keyboard.press("1")
-        playwright.expect(page.locator("#message")).to_have_text("ended: goal")
+        playwright.expect(page.locator("#message")).to_have_text("ended: goal", timeout=60_000)
         page.reload()
         page.wait_for_selector("#start:enabled")
         assert errors == []

@@ -4,15 +4,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from robo_real.cameras import Frame, FreshFrames
-from robo_real.family import FAMILY
+from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.remote import RemoteRobot
@@ -24,7 +25,7 @@ STILL = np.array([0, 0, 0, 0, 1], np.float32)
 ALONG = np.array([0.3, 0, 0, 0, 1], np.float32)
 
 
-def wait_until(holds, seconds=5.0):
+def wait_until(holds, seconds=60.0):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it never came to hold"
@@ -32,13 +33,13 @@ def wait_until(holds, seconds=5.0):
 
 
 @pytest.fixture
-def under_way(serve):
+def under_way(serve_in_step, beside):
     """Returns a function that serves a twin and begins an episode on it."""
     environments = []
 
     def begun(**options):
-        server = serve(**options)
-        environment = FAMILY.at(server.url)
+        server = serve_in_step(**options)
+        environment = beside(server)
         environments.append(environment)
         environment.reset(seed=0)
         for _ in range(3):
@@ -84,6 +85,7 @@ def test_a_robot_at_fault_is_stopped_and_the_episode_says_why(under_way, faults,
     info = ended(environment)
     guard = server.application.robot.guard
     assert info["stop_reason"] in ("safety", "robot_lost")
+    server.application.robot.clock.sleep(server.application.robot.limits.stop_after + 0.1)
     wait_until(lambda: guard.reason != "")
     assert guard.reason in reason.split("|") or guard.reason == "watchdog"
     inject(server)
@@ -95,9 +97,8 @@ def test_a_robot_that_is_lost_ends_the_episode_and_comes_back_without_running(un
     server, environment = under_way()
     inject(server, disconnect=1.5)
     assert ended(environment)["stop_reason"] == "robot_lost"
-    guard = server.application.robot.guard
-    wait_until(lambda: guard.reason == "watchdog")
-    time.sleep(0.7)
+    server.application.robot.clock.sleep(1.6)
+    wait_until(lambda: server.application.robot.guard.reason == "watchdog")
     again = RemoteRobot(server.url)
     again.connect()
     with pytest.raises(RobotStopped):
@@ -132,9 +133,9 @@ def test_only_one_owner_commands_a_robot(under_way):
     assert server.application.robot.guard.mode == "stopped"
 
 
-def test_a_second_environment_of_this_process_ends_the_episode_of_the_first(under_way):
+def test_a_second_environment_of_this_process_ends_the_episode_of_the_first(under_way, beside):
     server, environment = under_way()
-    second = FAMILY.at(server.url)
+    second = beside(server)
     second.reset(seed=5)
     assert ended(environment)["stop_reason"] == "lease_lost"
     assert not second.step(STILL)[3]
@@ -144,20 +145,17 @@ def test_a_second_environment_of_this_process_ends_the_episode_of_the_first(unde
 # cameras
 
 
-@pytest.fixture
-def patient(monkeypatch):
-    """Pictures may be older than usual: a busy machine without a graphics card may draw none for half a second."""
-    monkeypatch.setattr("robo_real.remote.MOST_AGE", 2.0)
-
-
-def test_a_camera_that_freezes_stops_the_arm(patient, under_way):
+def test_a_camera_that_freezes_stops_the_arm_within_a_control_period(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_freeze=True)
-    assert ended(environment, steps=80, action=STILL)["stop_reason"] == "camera_stale"
+    froze = environment.robot.clock.now()
+    assert ended(environment, action=STILL)["stop_reason"] == "camera_stale"
+    passed = environment.robot.clock.now() - froze
+    assert MOST_AGE - 1e-6 < passed < MOST_AGE + environment.loop.period + 1e-6
     assert server.application.robot.guard.mode == "stopped"
 
 
-def test_a_camera_that_changes_its_size_stops_the_arm_and_is_not_resized(patient, under_way):
+def test_a_camera_that_changes_its_size_stops_the_arm_and_is_not_resized(under_way):
     server, environment = under_way(cameras=("wrist",), image_size=32)
     inject(server, camera_size=16)
     with pytest.raises(InvalidObservation, match="changed its pictures"):
@@ -178,52 +176,84 @@ def test_pictures_from_the_past_are_dropped_and_counted():
 # processes
 
 
-def streamer(server):
+@contextmanager
+def streamer(server, *arguments):
+    """Gives a client in a process of its own, under way."""
     program = Path(__file__).with_name("stream_and_die.py")
-    process = subprocess.Popen([sys.executable, str(program), server.url], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "under way\n"
-    return process
+    command = [sys.executable, str(program), server.url, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "under way\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def stumbles():
+    """Gives a list of how much longer [s] sleeps of 10 ms take than that: what the machine does to any thread meanwhile."""
+    found, done = [0.0], threading.Event()
+
+    def sleep():
+        while not done.is_set():
+            start = time.monotonic()
+            time.sleep(0.01)
+            found.append(time.monotonic() - start - 0.01)
+
+    thread = threading.Thread(target=sleep)
+    thread.start()
+    yield found
+    done.set()
+    thread.join()
+
+
+def held(robot):
+    return [event for event in robot.log.recent if event["event"] == "held"]
 
 
 def test_the_arm_of_a_killed_client_holds_within_the_limit_then_stops(serve):
     server = serve()
     robot = server.application.robot
-    process = streamer(server)
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    wait_until(lambda: robot.guard.reason == "watchdog")
-    (held,) = [event for event in robot.log.recent if event["event"] == "held"][-1:]
-    assert TWIN.hold_after < held["silent"] < TWIN.hold_after + 0.25  # 10 ms where the machine is idle
+    with streamer(server) as process, stumbles() as delays:
+        process.kill()
+        process.wait()
+        wait_until(lambda: robot.guard.reason == "watchdog")
+    silent = held(robot)[-1]["silent"]
+    assert TWIN.hold_after < silent < TWIN.hold_after + 0.05 + 3 * max(delays)  # 10 ms where the machine is idle
     assert np.abs(robot.driver.read().velocity).max() < 0.01
 
 
-def test_the_commands_of_a_client_that_was_paused_are_discarded(serve):
+def test_the_command_of_a_client_that_was_paused_is_discarded(serve):
     server = serve(replace(TWIN, stop_after=60.0))
     robot = server.application.robot
-    process = streamer(server)
-    process.send_signal(signal.SIGSTOP)
-    wait_until(lambda: any(event["event"] == "held" for event in robot.log.recent))
-    time.sleep(0.4)
-    process.send_signal(signal.SIGCONT)
-    wait_until(lambda: robot.guard.counts["late"] + robot.guard.counts["out_of_order"] > 0 or robot.guard.target is not None)
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with streamer(server, "pause") as process:  # it stands still between a measurement and the command that answers it
+        wait_until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rsplit(")")[-1].split()[0] == "T")
+        wait_until(lambda: held(robot))
+        time.sleep(0.5)
+        assert robot.guard.counts["late"] == 0
+        before = robot.driver.read().position
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "refused: late\n"
+        np.testing.assert_allclose(robot.driver.read().position, before, atol=1e-3)
     assert robot.guard.reason == ""
 
 
-def test_dropped_requests_within_the_watchdogs_patience_do_no_harm_and_300_ms_do(serve):
-    server = serve()
-    robot = RemoteRobot(server.url)
-    robot.connect()
-    robot.arm()
-    robot.observe()
-    robot.apply(STILL)
-    holds = [event for event in server.application.robot.log.recent if event["event"] == "held"]
-    assert holds == []
-    wait_until(lambda: any(event["event"] == "held" for event in server.application.robot.log.recent), 1.0)
-    robot.close()
+def test_requests_lost_within_the_watchdogs_patience_do_no_harm_and_300_ms_do(under_way):
+    server, environment = under_way()
+    remote, robot = environment.robot, server.application.robot
+    remote.observe()
+    inject(server, drop=1.0)
+    for _ in range(2):
+        with pytest.raises(RobotUnavailable):
+            remote.apply(STILL)
+        robot.clock.sleep(0.05)
+    inject(server)
+    remote.apply(STILL)
+    robot.check_silence()
+    assert held(robot) == []
+    robot.clock.sleep(0.3)
+    robot.check_silence()
+    assert held(robot)[0]["silent"] == pytest.approx(0.3, abs=0.01) and robot.guard.reason == ""
 
 
 # what is stored
@@ -243,7 +273,7 @@ def test_what_was_executed_is_recorded_with_the_reason(under_way):
 
     server.application.robot.guard._high[1] = 0.05  # a wall that the policy runs into
     rollout = Rollout(environment, Pusher(), seed=0)
-    while not rollout.done and len(rollout) < 25:
+    for _ in range(25):
         rollout.step()
     rollout.cut("operator")
     episode = rollout.episode()

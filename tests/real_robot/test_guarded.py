@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -68,7 +69,7 @@ def test_stopping_and_watching_outlive_a_driver_that_fails(robot):
 
     robot.driver.hold = broken
     robot.driver.clock.sleep(TWIN.hold_after + 0.1)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not any(event["event"] == "hold_failed" for event in robot.log.recent) and time.monotonic() < end:
         time.sleep(0.01)
     robot.stop()
@@ -122,7 +123,7 @@ def test_a_camera_keeps_its_newest_picture_square_and_in_rgb(tmp_path):
         writer.write(np.full((48, 64, 3), (0, 0, 255), np.uint8))  # OpenCV's red
     writer.release()
     camera = OpenCVCamera(film, 16, time.monotonic)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     frame = None
     while (frame is None or frame.number < 5) and time.monotonic() < end:
         try:
@@ -138,16 +139,16 @@ def test_a_camera_keeps_its_newest_picture_square_and_in_rgb(tmp_path):
 
 
 def test_an_interrupt_leaves_the_arm_still_and_nothing_to_re_arm(serve):
-    server = serve()
+    server = serve(replace(TWIN, stop_after=60.0, late_in_a_row=1000))
     guard = server.application.robot.guard
     command = [sys.executable, "-m", "robo_cli.main", "record", f"robot:{server.url}", "--out", "data", "--episodes", "500"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 200
         while guard.mode is not Mode.RUNNING and time.monotonic() < end:
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         try:
-            assert process.wait(30) == 130
+            assert process.wait(60) == 130
         finally:
             process.kill()
     assert guard.mode is Mode.ARMED

@@ -7,9 +7,9 @@ the robot. Pages in a browser are kept out: a request that says which page it co
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -56,21 +56,21 @@ class Application:
         self.own = RoboRoutes(robot, cameras or {})
         self.contract = FrankaContract(robot, auto_clear=auto_clear)
         self._plain_clients = plain_clients
-        self._lost_until = 0.0
+        self._lost_until = -math.inf
         self._faults_seen = NO_FAULTS
 
     def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
         """Answers one request."""
         request = Request(environ)
         way = self._suffer(request.path) / 2
-        time.sleep(way)
+        self.robot.clock.sleep(way)
         try:
             response = self._answer(request)
         except HTTPException as error:
             response = error.get_response(environ)
         except RoboRLError as error:
             response = _refusal(error)
-        time.sleep(way)
+        self.robot.clock.sleep(way)
         return response(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
@@ -132,9 +132,9 @@ class Application:
         if faults is NO_FAULTS or path == "/robo/faults":
             return 0.0
         if faults is not self._faults_seen:
-            self._faults_seen, self._lost_until = faults, time.monotonic() + faults.disconnect
-        if time.monotonic() < self._lost_until or faults.drops():
-            raise ConnectionResetError  # werkzeug closes the connection without an answer
+            self._faults_seen, self._lost_until = faults, self.robot.clock.now() + faults.disconnect
+        if self.robot.clock.now() < self._lost_until or faults.drops():
+            raise ConnectionResetError  # closes the connection without an answer
         return faults.wait()
 
 
@@ -146,6 +146,9 @@ class _Handler(WSGIRequestHandler):
 
     def log(self, type: str, message: str, *args: Any) -> None:
         pass
+
+    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
+        self.close_connection = True  # or the other side would wait for the answer that never comes
 
 
 class RobotServer:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -24,9 +24,6 @@ class TaskFamily:
     """(task, **arguments) -> environment"""
     build_batched: Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]] | None = None
     """(task, num_envs, threads, autoreset_mode, **arguments of `build`) -> batched environment, where the family has one"""
-
-    routes: Mapping[str, str] = field(default_factory=dict)
-    """Name of a set of routes -> the task that drives them, where the family drives (`robo-rl evaluate --routes`)."""
 
     def names(self) -> list[str]:
         """Returns the task names; raises MissingExtra where the simulator is not installed."""

@@ -116,9 +116,11 @@ class Link:
     def begin(self) -> None:
         """Begins an episode without an actor of the one before; raises ServerUnavailable."""
         with told("The server does not begin an episode."):
-            self.destroy_actors()
             if self.begins_anew:
-                self.world = self.client.reload_world(False)
+                self._held.silence()
+                self.world = self.client.reload_world(False)  # without the actors of before
+            else:
+                self.destroy_actors()
             self.world.reset_all_traffic_lights()
 
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:

@@ -69,6 +69,7 @@ class World:
             town.ground.mark_lights(areas)
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, self.lights.boxes())
+        self.is_scene_stale = True
         self.sensors: list[Sensor] = []
         self.has_looked = False
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
@@ -173,7 +174,7 @@ class World:
             group.rows = rows_of(group.actors)
         self.surroundings.reindex(self.bodies)
         self.collisions.reindex(self.bodies, tuple(self.driven.values()))
-        self.scene.reindex(self.bodies)
+        self.is_scene_stale = True
         self.walkers.reindex(self.bodies)
         self.cars.reindex(self.bodies)
 
@@ -207,6 +208,9 @@ class World:
 
     def look(self) -> None:
         """Sees where everything is, once a step, for those sensors that want to know."""
+        if self.is_scene_stale:  # not in reindex(): most worlds have no camera, and an episode spawns its actors one by one
+            self.scene.reindex(self.bodies)
+            self.is_scene_stale = False
         if not self.has_looked:
             self.scene.step(self.bodies, self.lights.paint())
             self.has_looked = True

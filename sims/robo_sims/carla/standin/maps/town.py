@@ -12,6 +12,7 @@ from robo_sims.carla.standin.maps.lanes import Lanes
 from robo_sims.carla.standin.maps.roads import Building, Floats, Road, RoadMap
 from robo_sims.carla.standin.maps.validator import require_valid
 from robo_sims.carla.standin.maps.writing import to_opendrive
+from robo_sims.carla.standin.traffic.junctions import Junctions
 
 APART, CLEAR = 20.0, 8.0
 """[m] between spawn points of a lane; from either end of it."""
@@ -33,6 +34,11 @@ class Town:
     def lanes(self) -> Lanes:
         """Ways for traffic."""
         return Lanes(self.road_map)
+
+    @cached_property
+    def junctions(self) -> Junctions:
+        """Which ways of junctions cross, and which goes first."""
+        return Junctions(self.road_map, self.lanes)
 
     @cached_property
     def ground(self) -> Ground:

@@ -14,7 +14,7 @@ from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.traffic import following, lane_changes
 from robo_sims.carla.standin.traffic.following import DRIVER
-from robo_sims.carla.standin.traffic.junctions import Candidate, Junctions
+from robo_sims.carla.standin.traffic.junctions import Candidate
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -47,8 +47,7 @@ class Cars:
     NAMES = ("way", "next", "after", "s", "speed", "aside", "half", "eager", "gap", "leader")
 
     def __init__(self, town: Town, lights: Lights) -> None:
-        self.lanes, self.lights = town.lanes, lights
-        self.junctions = Junctions(town.road_map, town.lanes)
+        self.lanes, self.junctions, self.lights = town.lanes, town.junctions, lights
         self.actors: list[Actor] = []
         self.random: list[np.random.Generator] = []
         self.rows = rows_of([])

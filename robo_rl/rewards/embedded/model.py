@@ -22,7 +22,7 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import Pictures
 
 BATCH = 16
-"""Pictures that are encoded at once; at 32 to 64 they are a fifth to a half slower, as what is looked at again leaves the cache."""
+"""Pictures that are encoded at once; 32 to 64 are a fifth to a half slower, as what is looked at again leaves the cache."""
 TOLERANCE = 24
 """Of a byte, by which a pixel that always looked the same may differ; other renderers draw edges a little differently."""
 MOST_COMPARED = 2048

@@ -267,7 +267,9 @@ def test_a_wrong_sentence_does_not_steer_the_arm_to_success(fitted, arm_and_orde
 
 
 @pytest.mark.slow
-def test_the_score_alone_steers_the_arm(fitted, arm_and_orders, request):
-    expect_less(request, fitted, "ArmPick-v0", surely=False)  # 8 and 9 of 12
+def test_the_score_alone_steers_the_arm(fitted, arm_and_orders):
     arm = steered(arm_and_orders[0])
-    assert greedy_successes(arm, scored_by(fitted.model, arm.said)) >= 0.7
+    found = greedy_successes(arm, scored_by(fitted.model, arm.said))
+    assert found >= 0.4  # by a wrong sentence none
+    if found < 0.7:  # the gate; fits of pick reached it with 9 of 12 and not with 8, of reach with 9 and not with 7
+        pytest.xfail(SHORT)

@@ -30,6 +30,7 @@ _DTYPES = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"}
     f"{sign}int{bits}": f"{sign.upper() or 'I'}{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 """NumPy's name of a type -> that of the format (https://huggingface.co/docs/safetensors)."""
+_JSON = "$json"
 
 
 class Checkpoint(NamedTuple):
@@ -80,6 +81,20 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
         allowed="a folder whose MANIFEST.json agrees with its files",
         fix="train again; a checkpoint appears every `checkpoint_every` steps",
     )
+
+
+def packed(state: StateDict) -> bytes:
+    """Returns a state as one safetensors file, in which what is no array lies as JSON; `unpacked` reads it back."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    text = json.dumps(_split(state, "", arrays)).encode()
+    return b"".join(_safetensors(arrays | {_JSON: np.frombuffer(text, np.uint8)}))
+
+
+def unpacked(content: bytes) -> StateDict:
+    """Returns the state of which `packed` made these bytes; its arrays may be written to."""
+    arrays = _arrays_of(np.frombuffer(bytearray(content), np.uint8))
+    state: StateDict = _join(json.loads(arrays[_JSON].tobytes()), arrays)
+    return state
 
 
 def has_checkpoint(folder: Path) -> bool:
@@ -148,7 +163,10 @@ def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes | mem
 
 def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Returns the arrays of a file without reading it: pages come when they are looked at, and writing changes copies only."""
-    content = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
+    return _arrays_of(np.memmap(path, np.uint8, mode="c").view(np.ndarray))
+
+
+def _arrays_of(content: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
     length = int.from_bytes(content[:8].tobytes(), "little")
     header, data = json.loads(content[8 : 8 + length].tobytes()), content[8 + length :]
     types = {code: np.dtype(name) for name, code in _DTYPES.items()}

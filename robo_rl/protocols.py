@@ -44,6 +44,19 @@ class Policy(Protocol):
 
 
 @runtime_checkable
+class TransferablePolicy(Policy, Protocol):
+    """A policy that another process can act with, as it is after each update."""
+
+    def parameters(self) -> StateDict:
+        """Returns copies of all that `act` follows from, random generators excepted."""
+        ...
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Acts from now on as the policy did whose `parameters` these are."""
+        ...
+
+
+@runtime_checkable
 class Learner(Stateful, Protocol):
     """Improves a policy from batches; never sees an environment."""
 
@@ -99,6 +112,15 @@ class Training(Stateful, Protocol):
 
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last."""
+        ...
+
+
+@runtime_checkable
+class SavesItself(Protocol):
+    """A training of which another process has a part: it writes its checkpoints itself."""
+
+    def save(self, step: int, parts: dict[str, StateDict]) -> None:
+        """Has a checkpoint of a step written, with these parts in it; raises OSError where the one before was not."""
         ...
 
 

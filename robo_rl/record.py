@@ -16,7 +16,7 @@ from torch.utils.tensorboard import SummaryWriter
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
-from robo_rl.protocols import Policy, Stateful, Training
+from robo_rl.protocols import Policy, SavesItself, Stateful, Training
 from robo_rl.runs import Run, write_text
 from robo_rl.types import DIVERGED, Metrics, StateDict
 
@@ -146,7 +146,11 @@ class RunRecord:
 
     def _save(self, step: int, training: Training) -> None:
         try:
-            self._run.save(Checkpoint(step, training.state_dict() | {"record": self.state_dict()}))
+            parts = training.state_dict() | {"record": self.state_dict()}
+            if isinstance(training, SavesItself):
+                training.save(step, parts)
+            else:
+                self._run.save(Checkpoint(step, parts))
             self._failed_saves, self._saved_step = 0, step
         except OSError as error:
             self._failed_saves += 1

@@ -109,6 +109,7 @@ class OnlineTraining:
         time = self.stopwatch.time
         self.stopwatch.start()
         while self.step < self.steps:
+            self._make_ready(observer)
             transition = time("simulate", self._act)
             self.step += 1
             self._remember(transition)
@@ -120,13 +121,19 @@ class OnlineTraining:
                 self._finish(self._rollout, observer)
             time("log", partial(observer.on_step, self.step, self))
 
+    def _make_ready(self, observer: TrainingObserver) -> None:
+        """Does what is due before a step, which is nothing here."""
+
     def _act(self) -> Transition:
         if self._rollout is None:
-            seed = episode_seed(self.seed, self.episodes)
-            self._rollout = Rollout(self.environment, _Explorer(self), seed=seed, supervisor=self.supervisor)
+            self._rollout = self._begun()
             if self.waiting is not None:
                 self.waiting.begin(self._rollout)
         return self._rollout.step()
+
+    def _begun(self) -> Rollout:
+        seed = episode_seed(self.seed, self.episodes)
+        return Rollout(self.environment, _Explorer(self), seed=seed, supervisor=self.supervisor)
 
     def _remember(self, transition: Transition) -> None:
         memory = self.memory if self.waiting is None else self.waiting

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Protocol
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import DelayedRewards, Relabelling, UnrepeatableRewards
 from robo_rl.replay import Sampling, StepMemory
-from robo_rl.rollout import Rollout
+from robo_rl.spec import Observation
 from robo_rl.types import StateDict, Transition
 
 
@@ -46,6 +47,24 @@ def repeats_itself(rewards: DelayedRewards) -> bool:
     return not isinstance(rewards, UnrepeatableRewards) or rewards.repeats_itself
 
 
+class EpisodeUnderWay(Protocol):
+    """What rewards are told of an episode: a Rollout, or what is known of one that another process plays."""
+
+    @property
+    def observation(self) -> Observation:
+        """The newest observation."""
+        ...
+
+    @property
+    def instruction(self) -> str | None:
+        """The task of this episode in words, where there are any."""
+        ...
+
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps."""
+        ...
+
+
 class WaitingSteps:
     """Steps of the running episode that wait until a model has seen enough of them, or the episode is over.
 
@@ -59,7 +78,11 @@ class WaitingSteps:
         self._replay = replay
         self._steps: list[Transition] = []
 
-    def begin(self, rollout: Rollout) -> None:
+    def __len__(self) -> int:
+        """Number of steps that wait."""
+        return len(self._steps)
+
+    def begin(self, rollout: EpisodeUnderWay) -> None:
         """A new episode begins."""
         self.rewards.begin(0, rollout.observation, rollout.instruction)
 
@@ -96,7 +119,7 @@ class WaitingSteps:
         """Returns how many steps wait, and the rewards' state; the steps themselves are the newest of the rollout."""
         return {"steps": len(self._steps), "rewards": self.rewards.state_dict()}
 
-    def load_state_dict(self, state: StateDict, rollout: Rollout | None) -> None:
+    def load_state_dict(self, state: StateDict, rollout: EpisodeUnderWay | None) -> None:
         """Restores what waited, of a rollout that was replayed exactly; without one what waited is forgotten."""
         self.rewards.load_state_dict(state["rewards"])
         self._steps = [] if rollout is None else rollout.newest(int(state["steps"]))

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
@@ -144,12 +144,21 @@ def _guarded(steps: list[Record]) -> dict[str, Any]:
 def records(path: Path) -> Iterator[Record]:
     """Yields the whole records of a journal, up to the first that is torn."""
     with path.open("rb") as file:
-        while len(head := file.read(_FRAME.size)) == _FRAME.size:
-            length, checksum = _FRAME.unpack(head)
-            payload = file.read(length) if length <= _LARGEST else b""
-            if len(payload) != length or zlib.crc32(payload) != checksum:
-                return
-            yield _parse(payload)
+        while (record := read_record(file)) is not None:
+            yield record
+
+
+def read_record(file: BinaryIO) -> Record | None:
+    """Returns the record at a file's position, which moves past it; None, and no move, where there is no whole one (yet)."""
+    start = file.tell()
+    head = file.read(_FRAME.size)
+    if len(head) == _FRAME.size:
+        length, checksum = _FRAME.unpack(head)
+        payload = file.read(length) if length <= _LARGEST else b""
+        if len(payload) == length and zlib.crc32(payload) == checksum:
+            return _parse(payload)
+    file.seek(start)
+    return None
 
 
 def _parse(payload: bytes) -> Record:

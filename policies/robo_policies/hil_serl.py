@@ -190,6 +190,15 @@ class GripperPolicy:
         action: Array = np.insert(arm, self._index, COMMANDS[choice])
         return action
 
+    def parameters(self) -> StateDict:
+        """Returns copies of what the arm's policy and the gripper's critic have learnt."""
+        return {"arm": self._arm.parameters(), "gripper": self._critic.network.state_dict()}
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Acts with those from now on."""
+        self._arm.load_parameters(parameters["arm"])
+        self._critic.network.load_state_dict(parameters["gripper"])
+
     def state_dict(self) -> StateDict:
         """Returns the state of the generator; the networks belong to the learner."""
         return self._arm.state_dict()

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robo_policies.networks import ObservationEncoder
 from robo_policies.perceptrons import Floats, Perceptrons
@@ -183,12 +183,24 @@ def track(target: Perceptrons, online: Perceptrons, tau: float) -> None:
     target.refresh()
 
 
-def clone_state(module: nn.Module) -> StateDict:
+class Saved(Protocol):
+    """A module of PyTorch, or networks of ours."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns tensors by name."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Restores them."""
+        ...
+
+
+def clone_state(module: Saved) -> StateDict:
     """Returns the parameters and buffers of a module, copied."""
     return {name: value.detach().clone() for name, value in module.state_dict().items()}
 
 
-def load_state(module: nn.Module, state: StateDict) -> None:
+def load_state(module: Saved, state: StateDict) -> None:
     """Restores what `clone_state` returned, or the same as numpy arrays."""
     module.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
@@ -234,7 +246,7 @@ def require_ranges(config: Any) -> None:
     _ = config.sampling  # checks itself when it is made
 
 
-class Actor(Protocol):
+class Actor(Saved, Protocol):
     """A network that proposes actions for encoded observations."""
 
     def mode(self, observations: Tensor) -> Tensor:
@@ -270,6 +282,15 @@ class ActorPolicy:
             action = self._actor.mode(encoded) if deterministic else self._actor.draw(encoded, self._generator)
         chosen: Array = action.numpy()[0]
         return chosen
+
+    def parameters(self) -> StateDict:
+        """Returns copies of what the encoder and the actor have learnt."""
+        return {"encoder": clone_state(self._encoder), "actor": clone_state(self._actor)}
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Acts with those from now on."""
+        load_state(self._encoder, parameters["encoder"])
+        load_state(self._actor, parameters["actor"])
 
     def state_dict(self) -> StateDict:
         """Returns the state of the generator; the networks belong to the learner."""

@@ -118,6 +118,12 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             return last, float(terminated), terminated, not terminated, info
         return dict(self._observation), 0.0, False, False, info
 
+    def hold(self) -> None:
+        """Leaves the robot still until the next reset: the episode, if one was under way, is over."""
+        self._observation = {}
+        if self._is_connected:
+            self._rest(None)
+
     def render(self) -> None:
         """Draws nothing: look at the robot."""
 

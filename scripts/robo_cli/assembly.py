@@ -23,9 +23,10 @@ from robo_datasets.labels import LabelSet
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
+from robo_rl.human import PersonInTheLoop
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import OnlineRewards, Policy, SelfTrainedConfig, Training
+from robo_rl.protocols import Learner, OnlineRewards, Policy, SelfTrainedConfig, Training
 from robo_rl.replay import ReplayBuffer, Sampling
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
@@ -144,15 +145,12 @@ def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: 
         return config.training(
             RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=episodes, **model
         )
-    environment = drawn_environment(recipe)
-    spec = specification(environment) if reward is None else reward.visible(specification(environment))
-    learner = config.build(spec, recipe.seed)
+    environment, learner, supervisor = acting_parts(recipe, reward)
+    spec = learner.policy.environment_spec
     sampling: Sampling = config.sampling
     rewards = None if reward is None else reward.running(1)
     data: dict[str, Any] = {"seed": recipe.seed, "demonstrations": demonstrations}
-    acting: dict[str, Any] = {"rewards": rewards}
-    if recipe.human.kind:
-        acting["supervisor"] = person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
+    acting: dict[str, Any] = {"rewards": rewards, "supervisor": supervisor}
     if sampling.offline_fraction == 1.0:
         offline = OfflineTraining(spec, learner, sampling, steps=recipe.steps, **data)
         if recipe.online.steps:
@@ -164,6 +162,18 @@ def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: 
     storage = storage_in(sampling.replay_folder)
     print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
     return OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
+
+
+def acting_parts(
+    recipe: Recipe[Any], reward: OnlineRewards | None
+) -> tuple[gymnasium.Env[Any, Any], Learner, PersonInTheLoop | None]:
+    """Returns a fresh environment, a fresh learner for what a policy sees of it, and the person who corrects it, if any."""
+    environment = drawn_environment(recipe)
+    spec = specification(environment) if reward is None else reward.visible(specification(environment))
+    learner: Learner = recipe.learner.build(spec, recipe.seed)
+    if not recipe.human.kind:
+        return environment, learner, None
+    return environment, learner, person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
 
 
 def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import tyro
 import yaml
@@ -177,6 +177,9 @@ class Recipe(Generic[Learner]):
     """Steps between lines of metrics.jsonl; 0 for the last one only."""
     checkpoint_every: int = 10_000
     """Steps between checkpoints; 0 for the last one only, which is always written."""
+    learner_process: Literal["auto", "on", "off"] = "auto"
+    """Whether the learner has a process of its own, so that no update delays an action and either process may die; "auto": on
+    robots (robot:URL), where the learner acts step by step. Resuming is then warm, and nothing that was executed is lost."""
     record_episodes: bool = False
     """Keep every training episode in RUN/episodes, a dataset, and the policy of every evaluation in RUN/policies: what
     `robo-rl record --family` makes datasets from. Only for our learners that act step by step, such as SAC and RLPD."""

@@ -14,10 +14,12 @@ from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
+from robo_cli.learner_process import acting_training, learns_apart
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.recipe import to_yaml
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
+from robo_rl.protocols import Training
 from robo_rl.runs import Run, find_run, write_text
 
 EXAMPLES = """robo-rl resume latest
@@ -62,15 +64,18 @@ def run(arguments: Resume) -> int:
         require_same_reward(interrupted, reward)
         torch.set_num_threads(recipe.threads)
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
-        demonstrations, _ = demonstrations_of(recipe, reward)
-        training = training_of(recipe, demonstrations, reward)
+        training: Training
+        if learns_apart(recipe):
+            training = acting_training(interrupted, recipe, reward)
+        else:
+            training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward)
         if checkpoint.parts:
             training.load_state_dict(checkpoint.parts)
-        interrupted.rewind(checkpoint.step)
+        interrupted.rewind(training.step)
         kind = training.resumed or "exact"
-        _note(interrupted, checkpoint.step, kind)
+        _note(interrupted, training.step, kind)
         with display(recipe.name, recipe.total_steps) as shown:
-            shown.say(f"run {interrupted.path}: resumed at step {checkpoint.step}, {kind}")
+            shown.say(f"run {interrupted.path}: resumed at step {training.step}, {kind}")
             record = train_on(interrupted, recipe, training, shown, checkpoint.parts.get("record"))
         return conclude(interrupted, recipe, training.policy, record)
 

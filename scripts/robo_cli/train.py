@@ -17,7 +17,8 @@ from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
-from robo_cli.online_reward import reward_of
+from robo_cli.learner_process import acting_training, ended, learns_apart, prepare
+from robo_cli.online_reward import drawn_spec, reward_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.servers import with_server
 from robo_cli.train_seeds import seeds_of, train_seeds
@@ -88,8 +89,10 @@ def start(recipe: Recipe[Any], root: Path) -> int:
     torch.set_num_threads(recipe.threads)
     reward = reward_of(recipe)
     demonstrations, origin = demonstrations_of(recipe, reward)
-    training = training_of(recipe, demonstrations, reward)
-    require_episodes(recipe, training)
+    apart = learns_apart(recipe)
+    if not apart:
+        training = training_of(recipe, demonstrations, reward)
+        require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
         if recipe.demonstrations.dataset:
@@ -99,6 +102,9 @@ def start(recipe: Recipe[Any], root: Path) -> int:
             run.describe(demonstrated_seconds=round(steps * run.spec.action.control_period, 3))
         if reward is not None:
             run.describe(reward=dict(reward.identity))
+        if apart:
+            prepare(run, drawn_spec(recipe), run.spec, demonstrations)
+            training = acting_training(run, recipe, reward)
         with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {run.path}")
             if demonstrations:
@@ -116,13 +122,14 @@ def train_on(
     record = RunRecord(run, cadence, evaluate, shown, training.step)
     if state is not None:
         record.load_state_dict(state)
-    try:
-        with kept(run, recipe, training), gentle_interruption(record.request_stop):
-            training.run(record)
-    except KeyboardInterrupt:
-        shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
-        raise
-    record.finish(training.step, training)
+    with ended(training, shown.say):
+        try:
+            with kept(run, recipe, training), gentle_interruption(record.request_stop):
+                training.run(record)
+        except KeyboardInterrupt:
+            shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
+            raise
+        record.finish(training.step, training)
     return record
 
 

@@ -1,0 +1,270 @@
+"""Acting and learning in two processes: whichever is killed, no step is lost and none is learnt from twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robo_rl.actor_learner.acting import ActingTraining
+from robo_rl.actor_learner.office import Finished
+from robo_rl.checkpoints import load_checkpoint
+from robo_rl.errors import RunError
+from robo_rl.rows import columns_of
+
+SCRIPT = Path(__file__).with_name("halves.py")
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("halves", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+halves = loaded()
+
+
+class Alone:
+    """Stands for an acting process of which nothing more is to be expected than what the log has."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+    def attend(self, *_: Any) -> None:
+        raise Finished
+
+
+def tell(folder: Path, **settings: Any) -> None:
+    (folder / "settings.json").write_text(json.dumps(settings))
+
+
+def run(training: ActingTraining, folder: Path) -> Any:
+    """Returns the observer of a training that went to its end."""
+    observer = halves.Observer(folder, halves.settings(folder)["checkpoint_every"])
+    training.run(observer)
+    training.close()
+    return observer
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines()
+
+
+def remembered(folder: Path) -> list[str]:
+    """Returns the steps in the learner's memory, each once for every row."""
+    rows = load_checkpoint(folder / "checkpoints").parts["replay"]["rows"]
+    starts = rows["starts"].astype(bool)
+    columns = columns_of(halves.SPEC)
+    session, count = (rows["vectors"][starts][:, columns[name]].ravel() for name in ("session", "count"))
+    return [f"{one:.0f} {other:.0f}" for one, other in zip(session, count, strict=True)]
+
+
+def assert_nothing_lost_nothing_twice(folder: Path, actors_killed: int = 0) -> None:
+    memory, executed, acknowledged = Counter(remembered(folder)), lines(folder / "executed.txt"), lines(folder / "acknowledged.txt")
+    assert max(memory.values()) == 1
+    assert set(acknowledged) <= set(memory) <= set(executed)
+    assert len(executed) - len(memory) <= actors_killed  # the running step of one that was killed
+
+
+def assert_learnt_as_if_nothing_had_happened(folder: Path) -> None:
+    """The learner's state follows from the log alone, bit for bit: batches, updates and their order are the same."""
+    final = load_checkpoint(folder / "checkpoints")
+    alone = halves.learning(halves.settings(folder) | {"seconds": 0.0}, final.step)
+    reader = halves.KeepingReader(folder / "steps")
+    with pytest.raises(Finished):
+        alone.learn_from(reader, Alone())
+    assert alone.step == final.step
+    expected, found = alone.learner.state_dict(), final.parts["learner"]
+    assert found["updates"] == expected["updates"] == final.step - halves.SAMPLING.learning_starts + 1
+    assert found["trace"] == expected["trace"] and found["slope"].tobytes() == expected["slope"].tobytes()
+
+
+class Killing:
+    """An environment in which something happens at given steps."""
+
+    def __init__(self, folder: Path, deeds: dict[int, Any]) -> None:
+        self._inside, self._deeds, self.steps = halves.Numbered(folder), deeds, 0
+        self.environment_spec = halves.SPEC
+        self.unwrapped = self
+
+    def reset(self, **arguments: Any) -> Any:
+        return self._inside.reset(**arguments)
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        self._deeds.get(self.steps, lambda: None)()
+        return self._inside.step(action)
+
+
+def send(folder: Path, number: int) -> Any:
+    return lambda: os.kill(int((folder / "learner.pid").read_text()), number)
+
+
+def test_a_policy_is_learnt_by_another_process_and_without_its_parameters_it_is_not(tmp_path: Path) -> None:
+    training = halves.acting(tmp_path, 300)
+    run(training, tmp_path)
+    assert training.policy.slope[0] > 0.5 and training.version == 300
+    assert_nothing_lost_nothing_twice(tmp_path)
+    assert_learnt_as_if_nothing_had_happened(tmp_path)
+
+
+def test_versions_only_grow_and_none_is_older_than_what_the_learner_may_be_behind(tmp_path: Path) -> None:
+    taken: list[tuple[int, int]] = []
+    training = halves.acting(tmp_path, 240, Killing(tmp_path, {130: send(tmp_path, signal.SIGKILL)}))
+    load = training.policy.load_parameters
+
+    def watched(parameters: Any) -> None:
+        taken.append((training.version, training.step))
+        load(parameters)
+
+    training.policy.load_parameters = watched
+    observer = run(training, tmp_path)
+    versions = [version for version, _ in taken]
+    assert versions == sorted(set(versions)) and len(versions) > 10 and versions[-1] == 240
+    staleness = [metrics["learner/staleness"] for metrics in observer.seen]
+    assert 0 <= min(staleness) and max(staleness) <= 20 + 1 + 1  # what may be ahead, the running step, one being sent
+    assert training.process.restarts == 1
+
+
+def test_parameters_that_are_never_sent_teach_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ActingTraining, "_renew", lambda self: None)
+    training = halves.acting(tmp_path, 300)
+    run(training, tmp_path)
+    assert training.policy.slope[0] == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
+def test_a_learner_that_is_killed_or_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, number: int) -> None:
+    tell(tmp_path, beat=2.0)
+    training = halves.acting(tmp_path, 200, Killing(tmp_path, {90: send(tmp_path, number), 150: send(tmp_path, number)}))
+    told: list[str] = []
+    training.process.tell = told.append
+    run(training, tmp_path)
+    why = "died" if number == signal.SIGKILL else "said nothing for too long"
+    assert len(told) == 2 and all(words.startswith(f"the learner {why} at step") for words in told)
+    assert training.holds >= 2 and training.process.restarts == 2
+    assert_nothing_lost_nothing_twice(tmp_path)
+    assert_learnt_as_if_nothing_had_happened(tmp_path)
+
+
+def test_a_slow_learner_holds_the_acting_process_back_and_nothing_is_dropped(tmp_path: Path) -> None:
+    tell(tmp_path, seconds=0.02, most_ahead=5)
+    behind: list[int] = []
+    training = halves.acting(tmp_path, 120)
+    remember = training._remember
+
+    def watched(transition: Any) -> None:
+        remember(transition)
+        behind.append(training.log.steps - training.process.step)
+
+    training._remember = watched
+    observer = run(training, tmp_path)
+    assert 5 <= max(behind[31:]) <= 6  # the step that was just taken is not known to the learner
+    assert training.holds > 5 and observer.seen[-1]["learner/held_s"] > 0.5
+    assert_nothing_lost_nothing_twice(tmp_path)
+
+
+class InRealTime(Killing):
+    """Its time goes on: it must be told to hold, and is not stepped while it does."""
+
+    holding = 0
+
+    def hold(self) -> None:
+        self.holding += 1
+
+
+def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episode_ends(tmp_path: Path) -> None:
+    environment = InRealTime(tmp_path, {67: send(tmp_path, signal.SIGKILL)})
+    observer = run(halves.acting(tmp_path, 120, environment), tmp_path)
+    assert observer.ends.count("learner_lost") == 1 and environment.holding >= 2  # at the start there is none, either
+    assert_nothing_lost_nothing_twice(tmp_path)
+    assert_learnt_as_if_nothing_had_happened(tmp_path)
+
+
+def test_a_learner_that_dies_again_and_again_ends_the_training_with_its_last_words(tmp_path: Path) -> None:
+    tell(tmp_path, last_words="no room for the replay memory", deaths=2)
+    training = halves.acting(tmp_path, 10)
+    with pytest.raises(RunError, match=r"The learner died 2 times in a row(.|\n)*no room for the replay memory"):
+        run(training, tmp_path)
+    training.kill()
+
+
+def test_what_the_learner_refuses_ends_the_training_and_is_told(tmp_path: Path) -> None:
+    tell(tmp_path, fails_at=7)
+    training = halves.acting(tmp_path, 200)
+    with pytest.raises(RunError, match=r"The learner cannot go on(.|\n)*Update 7 was refused"):
+        run(training, tmp_path)
+    training.kill()
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_to_whoever_asks_for_the_next(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("no folder")
+    training = halves.acting(tmp_path, 60)
+    with pytest.raises(OSError, match="Not a directory"):
+        run(training, tmp_path)  # asked for at step 40, and at the end
+
+
+def killed_somewhere(folder: Path, steps: int, seed: int, kills: int) -> int:
+    """Runs both halves to the end while they are killed at random moments; returns how often the acting one was."""
+    generator, actors_killed = random.Random(seed), 0
+    victims = [generator.choice(["learner", "actor", "both"]) for _ in range(kills)]
+    process = subprocess.Popen([sys.executable, str(SCRIPT), "act", str(folder), str(steps)])
+    try:
+        for victim in victims:
+            time.sleep(generator.uniform(0.2, 3.0))
+            if process.poll() is not None:
+                break
+            if victim != "actor" and (folder / "learner.pid").exists():
+                try:
+                    os.kill(int((folder / "learner.pid").read_text()), signal.SIGKILL)
+                except (ProcessLookupError, ValueError):
+                    continue
+            if victim != "learner":
+                process.kill()
+                process.wait()
+                actors_killed += 1
+                process = subprocess.Popen([sys.executable, str(SCRIPT), "act", str(folder), str(steps)])
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+    return actors_killed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_both_killed_at_random_moments_lose_nothing_and_learn_nothing_twice(tmp_path: Path, seed: int) -> None:
+    tell(tmp_path, seconds=0.003)
+    actors_killed = killed_somewhere(tmp_path, 2000, seed, 8)
+    assert_nothing_lost_nothing_twice(tmp_path, actors_killed)
+    assert_learnt_as_if_nothing_had_happened(tmp_path)
+
+
+def test_both_killed_at_once_go_on_where_they_were(tmp_path: Path) -> None:
+    tell(tmp_path, seconds=0.003)
+    command = [sys.executable, str(SCRIPT), "act", str(tmp_path), "160"]
+    process = subprocess.Popen(command)
+    end = time.monotonic() + 60
+    while not (tmp_path / "acknowledged.txt").exists() or len(lines(tmp_path / "acknowledged.txt")) < 70:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    send(tmp_path, signal.SIGKILL)()
+    process.kill()
+    process.wait()
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+    assert_nothing_lost_nothing_twice(tmp_path, 1)
+    assert_learnt_as_if_nothing_had_happened(tmp_path)

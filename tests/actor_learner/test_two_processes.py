@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 
 from robo_rl.actor_learner.acting import ActingTraining
@@ -52,6 +52,20 @@ def tell(folder: Path, **settings: Any) -> None:
     (folder / "settings.json").write_text(json.dumps(settings))
 
 
+@pytest.fixture
+def acting() -> Iterator[Any]:
+    """Returns a function that makes acting halves; none of their learners outlives the test."""
+    made: list[ActingTraining] = []
+
+    def make(*arguments: Any) -> ActingTraining:
+        made.append(halves.acting(*arguments))
+        return made[-1]
+
+    yield make
+    for training in made:
+        training.kill()
+
+
 def run(training: ActingTraining, folder: Path) -> Any:
     """Returns the observer of a training that went to its end."""
     observer = halves.Observer(folder, halves.settings(folder)["checkpoint_every"])
@@ -74,7 +88,11 @@ def remembered(folder: Path) -> list[str]:
 
 
 def assert_nothing_lost_nothing_twice(folder: Path, actors_killed: int = 0) -> None:
-    memory, executed, acknowledged = Counter(remembered(folder)), lines(folder / "executed.txt"), lines(folder / "acknowledged.txt")
+    memory, executed, acknowledged = (
+        Counter(remembered(folder)),
+        lines(folder / "executed.txt"),
+        lines(folder / "acknowledged.txt"),
+    )
     assert max(memory.values()) == 1
     assert set(acknowledged) <= set(memory) <= set(executed)
     assert len(executed) - len(memory) <= actors_killed  # the running step of one that was killed
@@ -87,84 +105,96 @@ def assert_learnt_as_if_nothing_had_happened(folder: Path) -> None:
     reader = halves.KeepingReader(folder / "steps")
     with pytest.raises(Finished):
         alone.learn_from(reader, Alone())
+    reader.close()
     assert alone.step == final.step
     expected, found = alone.learner.state_dict(), final.parts["learner"]
     assert found["updates"] == expected["updates"] == final.step - halves.SAMPLING.learning_starts + 1
     assert found["trace"] == expected["trace"] and found["slope"].tobytes() == expected["slope"].tobytes()
 
 
-class Killing:
+class Killing(halves.Numbered):  # type: ignore[name-defined, misc]
     """An environment in which something happens at given steps."""
 
     def __init__(self, folder: Path, deeds: dict[int, Any]) -> None:
-        self._inside, self._deeds, self.steps = halves.Numbered(folder), deeds, 0
-        self.environment_spec = halves.SPEC
-        self.unwrapped = self
-
-    def reset(self, **arguments: Any) -> Any:
-        return self._inside.reset(**arguments)
+        super().__init__(folder)
+        self._deeds, self.steps = deeds, 0
 
     def step(self, action: Any) -> Any:
         self.steps += 1
         self._deeds.get(self.steps, lambda: None)()
-        return self._inside.step(action)
+        return super().step(action)
 
 
 def send(folder: Path, number: int) -> Any:
-    return lambda: os.kill(int((folder / "learner.pid").read_text()), number)
+    return lambda: os.kill(learner_of(folder), number)
 
 
-def test_a_policy_is_learnt_by_another_process_and_without_its_parameters_it_is_not(tmp_path: Path) -> None:
-    training = halves.acting(tmp_path, 300)
+def learner_of(folder: Path) -> int:
+    return int((folder / "learner.pid").read_text())
+
+
+def kill_and_see_it_gone(folder: Path) -> Any:
+    def deed() -> None:
+        learner = learner_of(folder)
+        os.kill(learner, signal.SIGKILL)
+        while Path(f"/proc/{learner}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.001)
+
+    return deed
+
+
+def test_a_policy_is_learnt_by_another_process_and_without_its_parameters_it_is_not(tmp_path: Path, acting: Any) -> None:
+    training = acting(tmp_path, 300)
     run(training, tmp_path)
     assert training.policy.slope[0] > 0.5 and training.version == 300
     assert_nothing_lost_nothing_twice(tmp_path)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
-def test_versions_only_grow_and_none_is_older_than_what_the_learner_may_be_behind(tmp_path: Path) -> None:
-    taken: list[tuple[int, int]] = []
-    training = halves.acting(tmp_path, 240, Killing(tmp_path, {130: send(tmp_path, signal.SIGKILL)}))
-    load = training.policy.load_parameters
-
-    def watched(parameters: Any) -> None:
-        taken.append((training.version, training.step))
-        load(parameters)
-
-    training.policy.load_parameters = watched
-    observer = run(training, tmp_path)
-    versions = [version for version, _ in taken]
-    assert versions == sorted(set(versions)) and len(versions) > 10 and versions[-1] == 240
-    staleness = [metrics["learner/staleness"] for metrics in observer.seen]
-    assert 0 <= min(staleness) and max(staleness) <= 20 + 1 + 1  # what may be ahead, the running step, one being sent
-    assert training.process.restarts == 1
-
-
-def test_parameters_that_are_never_sent_teach_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parameters_that_are_never_sent_teach_nothing(tmp_path: Path, acting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ActingTraining, "_renew", lambda self: None)
-    training = halves.acting(tmp_path, 300)
+    training = acting(tmp_path, 300)
     run(training, tmp_path)
     assert training.policy.slope[0] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "hung"])
-def test_a_learner_that_is_killed_or_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, number: int) -> None:
-    tell(tmp_path, beat=2.0)
-    training = halves.acting(tmp_path, 200, Killing(tmp_path, {90: send(tmp_path, number), 150: send(tmp_path, number)}))
-    told: list[str] = []
+def test_a_learner_that_is_killed_is_replaced_nothing_is_lost_and_versions_only_grow(tmp_path: Path, acting: Any) -> None:
+    taken: list[int] = []
+    deeds = {90: send(tmp_path, signal.SIGKILL), 150: send(tmp_path, signal.SIGKILL)}
+    training = acting(tmp_path, 240, Killing(tmp_path, deeds))
+    load, told = training.policy.load_parameters, []
+
+    def watched(parameters: Any) -> None:
+        taken.append(training.version)
+        load(parameters)
+
+    training.policy.load_parameters = watched
     training.process.tell = told.append
-    run(training, tmp_path)
-    why = "died" if number == signal.SIGKILL else "said nothing for too long"
-    assert len(told) == 2 and all(words.startswith(f"the learner {why} at step") for words in told)
+    observer = run(training, tmp_path)
+    assert taken == sorted(set(taken)) and len(taken) > 10 and taken[-1] == 240
+    staleness = [metrics["learner/staleness"] for metrics in observer.seen]
+    assert min(staleness) >= 0 and max(staleness) <= 20 + 1 + 1  # what may be ahead, the running step, one being sent
+    assert len(told) == 2 and all(words.startswith("the learner died at step") for words in told)
     assert training.holds >= 2 and training.process.restarts == 2
     assert_nothing_lost_nothing_twice(tmp_path)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
-def test_a_slow_learner_holds_the_acting_process_back_and_nothing_is_dropped(tmp_path: Path) -> None:
+def test_a_learner_that_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, acting: Any) -> None:
+    tell(tmp_path, beat=1.5)
+    training = acting(tmp_path, 140, Killing(tmp_path, {90: send(tmp_path, signal.SIGSTOP)}))
+    told: list[str] = []
+    training.process.tell = told.append
+    run(training, tmp_path)
+    assert [words.partition(" at step")[0] for words in told] == ["the learner said nothing for too long"]
+    assert_nothing_lost_nothing_twice(tmp_path)
+    assert_learnt_as_if_nothing_had_happened(tmp_path)
+
+
+def test_a_slow_learner_holds_the_acting_process_back_and_nothing_is_dropped(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, seconds=0.02, most_ahead=5)
     behind: list[int] = []
-    training = halves.acting(tmp_path, 120)
+    training = acting(tmp_path, 120)
     remember = training._remember
 
     def watched(transition: Any) -> None:
@@ -187,35 +217,33 @@ class InRealTime(Killing):
         self.holding += 1
 
 
-def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episode_ends(tmp_path: Path) -> None:
-    environment = InRealTime(tmp_path, {67: send(tmp_path, signal.SIGKILL)})
-    observer = run(halves.acting(tmp_path, 120, environment), tmp_path)
+def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episode_ends(tmp_path: Path, acting: Any) -> None:
+    environment = InRealTime(tmp_path, {67: kill_and_see_it_gone(tmp_path)})
+    observer = run(acting(tmp_path, 120, environment), tmp_path)
     assert observer.ends.count("learner_lost") == 1 and environment.holding >= 2  # at the start there is none, either
     assert_nothing_lost_nothing_twice(tmp_path)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 
 
-def test_a_learner_that_dies_again_and_again_ends_the_training_with_its_last_words(tmp_path: Path) -> None:
+def test_a_learner_that_dies_again_and_again_ends_the_training_with_its_last_words(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, last_words="no room for the replay memory", deaths=2)
-    training = halves.acting(tmp_path, 10)
+    training = acting(tmp_path, 10)
     with pytest.raises(RunError, match=r"The learner died 2 times in a row(.|\n)*no room for the replay memory"):
         run(training, tmp_path)
-    training.kill()
 
 
-def test_what_the_learner_refuses_ends_the_training_and_is_told(tmp_path: Path) -> None:
+def test_what_the_learner_refuses_ends_the_training_and_is_told(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, fails_at=7)
-    training = halves.acting(tmp_path, 200)
+    training = acting(tmp_path, 200)
     with pytest.raises(RunError, match=r"The learner cannot go on(.|\n)*Update 7 was refused"):
         run(training, tmp_path)
-    training.kill()
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_to_whoever_asks_for_the_next(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_told_to_whoever_asks_for_the_next(tmp_path: Path, acting: Any) -> None:
     (tmp_path / "checkpoints").write_text("no folder")
-    training = halves.acting(tmp_path, 60)
+    training = acting(tmp_path, 160)
     with pytest.raises(OSError, match="Not a directory"):
-        run(training, tmp_path)  # asked for at step 40, and at the end
+        run(training, tmp_path)  # asked for at each 40th step
 
 
 def killed_somewhere(folder: Path, steps: int, seed: int, kills: int) -> int:

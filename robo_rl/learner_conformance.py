@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, packed, save_checkpoint, unpacked
 from robo_rl.errors import ConformanceFailure, NonFiniteUpdate
-from robo_rl.protocols import Learner, Policy
+from robo_rl.protocols import Learner, Policy, TransferablePolicy
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch
 
@@ -105,6 +105,26 @@ def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, rows
     require(not difference, "a restored learner takes other updates", got=difference)
 
 
+def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
+    """Where a policy can be sent to another process, another learner's policy with its parameters acts as it does."""
+    learner, other = make(0), make(1)
+    policy, elsewhere = learner.policy, other.policy
+    if not isinstance(policy, TransferablePolicy) or not isinstance(elsewhere, TransferablePolicy):
+        return
+    require = _Rule(type(policy).__name__, "parameters act elsewhere")
+    _update(learner, spec, rows)
+    sent = policy.parameters()
+    elsewhere.load_parameters(unpacked(packed(sent)))
+    observations = list(_observations(spec, 12))
+    actions = [policy.act(observation, deterministic=True) for observation in observations]
+    found = [elsewhere.act(observation, deterministic=True) for observation in observations]
+    require(np.array_equal(actions, found), "the other acts differently", got=found, allowed=actions)
+    before = copy.deepcopy(sent)
+    _update(learner, spec, rows)
+    difference = _different_leaves(before, sent)
+    require(not difference, "parameters change with later updates: they must be copies", got=difference)
+
+
 def update_that_is_not_finite_is_refused(make: MakeLearner, spec: EnvironmentSpec, rows: int) -> None:
     """NaN in a batch raises NonFiniteUpdate and changes nothing."""
     learner = make(0)
@@ -126,6 +146,7 @@ LEARNER_CHECKS: tuple[LearnerCheck, ...] = (
     metrics_are_floats_by_tag,
     seed_determines_updates,
     saved_state_continues_exactly,
+    parameters_act_elsewhere,
     update_that_is_not_finite_is_refused,
 )
 
@@ -194,6 +215,6 @@ def _different_leaves(one: Any, other: Any, path: str = "state") -> list[str]:
     if isinstance(one, dict) and isinstance(other, dict):
         keys = sorted({*one, *other})
         return [line for key in keys for line in _different_leaves(one.get(key), other.get(key), f"{path}/{key}")]
-    if hasattr(one, "__array__") and hasattr(other, "__array__"):
+    if hasattr(one, "__array__") or hasattr(other, "__array__"):  # of which one may be missing in the other state
         return [] if np.asarray(one).tobytes() == np.asarray(other).tobytes() else [path]
     return [] if one == other else [path]

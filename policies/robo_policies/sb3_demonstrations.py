@@ -43,7 +43,7 @@ def fill_replay(model: OffPolicyAlgorithm, spec: EnvironmentSpec, episodes: Sequ
             "The replay is smaller than the demonstrations.", got=rows, allowed=allowed, fix="raise buffer_size"
         )
     view = PolicyInput(spec.observation)
-    inputs = [_as_model_sees(model, view(episode.observations)) for episode in episodes]
+    inputs = [as_model_sees(model, view(episode.observations)) for episode in episodes]
     _update_statistics(model.get_vec_normalize_env(), inputs)
     before = _joined([_select(value, slice(None, -1)) for value in inputs])
     after = _joined([_select(value, slice(1, None)) for value in inputs])
@@ -61,7 +61,7 @@ def clone_targets(
 ) -> tuple[Any, torch.Tensor]:
     """Returns the demonstrated observations as the model sees them, and the actions there: executed, or `expert`'s."""
     view = PolicyInput(spec.observation)
-    inputs = [_as_model_sees(model, view(episode.observations)) for episode in episodes]
+    inputs = [as_model_sees(model, view(episode.observations)) for episode in episodes]
     normalizer = model.get_vec_normalize_env()
     _update_statistics(normalizer, inputs)
     observations = _joined([_select(value, slice(None, -1)) for value in inputs])
@@ -95,7 +95,7 @@ def _targets(episode: Episode, expert: Policy | None) -> Array:
     return np.stack([expert.act(row, deterministic=True) for row in rows])
 
 
-def _as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
+def as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
     """Turns images channels first where SB3 does so."""
     if isinstance(value, dict):
         return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}  # type: ignore[index]

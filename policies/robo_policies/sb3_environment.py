@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+import torch
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.monitor import Monitor
@@ -19,7 +20,7 @@ from robo_policies.sb3_state import GlobalRandom
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import OnlineRewards
 from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
-from robo_rl.types import Array
+from robo_rl.types import Array, StateDict
 
 SMALLEST_CAMERA = 36
 """[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
@@ -149,6 +150,28 @@ class SB3Policy:
             return self._predict(value, deterministic=True)
         with self._aside():
             return self._predict(value, deterministic=False)
+
+    def parameters(self) -> StateDict:
+        """Returns copies of the network that acts."""
+        return {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Acts with those from now on."""
+        self._network.load_state_dict({name: torch.as_tensor(value) for name, value in parameters.items()})
+
+    def state_dict(self) -> StateDict:
+        """Returns the generators of sampled actions; the networks belong to the model."""
+        return {"random": self._random.state_dict(), "choices": self._choices.np_random.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generators."""
+        self._random = GlobalRandom.from_state_dict(state["random"])
+        self._choices.np_random.bit_generator.state = state["choices"]
+
+    @property
+    def _network(self) -> torch.nn.Module:
+        network: torch.nn.Module = getattr(self._model, "actor", self._model.policy)
+        return network
 
     def _predict(self, value: Input, *, deterministic: bool) -> Array:
         action, _ = self._model.predict(value, deterministic=deterministic)

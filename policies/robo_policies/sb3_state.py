@@ -96,7 +96,7 @@ def model_state(model: BaseAlgorithm) -> StateDict:
             "episodes": [{key: float(value) for key, value in episode.items()} for episode in model.ep_info_buffer or ()],
             "successes": [bool(success) for success in model.ep_success_buffer or ()],
         },
-        "replay": _replay_state(replay) if replay is not None else {},
+        "replay": _replay_state(replay) if isinstance(replay, ReplayBuffer) else {},
         "normalization": _normalizer_state(normalizer) if normalizer is not None else {},
     }
 

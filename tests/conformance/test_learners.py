@@ -22,6 +22,7 @@ from robo_policies.ppo import PPOConfig
 from robo_policies.rebrac import ReBRACConfig
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SAC, SACConfig
+from robo_policies.sb3_hil import SB3SACHILConfig
 from robo_policies.td3_bc import TD3BCConfig
 from robo_policies.xql import XQLConfig
 from robo_rl.errors import ConformanceFailure
@@ -47,6 +48,7 @@ LEARNERS = {
     "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
     "hil-serl": (HILSERLConfig(hidden=(8,), batch_size=4), ARM),
     "hil-serl-gripper": (HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening"), GRIPPER),
+    "sb3-sac-hil": (SB3SACHILConfig(policy_kwargs={"net_arch": [8]}, batch_size=4, gradient_steps=2, device="cpu"), ARM),
     "hg-dagger": (HGDAggerConfig(hidden=(8,), batch_size=8), ARM),
     "bc": (BCConfig(hidden=(8,), batch_size=8), ARM),
     "bc-choices": (BCConfig(hidden=(8,), batch_size=8), GRID),

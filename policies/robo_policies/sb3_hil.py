@@ -118,8 +118,11 @@ class SB3SACHIL:
         following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
         require_finite_data(given | seen | following, self.model._n_updates)
         self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]
-        with self._aside():
-            self.model.train(self.config.gradient_steps, self.config.batch_size)
+        try:
+            with self._aside():
+                self.model.train(self.config.gradient_steps, self.config.batch_size)
+        except ValueError as error:  # distributions refuse parameters that are not finite
+            raise self._spoilt(error) from error
         return self._metrics.add(self._told())
 
     def _told(self) -> dict[str, float]:
@@ -128,13 +131,16 @@ class SB3SACHIL:
         told = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
         logger.name_to_value.clear()
         if bad := {tag: value for tag, value in told.items() if not math.isfinite(value)}:
-            raise NonFiniteUpdate(
-                f"Update {self.model._n_updates} of Stable-Baselines3 has a loss that is not finite; its networks are spoilt.",
-                got=bad,
-                allowed="finite numbers",
-                fix="go back to the last checkpoint (robo-rl resume) with a smaller learning rate or rewards near 1",
-            )
+            raise self._spoilt(bad)
         return told
+
+    def _spoilt(self, found: object) -> NonFiniteUpdate:
+        return NonFiniteUpdate(
+            f"Update {self.model._n_updates} of Stable-Baselines3 is not finite; unlike our learners it keeps no parameters back.",
+            got=found,
+            allowed="finite numbers",
+            fix="go back to the last checkpoint (robo-rl resume) with a smaller learning rate or rewards near 1",
+        )
 
     def state_dict(self) -> StateDict:
         """Returns networks, optimisers, generators and counters."""

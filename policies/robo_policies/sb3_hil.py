@@ -136,7 +136,7 @@ class SB3SACHIL:
 
     def _spoilt(self, found: object) -> NonFiniteUpdate:
         return NonFiniteUpdate(
-            f"Update {self.model._n_updates} of Stable-Baselines3 is not finite; unlike our learners it keeps no parameters back.",
+            f"Update {self.model._n_updates} of SB3 is not finite; unlike our learners it keeps no parameters back.",
             got=found,
             allowed="finite numbers",
             fix="go back to the last checkpoint (robo-rl resume) with a smaller learning rate or rewards near 1",

@@ -86,6 +86,16 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         """How well the rate was kept."""
         return self._loop
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """How well the rate was kept so far, by tag."""
+        return {
+            "robot/cycles": float(len(self._loop.lateness)),
+            "robot/overruns": float(self._loop.overruns),
+            "robot/late_p99_ms": 1000 * self._loop.percentile(99),
+            "robot/late_worst_ms": 1000 * self._loop.percentile(100),
+        }
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observations, dict[str, Any]]:
         """Begins an episode; raises RobotStopped where a person must re-arm first, RobotBusy where somebody else has it."""
         super().reset(seed=seed)

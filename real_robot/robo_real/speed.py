@@ -1,7 +1,8 @@
 """Measures what a control loop has to keep, for `robo-rl bench robot`: deadlines beside a learner, guard, link, watchdog.
 
-The robot is a twin in a process of its own, the learner another process at a lower priority, the loop this one: the three share
-the cores that the bench may use. Twin and loop ask for real-time priority, as they should where a robot is steered.
+The robot is a twin in a process of its own, the learner another process at a lower priority, the loop this one, or that of
+`robo-rl train`: the three share the cores that the bench may use. Twin and loop ask for real-time priority, as they should
+where a robot is steered.
 """
 
 from __future__ import annotations
@@ -68,10 +69,23 @@ while True:
 """
 
 
+TRAINING = """
+name: bench
+environment: {{name: "robot:{url}"}}
+algorithm: sac
+learner: {{learning_starts: 100}}
+learner_process: "on"
+steps: {steps}
+log_every: 100
+checkpoint_every: 0
+evaluation: {{episodes: 1, films: 0}}
+"""
+
+
 def cases(effort: Effort) -> Cases:
-    """Returns the cases; the first four share one run of the loop of `seconds` times `repeats`."""
+    """Returns the cases; the first four share one run of the loop of `seconds` times `repeats`, the next four a training."""
     cycles = max(round(effort.seconds * effort.repeats / PERIOD), 40)
-    loop = cache(partial(_loop, cycles))
+    loop, training = cache(partial(_loop, cycles)), cache(partial(_training, cycles))
     names = {
         "20 Hz beside a learner: begun within a period": ("cycles", 0),
         "20 Hz beside a learner: late, 99 %": ("ms", 1),
@@ -79,6 +93,13 @@ def cases(effort: Effort) -> Cases:
         "20 Hz beside a learner: observe and apply, 99 %": ("ms", 3),
     }
     found: Cases = {name: partial(_of_loop, name, unit, index, loop) for name, (unit, index) in names.items()}
+    names = {
+        "20 Hz in a training: begun within a period": ("cycles", 0),
+        "20 Hz in a training: late, 99 %": ("ms", 1),
+        "20 Hz in a training: late, worst": ("ms", 2),
+        "20 Hz in a training: held for the learner": ("s", 3),
+    }
+    found |= {name: partial(_of_loop, name, unit, index, training) for name, (unit, index) in names.items()}
     found["guard, a command, median"] = partial(_guard, "guard, a command, median", 50)
     found["guard, a command, 99 %"] = partial(_guard, "guard, a command, 99 %", 99)
     found["killed client, until the arm holds"] = _killed
@@ -109,6 +130,19 @@ def _loop(cycles: int) -> tuple[float, ...]:
     late = 1000 * np.asarray(loop.lateness)
     late_at_most = float(np.percentile(late, 99)), float(late.max())
     return (cycles, cycles - loop.overruns, *late_at_most, 1000 * float(np.percentile(took, 99)))
+
+
+def _training(cycles: int) -> tuple[float, ...]:
+    """Returns the cycles of `robo-rl train` on a twin, those in time, lateness as above, and how long it was held [s]."""
+    command = [sys.executable, "-m", "robo_cli.main", "train", "bench.yaml"]
+    with _twin() as url, tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "bench.yaml").write_text(TRAINING.format(url=url, steps=100 + cycles))
+        subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+        lines = next(Path(folder).glob("runs/*/metrics.jsonl")).read_text().splitlines()
+    newest = {tag: value for line in lines for tag, value in json.loads(line).items()}
+    seen = newest["robot/cycles"]
+    late = newest["robot/late_p99_ms"], newest["robot/late_worst_ms"]
+    return seen, seen - newest["robot/overruns"], *late, newest.get("learner/held_s", 0.0)
 
 
 def _guard(name: str, percent: float) -> Measurement:

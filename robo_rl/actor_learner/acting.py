@@ -94,6 +94,14 @@ class ActingTraining(OnlineTraining):
         """Whether the environment's time goes on between two steps."""
         return self._hold is not None
 
+    def run(self, observer: TrainingObserver) -> None:
+        """Acts to the last step; whatever ends it, what goes on by itself is held then."""
+        try:
+            super().run(observer)
+        finally:
+            if self._hold is not None:
+                self._hold()
+
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
         """Has the learner write a checkpoint, when it gets to that step; the loop does not wait for it."""
         problem, self.process.problem = self.process.problem, ""

@@ -218,6 +218,7 @@ class InRealTime(Killing):
 
 
 def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episode_ends(tmp_path: Path, acting: Any) -> None:
+    tell(tmp_path, most_ahead=1000)
     environment = InRealTime(tmp_path, {67: kill_and_see_it_gone(tmp_path)})
     observer = run(acting(tmp_path, 120, environment), tmp_path)
     assert observer.ends.count("learner_lost") == 1

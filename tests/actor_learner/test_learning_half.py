@@ -1,0 +1,181 @@
+"""The learner's half, fed from a log, equals the training in one process bit for bit, also from a checkpoint on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from robo_datasets.step_log import StepLog, StepReader
+from robo_policies.hil_serl import HILSERLConfig
+from robo_rl.actor_learner.learning import LearningTraining
+from robo_rl.actor_learner.office import Finished
+from robo_rl.checkpoints import packed, unpacked
+from robo_rl.human import PersonInTheLoop
+from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training import OnlineTraining
+from robo_rl.types import Array, Metrics, StateDict
+
+SPEC = EnvironmentSpec(
+    "test/Line",
+    ObservationSpec((ArraySpec("place", (2,)),)),
+    ActionSpec(("x", "y"), (-1.0, -1.0), (1.0, 1.0), ("m", "m")),
+    max_steps=7,
+)
+CONFIG = HILSERLConfig(hidden=(8,), batch_size=8, learning_starts=10, replay_capacity=500)
+STEPS = 60
+
+
+class Line(gymnasium.Env[Any, Any]):
+    environment_spec = SPEC
+    observation_space, action_space = SPEC.observation.space, SPEC.action.space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.left, self.place = SPEC.max_steps or 0, self.np_random.uniform(-1, 1, 2)
+        return {"place": self.place.astype(np.float32)}, {"instruction": "go east"}
+
+    def step(self, action: Array) -> tuple[dict[str, Array], float, bool, bool, dict[str, Any]]:
+        self.place, self.left = self.place + 0.1 * action, self.left - 1
+        return {"place": self.place.astype(np.float32)}, float(self.place[0]), self.place[0] > 1.2, self.left == 0, {}
+
+
+class EveryOther:
+    """A person who commands every other step."""
+
+    calls = 0
+
+    def reset(self) -> None: ...
+
+    def command(self, observation: Any, proposed: Array) -> Array | None:
+        self.calls += 1
+        return np.float32([1, 0]) if self.calls % 2 else None
+
+    def state_dict(self) -> StateDict:
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None: ...
+
+
+class Halved:
+    """Half of what the environment gives, for three steps at once."""
+
+    is_due, metrics = False, {}
+
+    def __init__(self) -> None:
+        self.waiting: list[float] = []
+
+    def restart(self) -> None:
+        self.waiting = []
+
+    def begin(self, index: int, observation: Any, instruction: str | None) -> None:
+        assert instruction == "go east" and observation["place"].shape == (2,) and not self.waiting
+
+    def add(self, index: int, observation: Any, *, reward: float, **_: Any) -> None:
+        self.waiting.append(reward / 2)
+        self.is_due = len(self.waiting) == 3
+
+    def score(self) -> tuple[Array, Array, Array]:
+        values, self.waiting, self.is_due = np.float32(self.waiting), [], False
+        return values, np.ones(len(values), bool), np.zeros(len(values), bool)
+
+    def state_dict(self) -> StateDict:
+        return {"waiting": list(self.waiting)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.waiting = list(state["waiting"])
+
+
+class Until:
+    """Stands for the acting process: ends the learning at a step, or where the log ends."""
+
+    def __init__(self, step: int) -> None:
+        self.last = step
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None: ...
+
+    def on_episode(self, step: int, **outcome: Any) -> None: ...
+
+    def publish(self, step: int, policy: Any) -> None: ...
+
+    def attend(self, *_: Any) -> None:
+        raise Finished
+
+    def on_step(self, step: int, training: Any) -> None:
+        if step == self.last:
+            raise Finished
+
+
+class Logged(OnlineTraining):
+    """In one process, with a log beside it."""
+
+    def __init__(self, log: StepLog, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._log = log
+
+    def _begun(self) -> Any:
+        begun = super()._begun()
+        self._log.begin(begun.observation, seed=begun.seed, instruction=begun.instruction)
+        return begun
+
+    def _remember(self, transition: Any) -> None:
+        self._log.step(transition)
+        super()._remember(transition)
+
+
+def demonstrations() -> list[Any]:
+    return [rollout(Line(), RandomPolicy(SPEC, seed), seed=seed) for seed in range(2)]
+
+
+def half(rewards: Any) -> LearningTraining:
+    settings: dict[str, Any] = {"steps": 10**9, "seed": 4, "demonstrations": demonstrations(), "is_corrected": True}
+    return LearningTraining(SPEC, CONFIG.build(SPEC, 5), CONFIG.sampling, rewards=rewards, **settings)
+
+
+def learnt(training: LearningTraining, reader: StepReader, until: int = -1) -> None:
+    with pytest.raises(Finished):
+        training.learn_from(reader, Until(until))  # type: ignore[arg-type]
+    reader.close()
+
+
+def leaves(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: leaves(value) for name, value in state.items()}
+    return np.asarray(state).tobytes() if hasattr(state, "__array__") else state
+
+
+@pytest.mark.parametrize("has_model", [False, True], ids=["own-rewards", "rewards-of-a-model"])
+def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_model: bool) -> None:
+    log = StepLog(tmp_path, SPEC)
+    whole = Logged(
+        log,
+        Line(),
+        CONFIG.build(SPEC, 5),
+        CONFIG.sampling,
+        steps=STEPS,
+        seed=4,
+        demonstrations=demonstrations(),
+        supervisor=PersonInTheLoop(EveryOther(), 0.1),  # type: ignore[arg-type]
+        rewards=Halved() if has_model else None,  # type: ignore[arg-type]
+    )
+    whole.run(Until(-1))  # type: ignore[arg-type]
+    log.close()
+    expected = whole.state_dict()
+    del expected["learner"]["policy"]  # the generator of actions is the acting half's
+    first = half(Halved() if has_model else None)
+    learnt(first, StepReader(tmp_path), until=32)  # in the fifth episode, with a step that waits for its reward
+    parts = unpacked(packed(first.state_dict() | {"acting": {"episodes": 4}}))
+    second = half(Halved() if has_model else None)
+    reader = StepReader(tmp_path, 32)
+    second.load_from(parts, reader)
+    assert second.told == {"acting": {"episodes": 4}} and second.step == 32
+    learnt(second, reader)
+    found = second.state_dict()
+    del found["learner"]["policy"]
+    for part in ("learner", "replay", "offline"):
+        assert leaves(found[part]) == leaves(expected[part]), part
+    assert second.step == STEPS

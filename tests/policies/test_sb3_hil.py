@@ -12,9 +12,11 @@ import torch
 from gymnasium import spaces
 
 from robo_policies.sb3_hil import SB3SACHILConfig
+from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.replay import ReplayBuffer, SymmetricReplay
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.training import OnlineTraining
 from robo_rl.types import Transition
 
 SPEC = EnvironmentSpec(
@@ -83,6 +85,53 @@ def test_an_update_is_that_of_stable_baselines_from_its_own_replay() -> None:
     ours.update(batch)
     for name, value in plain.policy.state_dict().items():
         assert torch.equal(value, ours.model.policy.state_dict()[name]), name
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    environment_spec = SPEC
+    observation_space, action_space = SPEC.observation.space, SPEC.action.space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.left, self.position = 7, self.np_random.uniform(-1, 1, 2)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> Any:
+        self.position, self.left = np.clip(self.position + 0.1 * action, -2, 2), self.left - 1
+        return self._seen(), float(self.position[0]), False, self.left == 0, {}
+
+    def _seen(self) -> Any:
+        return {"position": self.position.astype(np.float32), "goal": np.zeros(1, np.float32)}
+
+
+class Saving:
+    """Observes a training and keeps its state at a step."""
+
+    def __init__(self, at: int = -1) -> None:
+        self.at, self.kept = at, b""
+
+    def on_episode(self, step: int, **outcome: Any) -> None: ...
+
+    def on_metrics(self, step: int, metrics: Any) -> None: ...
+
+    def on_step(self, step: int, training: Any) -> None:
+        if step == self.at:
+            self.kept = packed(training.state_dict())
+
+
+def test_a_training_that_was_saved_goes_on_exactly() -> None:
+    config = SB3SACHILConfig(**SMALL, offline_fraction=0.0, learning_starts=5, buffer_size=100)
+
+    def made(seed: int) -> OnlineTraining:
+        return OnlineTraining(Walk(), config.build(SPEC, seed), config.sampling, steps=30, seed=1)
+
+    whole, observer = made(2), Saving(17)
+    whole.run(observer)
+    resumed = made(8)
+    resumed.load_state_dict(unpacked(observer.kept))
+    resumed.run(Saving())
+    assert resumed.resumed == "exact"
+    assert packed(resumed.state_dict()["learner"]) == packed(whole.state_dict()["learner"])
 
 
 def test_the_networks_learn_from_demonstrations_and_corrections_alike() -> None:

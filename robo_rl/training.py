@@ -173,7 +173,8 @@ class OnlineTraining:
             observer.on_metrics(self.step, self.waiting.rewards.metrics)
         if self.supervisor is not None:
             observer.on_metrics(self.step, self.supervisor.metrics)
-        observer.on_metrics(self.step, getattr(self.environment.unwrapped, "metrics", {}))  # such as a robot's control loop
+        if metrics := getattr(self.environment.unwrapped, "metrics", None):  # such as those of a robot's control loop
+            observer.on_metrics(self.step, metrics)
         if self.diverged > max(MOST_DIVERGED, self.episodes // 10):
             raise SimulationFailed(
                 f"The simulation diverged in {self.diverged} of {self.episodes} episodes, the last at step {self.step}.",

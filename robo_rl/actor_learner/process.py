@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,15 +72,15 @@ class LearnerProcess:
 
         Raises RunError where it cannot go on, or dies again and again.
         """
-        end = time.monotonic() + timeout
-        try:
-            while self._connection.poll(max(end - time.monotonic(), 0.0)):
-                self._take(unpacked(self._connection.recv_bytes()))
-                end = 0.0
-        except (EOFError, OSError):
-            if not self._is_over:
-                self._replace("died")
-            return
+        with contextlib.suppress(queue.Empty):
+            while True:
+                message = self._messages.get(timeout > 0, timeout or None)
+                if message is None:
+                    if not self._is_over:
+                        self._replace("died")
+                    return
+                self._take(unpacked(message))
+                timeout = 0.0
         if time.monotonic() > self._silent_until:
             self._replace("said nothing for too long")
 
@@ -104,9 +106,7 @@ class LearnerProcess:
 
     def kill(self) -> None:
         """Ends it at once. What it had not saved is in the log of steps."""
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
+        self._end()
 
     def finish(self, step: int) -> None:
         """Returns once it has learnt from all steps, saved, given its last parameters, and ended."""
@@ -137,10 +137,21 @@ class LearnerProcess:
                 start_new_session=True,  # Ctrl-C is for the acting process, which then has this one save
             )
         self._connection = Connection(ours.detach())
+        self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._listener = threading.Thread(target=_listen, args=(self._connection, self._messages), daemon=True)
+        self._listener.start()
         self.is_ready = False
         self._silent_until = time.monotonic() + self._patience.slow
         if self._asked:
             self._send(self._asked)
+
+    def _end(self) -> int:
+        """Returns the exit status of the process, which is gone then."""
+        self._process.kill()
+        status = self._process.wait()
+        self._listener.join()  # whose other end is closed now
+        self._connection.close()
+        return status
 
     def _send(self, message: StateDict) -> None:
         with contextlib.suppress(OSError):  # a learner that is gone: the next poll replaces it, and it is told then
@@ -167,9 +178,7 @@ class LearnerProcess:
 
     def _replace(self, why: str) -> None:
         """Starts another learner in the place of this one."""
-        self._process.kill()
-        status = self._process.wait()
-        self._connection.close()
+        status = self._end()
         self._deaths = 1 if self.step > self._learnt else self._deaths + 1
         self._learnt = max(self.step, self._learnt)
         if self._deaths >= self._patience.deaths:
@@ -184,6 +193,17 @@ class LearnerProcess:
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace")[-SHOWN:].strip() or "none"
+
+
+def _listen(connection: Connection, messages: queue.SimpleQueue[bytes | None]) -> None:
+    """Passes whole messages on, then None.
+
+    In a thread, because a control loop must not wait for the rest of one from a learner that itself waits for the processor.
+    """
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            messages.put(connection.recv_bytes())
+    messages.put(None)
 
 
 def inherited(descriptor: int) -> Connection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -67,17 +68,22 @@ def acting_training(run: Run, recipe: Recipe[Any], reward: OnlineRewards | None)
     return ActingTraining(environment, learner, recipe.learner.sampling, Apart(log, process), **settings)
 
 
-def prepare(run: Run, drawn: EnvironmentSpec, seen: EnvironmentSpec, demonstrations: Sequence[Episode]) -> None:
-    """Writes what a learner needs beside the recipe. drawn: the spec with what is drawn for the reward; seen: without."""
+def is_prepared(run: Run) -> bool:
+    """Returns whether a run's learner has, or had, a process of its own."""
+    return (run.path / FOLDER / SPEC).exists()
+
+
+def prepare(run: Run, drawn: EnvironmentSpec, demonstrations: Sequence[Episode]) -> None:
+    """Writes what a learner needs beside the recipe. drawn: the environment's spec, with what is drawn for the reward."""
     folder = run.path / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it had a learner
     folder.mkdir()
-    write_text(folder / SPEC, json.dumps(drawn.to_json()))
     if demonstrations and not isinstance(demonstrations, ReplayableEpisodes):
-        unfinished = folder / f"{DEMONSTRATIONS}.new"
-        with Dataset.create(unfinished, seen, {"how": f"demonstrations of the run {run.path.name}"}).writer() as writer:
+        card = {"how": f"demonstrations of the run {run.path.name}"}
+        with Dataset.create(folder / DEMONSTRATIONS, run.spec, card).writer() as writer:
             for episode in demonstrations:
                 writer.add(episode)
-        unfinished.rename(folder / DEMONSTRATIONS)
+    write_text(folder / SPEC, json.dumps(drawn.to_json()))
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
-from robo_cli.learner_process import acting_training, learns_apart
-from robo_cli.online_reward import require_same_reward, reward_of
+from robo_cli.learner_process import acting_training, is_prepared, learns_apart, prepare
+from robo_cli.online_reward import drawn_spec, require_same_reward, reward_of
 from robo_cli.recipe import to_yaml
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
@@ -65,7 +65,9 @@ def run(arguments: Resume) -> int:
         torch.set_num_threads(recipe.threads)
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
         training: Training
-        if learns_apart(recipe):
+        if learns_apart(recipe) and (is_prepared(interrupted) or not checkpoint.parts):
+            if not is_prepared(interrupted):
+                prepare(interrupted, drawn_spec(recipe), demonstrations_of(recipe, reward)[0])
             training = acting_training(interrupted, recipe, reward)
         else:
             training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward)

@@ -103,7 +103,7 @@ def start(recipe: Recipe[Any], root: Path) -> int:
         if reward is not None:
             run.describe(reward=dict(reward.identity))
         if apart:
-            prepare(run, drawn_spec(recipe), run.spec, demonstrations)
+            prepare(run, drawn_spec(recipe), demonstrations)
             training = acting_training(run, recipe, reward)
         with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {run.path}")

@@ -49,8 +49,6 @@ SERVO_TIME = 0.008
 """[s] of one servo step, that of the slower controllers"""
 _ABANDONED: list[Any] = []
 """Lost links: ur_rtde goes on trying to reconnect them, and may bring the process down where they are closed meanwhile."""
-STARTS = 5.0
-"""[s] in which the control program starts, as ur_rtde waits for it"""
 STEADY = 0.05
 """[s] between two words to a program whose arm stands"""
 UNUSED = 0.1
@@ -106,7 +104,7 @@ class UR:
         if self._receive is not None:
             return
         try:
-            import rtde_control
+            import rtde_control  # noqa: F401
             import rtde_receive
         except ImportError:
             raise MissingExtra("The driver ur", "ur_rtde", "ur") from None
@@ -114,7 +112,7 @@ class UR:
         with _told("does not answer"):
             socket.create_connection((options.address, EXCHANGE), options.timeout).close()  # ur_rtde would wait for minutes
             self._receive = rtde_receive.RTDEReceiveInterface(options.address, options.rate, list(VARIABLES))
-            self._program = _Program(rtde_control.RTDEControlInterface(options.address, options.rate), options)
+            self._program = _Program(options)
 
     def read(self) -> ArmState:
         """Returns the newest measurement; raises RobotUnavailable where the link is lost.
@@ -173,7 +171,9 @@ class UR:
                 dashboard.connect()
                 dashboard.unlockProtectiveStop()
                 dashboard.disconnect()
-            self._running().revive()
+            if not self._running().runs:
+                self._running().close(is_linked=True)
+                self._program = _Program(self._options)
 
     def close(self) -> None:
         """Ends the program and closes the links; what is left of a lost link is neither closed nor freed."""
@@ -195,8 +195,11 @@ class UR:
 class _Program:
     """Speaks with the control program in a thread of its own: one call at a time, and none that keeps another thread."""
 
-    def __init__(self, control: Any, options: UROptions) -> None:
-        self._control, self._options = control, options
+    def __init__(self, options: UROptions) -> None:
+        import rtde_control
+
+        self._control, self._options = rtde_control.RTDEControlInterface(options.address, options.rate), options
+        control = self._control
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
         self._moves = False
         self._thread = threading.Thread(target=self._work, name="ur", daemon=True)
@@ -212,35 +215,32 @@ class _Program:
     def stop(self) -> None:
         self._ask(self._stop, "does not stop")
 
-    def revive(self) -> None:
-        """Starts the program again where it has ended."""
-        self._ask(self._revive, "does not start its control program again", STARTS)
+    @property
+    def runs(self) -> bool:
+        """Whether the controller still has it."""
+        return bool(self._control.isProgramRunning())
 
     def close(self, is_linked: bool) -> None:
-        if is_linked:
+        if is_linked and self.runs:
             with contextlib.suppress(RobotUnavailable):
                 self.stop()
         self._calls.put(None)
         self._thread.join(self._options.timeout)
         if is_linked:
-            self._control.stopScript()
+            if self.runs:
+                self._control.stopScript()
             self._control.disconnect()
-
-    def _revive(self) -> bool:
-        if self._control.isProgramRunning():
-            return True
-        return bool(self._control.reuploadScript() and self._control.setWatchdog(self._options.watchdog))
 
     def _stop(self) -> bool:
         stopped = bool(self._control.servoStop(self._options.deceleration))
         self._moves = not stopped
         return stopped
 
-    def _ask(self, call: Callable[[], Any], refused: str, patience: float | None = None) -> None:
+    def _ask(self, call: Callable[[], Any], refused: str) -> None:
         answer: Future[Any] = Future()
         self._calls.put((call, answer))
         with _told(refused):
-            if not answer.result(patience or self._options.timeout):
+            if not answer.result(self._options.timeout):
                 raise RobotUnavailable(f"The arm {refused}.", got="its control program refuses", fix="look at the pendant")
 
     def _work(self) -> None:
@@ -248,7 +248,7 @@ class _Program:
             try:
                 item = self._calls.get(timeout=STEADY)
             except queue.Empty:
-                if not self._moves and self._control.isProgramRunning():
+                if not self._moves and self.runs:
                     with contextlib.suppress(Exception):  # measurements tell that the program has ended
                         self._control.kickWatchdog()
                 continue

@@ -154,6 +154,7 @@ def test_measurements_that_stand_still_grow_old(peer, arm):
     time.sleep(0.1)
     assert arm.read().stamp == first.stamp
     assert arm.clock.now() - arm.read().stamp >= 0.1
+    peer.set(frozen=False)
 
 
 def test_a_lost_link_is_told(peer, arm):

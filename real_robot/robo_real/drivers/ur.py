@@ -11,6 +11,7 @@ are commands, which have passed the guard; only while it stands does this file k
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import queue
 import socket
 import threading
@@ -47,8 +48,6 @@ SAFETY = {
 """bit of the safety status -> word, the gravest first"""
 SERVO_TIME = 0.008
 """[s] of one servo step, that of the slower controllers"""
-_ABANDONED: list[Any] = []
-"""Lost links: ur_rtde goes on trying to reconnect them, and may bring the process down where they are closed meanwhile."""
 STEADY = 0.05
 """[s] between two words to a program whose arm stands"""
 UNUSED = 0.1
@@ -172,19 +171,18 @@ class UR:
                 dashboard.unlockProtectiveStop()
                 dashboard.disconnect()
             if not self._running().runs:
-                self._running().close(is_linked=True)
+                self._running().close()
                 self._program = _Program(self._options)
 
     def close(self) -> None:
-        """Ends the program and closes the links; what is left of a lost link is neither closed nor freed."""
+        """Ends the program and closes the links."""
         program, receive, self._program, self._receive = self._program, self._receive, None, None
-        is_linked = receive is not None and receive.isConnected()
         if program is not None:
-            program.close(is_linked)
-        if is_linked:
+            program.close()
+        if receive is not None and receive.isConnected():
             receive.disconnect()
         else:
-            _ABANDONED.append((program, receive))
+            _abandon(receive)
 
     def _running(self) -> _Program:
         if self._program is None:
@@ -220,16 +218,22 @@ class _Program:
         """Whether the controller still has it."""
         return bool(self._control.isProgramRunning())
 
-    def close(self, is_linked: bool) -> None:
-        if is_linked and self.runs:
-            with contextlib.suppress(RobotUnavailable):
+    def close(self) -> None:
+        """Ends the program; what is left of a lost link is neither closed nor freed."""
+        answers = self._control.isConnected()
+        if answers and self.runs:
+            try:
                 self.stop()
+            except RobotUnavailable:
+                answers = False
         self._calls.put(None)
         self._thread.join(self._options.timeout)
-        if is_linked:
-            if self.runs:
-                self._control.stopScript()
-            self._control.disconnect()
+        if not answers or self._thread.is_alive():
+            _abandon(self._control)
+            return
+        if self.runs:
+            self._control.stopScript()
+        self._control.disconnect()
 
     def _stop(self) -> bool:
         stopped = bool(self._control.servoStop(self._options.deceleration))
@@ -259,6 +263,11 @@ class _Program:
                 answer.set_result(call())
             except Exception as error:
                 answer.set_exception(error)
+
+
+def _abandon(link: Any) -> None:
+    """Never frees a lost link: ur_rtde goes on trying to reconnect it, and ends the process where it is freed meanwhile."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(link))
 
 
 @contextlib.contextmanager

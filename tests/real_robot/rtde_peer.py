@@ -38,6 +38,8 @@ READY, DONE = 1, 2
 """In output register 0: the program waits for a command; it has done it."""
 SERVO_STOP, SERVO_L, WATCHDOG, END = 17, 24, 35, 255
 NORMAL, PROTECTIVE, EMERGENCY = 1 << 0, 1 << 2, 1 << 7
+SPEED = np.array([0.001] * 3 + [0.01] * 3)
+"""[m] and [rad] in 10 ms"""
 POWER_ON, PROGRAM_RUNS = 1 << 0, 1 << 1
 
 
@@ -184,7 +186,7 @@ class RTDEPeer:
             target = self._target
             if target is not None and self.runs and self.state["safety_status_bits"] == NORMAL:
                 pose = self.state["actual_TCP_pose"]
-                self.state["actual_TCP_pose"] = pose + 0.3 * (target - pose)
+                self.state["actual_TCP_pose"] = pose + np.clip(target - pose, -SPEED, SPEED)
                 self.state["actual_q"] = self.state["actual_q"] + 1e-3
 
     # script and dashboard
@@ -242,6 +244,8 @@ class Peer:
         self.ask(call=name)
 
     def close(self):
+        if self._process.stdin.closed:
+            return
         self._process.kill()
         self._process.wait()
         self._process.stdin.close()

@@ -2,7 +2,7 @@
 
 Real-Time Data Exchange, protocol 2 (port 30004): packages of a big-endian uint16 size, a uint8 type and a body. The control
 interface uploads a program (port 30003) that reads commands from input registers and answers in output registers; the peer
-plays that program by its numbers: 24 servoL, 17 servoStop, 35 watchdog, 255 end.
+plays that program by its numbers: 16 servoStop, 24 servoL, 35 watchdog, 255 end.
 
 It runs in a process of its own, because the wheel keeps Python's lock while it connects:
 
@@ -36,8 +36,8 @@ TYPES = {
 }
 READY, DONE = 1, 2
 """In output register 0: the program waits for a command; it has done it."""
-SERVO_STOP, SERVO_L, WATCHDOG, END = 17, 24, 35, 255
-NORMAL, PROTECTIVE, EMERGENCY = 1 << 0, 1 << 2, 1 << 7
+SERVO_STOP, SERVO_L, END = 16, 24, 255
+NORMAL = 1 << 0
 SPEED = np.array([0.001] * 3 + [0.01] * 3)
 """[m] and [rad] in 10 ms"""
 POWER_ON, PROGRAM_RUNS = 1 << 0, 1 << 1

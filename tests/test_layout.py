@@ -143,7 +143,17 @@ def test_every_import_is_declared():
     optional = PYPROJECT["project"]["optional-dependencies"].values()
     declared = [*PYPROJECT["project"]["dependencies"], *(need for needs in optional for need in needs)]
     names = {re.match(r"[\w-]+", need)[0].lower().replace("-", "_") for need in declared}
-    names |= {"cv2", "yaml", "dm_env", "markupsafe", "sbx", "PIL"}  # other names of declared ones, or brought by them
+    names |= {
+        "cv2",
+        "yaml",
+        "dm_env",
+        "markupsafe",
+        "sbx",
+        "PIL",
+        "rtde_control",
+        "rtde_receive",
+        "dashboard_client",
+    }  # other names of declared ones, or brought by them
     names |= {package.name for package in PACKAGES} | sys.stdlib_module_names
     used = {}
     for path in MODULES:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from robo_real.environment import RobotEnv
 
 FAKE = "Fake-v0"
-SETTINGS = ("action_repeat", "max_steps")
+SETTINGS = ("action_repeat", "max_steps", "relative_frame")
 
 
 class RobotFamily:
@@ -34,9 +34,10 @@ class RobotFamily:
         from robo_real.fake_reach import fake_reach
 
         _refuse_unknown(arguments)
-        return fake_reach(**arguments)
+        is_relative = arguments.pop("relative_frame", False)
+        return _in_frame(fake_reach(**arguments), is_relative)
 
-    def at(self, address: str, **arguments: Any) -> RobotEnv:
+    def at(self, address: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns an environment over the robot that a server has; `?action_repeat=3` and such may end the address."""
         from robo_real.environment import RobotEnv
         from robo_real.remote import RemoteRobot
@@ -47,7 +48,16 @@ class RobotFamily:
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidSetting("This is no address of a robot.", got=address, allowed="robot:http://HOST:PORT")
         robot = RemoteRobot(f"{parts.scheme}://{parts.netloc}")
-        return RobotEnv(robot, robot, **settings)
+        is_relative = settings.pop("relative_frame", False)
+        return _in_frame(RobotEnv(robot, robot, **settings), is_relative)
+
+
+def _in_frame(environment: RobotEnv, is_relative: bool) -> gymnasium.Env[Any, Any]:
+    if not is_relative:
+        return environment
+    from robo_rl.relative_frame import RelativeFrame
+
+    return RelativeFrame(environment)
 
 
 def _refuse_unknown(arguments: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Measures what a control loop has to keep, for `robo-rl bench robot`: deadlines beside a learner, guard, link, watchdog.
+"""Measures what a control loop has to keep, for `robo-rl bench robot`: deadlines, guard, link, watchdog, pictures.
 
 The robot is a twin in a process of its own, the learner another process at a lower priority, the loop this one, or that of
 `robo-rl train`: the three share the cores that the bench may use. Twin and loop ask for real-time priority, as they should
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,9 @@ PERIOD = 0.05
 JUDGED = 2000
 """commands in the bench of the guard"""
 KILLS = 3
+SHOWN = "console, pictures of a camera on a page"
+WARM = 1.0
+"""[s] before pictures are counted"""
 NICE = 10
 """of the learner: a robot comes first"""
 LEARNER = """
@@ -103,6 +107,8 @@ def cases(effort: Effort) -> Cases:
     found["guard, a command, median"] = partial(_guard, "guard, a command, median", 50)
     found["guard, a command, 99 %"] = partial(_guard, "guard, a command, 99 %", 99)
     found["killed client, until the arm holds"] = _killed
+    if find_spec("websockets"):
+        found[SHOWN] = partial(_shown, max(effort.seconds, 2.0))
     return found
 
 
@@ -175,6 +181,37 @@ def _killed() -> Measurement:
     return Measurement("robot", name, "ms", 1000 * float(np.median(silent)), limit=1000 * TWIN.hold_after, spread=spread)
 
 
+def _shown(seconds: float) -> Measurement:
+    """Returns how many pictures of a twin's camera a page of the console is sent in a second, which draws them at once."""
+    from robo_real.console.assembly import RobotConsole
+
+    with _twin(None, "--options", "cameras=[front]") as url:
+        console = RobotConsole(url)
+        thread = console.start()
+        try:
+            return Measurement("robot", SHOWN, "1/s", _pictures_a_second(console.server.port, console.server.token, seconds))
+        finally:
+            console.close()
+            thread.join()
+
+
+def _pictures_a_second(port: int, token: str, seconds: float) -> float:
+    from websockets.sync.client import connect
+
+    count, start = 0, time.monotonic() + WARM
+    with connect(f"ws://127.0.0.1:{port}/socket", origin=f"http://127.0.0.1:{port}", compression=None) as socket:
+        socket.send(json.dumps({"kind": "hello", "token": token}))
+        while time.monotonic() < start + seconds:
+            message = socket.recv(timeout=20)
+            if isinstance(message, bytes):
+                count += time.monotonic() >= start
+                seen = {"kind": "seen", "camera": "camera_front", "number": int.from_bytes(message[1:5], "big")}
+                socket.send(json.dumps(seen))
+            elif (told := json.loads(message))["kind"] == "status":
+                socket.send(json.dumps({"kind": "seen", "camera": "report", "number": told["number"]}))
+    return count / seconds
+
+
 def _silence(log: Path) -> float:
     end = time.monotonic() + 10
     while time.monotonic() < end:
@@ -186,11 +223,11 @@ def _silence(log: Path) -> float:
 
 
 @contextmanager
-def _twin(folder: Path | None = None) -> Iterator[str]:
+def _twin(folder: Path | None = None, *arguments: str) -> Iterator[str]:
     """Serves a twin in a process of its own; gives its address."""
     log = [] if folder is None else ["--log", str(folder / "audit.jsonl")]
     with tempfile.TemporaryDirectory() as elsewhere:
-        command = [sys.executable, "-m", "robo_cli.main", "robot", "serve", "--port", "0", *log]
+        command = [sys.executable, "-m", "robo_cli.main", "robot", "serve", "--port", "0", *log, *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=elsewhere)
         try:
             yield _told(process, "http").split(" at ")[1].split(",")[0]

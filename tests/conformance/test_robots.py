@@ -1,11 +1,15 @@
 """Every driver of an arm, and the environment over one, keep their promises. One row per robot."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from robo_real.clock import ManualClock
 from robo_real.conformance import DRIVER_CHECKS
 from robo_real.drivers.fake import FakeArm
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
+from robo_real.drivers.ur import UR, UROptions
 from robo_real.fake_reach import fake_reach
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
@@ -42,10 +46,34 @@ class BehindContract(FrankaHttp):
             self._server = None
 
 
+PEERS = []
+
+
+@pytest.fixture(autouse=True)
+def peers():
+    """Ends the scripted robots of a test."""
+    yield
+    while PEERS:
+        PEERS.pop().close()
+
+
+class BehindPeer:
+    """The ur driver with a scripted robot of its own, where the wheel is installed."""
+
+    def __call__(self) -> UR:
+        pytest.importorskip("rtde_receive", reason="pip install ur_rtde")
+        sys.path.insert(0, str(Path(__file__).parents[1] / "real_robot"))
+        from rtde_peer import Peer
+
+        PEERS.append(Peer())
+        return UR(UROptions(address=PEERS[-1].address, timeout=2.0))
+
+
 ROWS = {
     "fake": lambda: FakeArm(clock=ManualClock()),
     "twin": lambda: Twin(clock=ManualClock()),
     "franka-http": BehindContract,
+    "ur": BehindPeer(),
 }
 
 

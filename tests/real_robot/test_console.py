@@ -203,7 +203,7 @@ class Page:
         arguments = {"origin": self.origin, "compression": None, "close_timeout": 0.2} | arguments
         self.socket = connect(f"ws://127.0.0.1:{server.port}/socket", **arguments).__enter__()
         self.say(kind="hello", token=server.token if token is None else token)
-        self.held, self.action = False, STILL
+        self.held, self.action, self.answers = False, STILL, None
 
     def say(self, **facts):
         self.socket.send(json.dumps(facts))
@@ -218,7 +218,8 @@ class Page:
             told = json.loads(message)
             if told["kind"] == "status":
                 self.say(kind="seen", camera="report", number=told["number"])
-                self.say(kind="hold", held=self.held, action=self.action)
+                answers = told["number"] if self.answers is None else self.answers
+                self.say(kind="hold", held=self.held, action=self.action, answers=answers)
             if told["kind"] == kind:
                 return told
 
@@ -280,6 +281,21 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
 
 
 def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
+    kept = []
+
+    class Keeps:
+        def begin(self, rollout):
+            pass
+
+        def step(self, transition):
+            sources.append(transition.source)
+
+        def end(self, rollout):
+            first = sources.index(ActionSource.HUMAN)
+            kept.append((*{source for source in sources[first:-1]}, rollout.stop_reason))
+
+    sources = []
+    console.keep(Keeps(), {})
     start(page)
     page.held, page.action = True, RIGHT
     page.until(lambda told: told["human_steps"] >= 2)
@@ -287,8 +303,9 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     watcher = Page(console)
     watcher.say(kind="sit")
     told = watcher.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
-    assert "ended: safety" in told["message"]
+    assert "ended: operator_lost" in told["message"]
     assert console.episodes.tally.acts == ""
+    assert kept == [(ActionSource.HUMAN, "operator_lost")]
 
 
 @pytest.mark.parametrize("label", ["success", "failure", "discard"])
@@ -390,6 +407,18 @@ def test_a_slow_page_is_sent_no_queue_of_old_reports(console):
         assert "status" in slow.socket.recv(timeout=20)  # and never says that it has seen one
     with pytest.raises(TimeoutError):
         slow.socket.recv(timeout=0.5)
+
+
+def test_words_that_answer_old_reports_command_nothing(console, page, monkeypatch):
+    start(page)
+    page.held, page.action = True, RIGHT
+    told = page.until(lambda told: told["human_steps"] >= 2)
+    page.until(lambda found: found["number"] > told["number"] + 1)
+    monkeypatch.setattr("robo_real.console.desk.HELD_SILENCE", 0.25)
+    monkeypatch.setattr("robo_real.console.session.MOST_LAG", 0.2)
+    page.answers = 1  # what is heard of the page is about what it saw long ago
+    page.until(lambda told: told["wish"] == "hold")
+    page.until(lambda told: told["health"]["mode"] == "stopped")
 
 
 def test_a_person_is_told_apart_in_what_is_recorded(console, page):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
+from robo_real.arm import ArmTarget
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
@@ -206,3 +207,27 @@ def test_a_server_that_hangs_does_not_freeze_the_driver():
             driver.read()
         assert time.monotonic() - start < 5.0
         driver.close()
+
+
+def test_a_gripper_that_does_not_answer_is_held_for_a_while_and_then_the_arm_does_not_go_on(serve_in_step):
+    server = serve_in_step()
+
+    def silent(body):
+        raise RobotUnavailable("no answer")
+
+    server.application.contract.commands["/move_gripper"] = silent
+    clock = server.application.robot.clock
+    driver = FrankaHttp(FrankaHttpOptions(url=server.url, timeout=20.0), clock)
+    driver.connect()
+    start = driver.read()
+    for _ in range(18):
+        here = driver.read()
+        driver.move(ArmTarget(here.position + np.array([0.01, 0, 0]), here.quaternion, 0.02))
+        clock.sleep(0.05)
+    now = driver.read()
+    assert now.position[0] - start.position[0] > 0.02 and now.opening == pytest.approx(start.opening, abs=1e-3)
+    with pytest.raises(RobotUnavailable, match="gripper does not answer"):
+        for _ in range(20):
+            driver.move(ArmTarget(now.position, now.quaternion, 0.02))
+            clock.sleep(0.05)
+    driver.close()

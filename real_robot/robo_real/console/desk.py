@@ -149,6 +149,13 @@ class Desk:
             return label
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the person was lost in the episode under way, and has not come back."""
+        with self._changed:
+            self._notice_silence()
+            return self._lost_at is not None
+
+    @property
     def is_taken(self) -> bool:
         """Whether somebody sits here."""
         return self._operator is not None

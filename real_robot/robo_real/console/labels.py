@@ -12,6 +12,8 @@ from robo_real.environment import RobotEnv
 
 OPERATOR = "operator"
 """The stop reason of an episode that a person ended as no success."""
+LOST = "operator_lost"
+"""The stop reason of one that was stopped because the person was lost."""
 
 
 class LabelledByPerson(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -35,6 +37,8 @@ class LabelledByPerson(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._still.note(info["executed_action"])
         label = self._desk.take_label()
         if not label:
+            if info.get("stop_reason") == "safety" and self._desk.is_lost:
+                info["stop_reason"] = LOST
             return observation, reward, terminated, truncated, info
         if not terminated and not truncated:
             self._robot.pause()

@@ -215,7 +215,7 @@ function pad(words, key, move) {
 }
 
 function tell() {
-  if (controls.names.length) say({ kind: "hold", ...controls.read() });
+  if (controls.names.length) say({ kind: "hold", answers: status?.number, ...controls.read() });
 }
 
 function label(name) {

@@ -10,6 +10,7 @@ import hmac
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ MOST_UNSEEN = 2
 """pictures of one camera, and reports, on their way to a page"""
 PATIENCE = 2.0
 """[s] within which a page must show its token"""
+MOST_LAG = 0.2
+"""[s] from sending a report until the page's words know of it; older words command nothing"""
 MOST_GARBAGE = 20
 """messages that make no sense, after which a connection is closed"""
 STATUS = 0.1
@@ -72,6 +75,7 @@ class Session:
         self._shown: dict[str, int] = {}
         self._latency: float | None = None
         self._garbage = self._reports = 0
+        self._report_times: deque[tuple[int, float]] = deque(maxlen=50)
         self._works: dict[str, Callable[[dict[str, Any]], None]] = {
             "stop": lambda _: self._stop(),
             "hold": self._hold,
@@ -133,7 +137,14 @@ class Session:
         held = told.get("held")
         if not isinstance(held, bool):
             raise Garbage("held is neither true nor false")
+        if self._is_old(told.get("answers")):
+            return  # as if it had not come: the desk notices the silence
         self._console.desk.hear(self, held, _action(told.get("action"), self._console.action.size))
+
+    def _is_old(self, answers: Any) -> bool:
+        """Returns whether a page that speaks of that report should have heard of a later one by now."""
+        sent = [when for number, when in self._report_times if isinstance(answers, int) and number > answers]
+        return bool(sent) and time.monotonic() - sent[0] > MOST_LAG
 
     def _sit(self) -> None:
         if not self._console.desk.sit(self):
@@ -188,6 +199,7 @@ class Session:
         console, desk = self._console, self._console.desk
         self._reports += 1
         self._sent[REPORT][self._reports] = now
+        self._report_times.append((self._reports, now))
         ages = {name: console.pictures.age(name) for name in console.pictures.names}
         operator = "you" if desk.is_operator(self) else "another" if desk.is_taken else ""
         self._tell(

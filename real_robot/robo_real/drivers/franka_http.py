@@ -20,6 +20,8 @@ from robo_rl.errors import RobotUnavailable
 
 POSITIONS_PER_METRE = 2550
 """of /move_gripper"""
+GRIPPER_PAUSE, GRIPPER_PATIENCE = 0.3, 1.0
+"""[s] between two calls to a gripper that does not answer, and of silence after which the arm does not go on without it"""
 SHAPES = {"pose": (7,), "vel": (6,), "force": (3,), "torque": (3,), "q": (7,), "dq": (7,), "jacobian": (6, 7)}
 
 
@@ -45,6 +47,7 @@ class FrankaHttp:
         self.clock = clock or MonotonicClock()
         self._link = Link(self._options.url, self._options.timeout)
         self._position = -1  # that the gripper was last sent to
+        self._silent_since, self._asks_again = np.inf, -np.inf  # [s] that the gripper does not answer; not before
 
     def connect(self) -> None:
         """Asks for the state once, so that a wrong address is noticed before anything moves."""
@@ -72,12 +75,23 @@ class FrankaHttp:
         )
 
     def move(self, target: ArmTarget) -> None:
-        """Sends the pose, and the gripper where that has changed."""
-        position = round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255)))
-        if position != self._position:
-            self._link.post("/move_gripper", {"gripper_pos": position})
-            self._position = position
+        """Sends the pose, and the gripper where that has changed; a gripper that does not answer stays as it is for a while."""
+        self._grip(round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255))))
         self._link.post("/pose", {"arr": [*target.position.tolist(), *to_xyzw(target.quaternion)]})
+
+    def _grip(self, position: int) -> None:
+        now = self.clock.now()
+        if position == self._position or now < self._asks_again:
+            return
+        try:
+            self._link.post("/move_gripper", {"gripper_pos": position})
+            self._position, self._silent_since = position, np.inf
+        except RobotUnavailable as error:
+            self._silent_since, self._asks_again = min(self._silent_since, now), now + GRIPPER_PAUSE
+            if now - self._silent_since > GRIPPER_PATIENCE:
+                raise RobotUnavailable(
+                    "The gripper does not answer.", got=error, allowed=f"for {GRIPPER_PATIENCE} s", fix="look at it"
+                ) from None
 
     def hold(self) -> None:
         """Sends the arm to where it is."""

@@ -25,17 +25,32 @@ class ArmFamily:
         """Returns the task names."""
         return NAMES
 
-    def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment; the arguments are those of ArmEnv, and UnknownName is raised for any other."""
+    def make(self, name: str, *, relative_frame: bool = False, **arguments: Any) -> gymnasium.Env[Any, Any]:
+        """Returns a fresh environment; the arguments are those of ArmEnv, and UnknownName is raised for any other.
+
+        relative_frame: whether what is observed and commanded is in the frames of robo_rl.relative_frame.
+        """
         if name not in NAMES:
             raise UnknownName("task of family 'robo'", name, NAMES)
         from robo_sims.arm.environment import ArmEnv
 
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, arguments)
-        return ArmEnv(name, **arguments)
+        environment = ArmEnv(name, **arguments)
+        if not relative_frame:
+            return environment
+        from robo_rl.relative_frame import RelativeFrame
 
-    def make_vector(self, name: str, num_envs: int, **arguments: Any) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Returns `num_envs` environments in one; raises UnknownName for an argument that ArmEnv does not take."""
+        return RelativeFrame(environment)
+
+    def make_vector(
+        self, name: str, num_envs: int, *, relative_frame: bool = False, **arguments: Any
+    ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
+        """Returns `num_envs` environments in one; raises UnknownName for an argument that ArmEnv does not take.
+
+        None in the relative frame: single ones are stepped one after the other then.
+        """
+        if relative_frame:
+            return None
         if name not in NAMES:
             raise UnknownName("task of family 'robo'", name, NAMES)
         from robo_sims.arm.environment import ArmEnv

@@ -1,0 +1,87 @@
+"""Residual RL: Johannink et al. 2019, "Residual Reinforcement Learning for Robot Control", arXiv:1812.03201.
+
+The environment executes u = pi_H(s) + scale * a: what a base policy pi_H wants, written by hand or trained before, and a
+bounded correction a in [-1, 1]. Any learner of continuous actions learns the correction here, as it learns elsewhere.
+
+Differs from the paper: the correction is bounded by `scale`, and u is cut to [-1, 1]; what the base wants is observed, because
+a base that remembers something would leave the correction without a Markov state. The actor's last layer is not set to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import Policy
+from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.types import Array
+
+BASE_ACTION = "base_action"
+SCALE = 0.2
+
+
+class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose actions correct those of a base policy."""
+
+    def __init__(
+        self, environment: gymnasium.Env[Any, Any], base_for: Callable[[int], Policy], *, scale: float = SCALE
+    ) -> None:
+        """Raises InvalidSetting, SpecMismatch where the base acts in another environment.
+
+        base_for: returns the base policy for the seed of an episode. scale: largest correction, as a share of half the range of
+        each element of the action.
+        """
+        super().__init__(environment)
+        self._inner, self._base_for, self._scale = specification(environment), base_for, scale
+        if self._inner.action.is_discrete or not 0 < scale <= 2:
+            got = f"scale {scale}, actions of the mode {self._inner.action.mode!r}"
+            raise InvalidSetting("There is no residual.", got=got, allowed="a scale above 0, to 2, of continuous actions")
+        self.environment_spec = _residual(self._inner, scale)
+        self.observation_space = self.environment_spec.observation.space
+        self.action_space = self.environment_spec.action.space
+        self._base: Policy | None = None
+        self._wanted: Array = np.zeros(0, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Begins an episode, also of the base."""
+        seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
+        observation, info = super().reset(seed=seed, options=options)
+        self._base = self._base_for(seed)
+        self._inner.require(self._base.environment_spec, what="The base policy acts in another environment")
+        self._base.reset()
+        return self._with_base(observation), info
+
+    def step(self, action: Any) -> tuple[Observation, Any, bool, bool, dict[str, Any]]:
+        """Executes what the base wants and the correction; tells the correction that a robot executed, where one tells."""
+        wanted = self._wanted
+        correction = self.environment_spec.action.validate(action)
+        executed = np.clip(wanted + self._scale * np.asarray(correction), -1.0, 1.0).astype(self._inner.action.dtype)
+        observation, reward, terminated, truncated, info = super().step(executed)
+        if "executed_action" in info:
+            told = (info["executed_action"] - wanted) / self._scale
+            info = {**info, "executed_action": np.clip(told, -1.0, 1.0).astype(self._inner.action.dtype)}
+        return self._with_base(observation), reward, terminated, truncated, info
+
+    def _with_base(self, observation: Observation) -> Observation:
+        assert self._base is not None
+        self._wanted = np.clip(self._base.act(observation, deterministic=True), -1.0, 1.0).astype(self._inner.action.dtype)
+        return {**observation, BASE_ACTION: self._wanted.astype(np.float32)}
+
+
+def _residual(spec: EnvironmentSpec, scale: float) -> EnvironmentSpec:
+    action = spec.action
+    half = [scale * (high - low) / 2 for low, high in zip(action.low, action.high, strict=True)]
+    corrected = replace(
+        action,
+        names=tuple(f"{name}_correction" for name in action.names),
+        low=tuple(-value for value in half),
+        high=tuple(half),
+    )
+    base = ArraySpec(BASE_ACTION, (action.size,), low=-1, high=1, meaning="what the base policy wants, before the correction")
+    arrays = (*spec.observation.values(), base)
+    return replace(spec, name=f"residual:{spec.name}", observation=ObservationSpec(arrays), action=corrected)

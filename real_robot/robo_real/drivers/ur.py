@@ -1,0 +1,289 @@
+"""Drives a Universal Robot through ur_rtde: measurements by Real-Time Data Exchange, targets by servoL of its control program.
+
+Poses are (x, y, z, rotation vector) of the tool that is set at the pendant, in the frame of the robot's base; so are its speed
+and the force of the surroundings on it. Its z must point out of the hand. The robot has no gripper of its own: the opening
+that it is sent is told back.
+
+The controller's watchdog ends the control program when no word comes for 1 / `watchdog` s. While the arm moves, the only words
+are commands, which have passed the guard; only while it stands does this file keep the program alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from robo_real.arm import ArmState, ArmTarget
+from robo_real.clock import Clock, MonotonicClock
+from robo_real.rotations import from_rotation_vector, rotation_vector
+from robo_rl.errors import MissingExtra, RobotUnavailable, require_allowed
+
+VARIABLES = (
+    *("timestamp", "actual_q", "actual_qd", "actual_TCP_pose", "actual_TCP_speed", "actual_TCP_force"),
+    *("robot_mode", "robot_status_bits", "safety_status_bits"),
+)
+EXCHANGE = 30004
+"""port"""
+RUNNING = 7
+"""robot mode in which it moves"""
+PROGRAM_RUNS = 1 << 1
+"""of the robot's status bits"""
+SAFETY = {
+    7: "emergency stop",
+    2: "protective stop",
+    4: "safeguard stop",
+    8: "safety violation",
+    9: "safety fault",
+    10: "stopped for safety",
+}
+"""bit of the safety status -> word, the gravest first"""
+SERVO_TIME = 0.008
+"""[s] of one servo step, that of the slower controllers"""
+STEADY = 0.05
+"""[s] between two words to a program whose arm stands"""
+UNUSED = 0.1
+"""servoL takes a speed and an acceleration, which ur_rtde documents as not used"""
+
+
+@dataclass(frozen=True)
+class UROptions:
+    """Where the robot is and how it follows."""
+
+    address: str = "192.168.1.10"
+    rate: float = 125.0
+    """[1/s] of measurements"""
+    lookahead: float = 0.1
+    """[s] over which servoL smooths, 0.03 to 0.2"""
+    gain: float = 300.0
+    """of servoL, 100 to 2000"""
+    deceleration: float = 10.0
+    """[m/s^2] of a stop"""
+    watchdog: float = 5.0
+    """[1/s] words that the controller wants at least; below it, it ends the program"""
+    timeout: float = 0.3
+    """[s] of a call"""
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "rate": (10 <= self.rate <= 500, "10 to 500"),
+            "lookahead": (0.03 <= self.lookahead <= 0.2, "0.03 to 0.2, as ur_rtde says"),
+            "gain": (100 <= self.gain <= 2000, "100 to 2000, as ur_rtde says"),
+            "deceleration": (0 < self.deceleration <= 40, "above 0, to 40"),
+            "watchdog": (2 <= self.watchdog <= 50, "2 to 50"),
+            "timeout": (0 < self.timeout <= 2, "above 0, to 2"),
+        }
+        require_allowed(self, allowed)
+
+
+class UR:
+    """Implements ArmDriver."""
+
+    name = "robot/UR"
+    options = UROptions
+
+    def __init__(self, options: UROptions | None = None, clock: Clock | None = None) -> None:
+        self._options = options or UROptions()
+        self.clock = clock or MonotonicClock()
+        self._receive: Any = None
+        self._program: _Program | None = None
+        self._opening = 0.0
+        self._seen = (-1.0, 0.0)  # the controller's time of the newest measurement, and when it was first seen here
+
+    def connect(self) -> None:
+        """Opens both links and starts the control program; the arm stands still. Raises MissingExtra, RobotUnavailable."""
+        if self._receive is not None:
+            return
+        try:
+            import rtde_control  # noqa: F401
+            import rtde_receive
+        except ImportError:
+            raise MissingExtra("The driver ur", "ur_rtde", "ur") from None
+        options = self._options
+        with _told("does not answer"):
+            socket.create_connection((options.address, EXCHANGE), options.timeout).close()  # ur_rtde would wait for minutes
+            self._receive = rtde_receive.RTDEReceiveInterface(options.address, options.rate, list(VARIABLES))
+            self._program = _Program(options)
+
+    def read(self) -> ArmState:
+        """Returns the newest measurement; raises RobotUnavailable where the link is lost.
+
+        A measurement is as old as the first look at it, so that one that stands still grows old.
+        """
+        receive = self._receive
+        if receive is None:
+            raise RobotUnavailable("The arm is not connected.", fix="connect() first")
+        if not receive.isConnected():
+            raise RobotUnavailable("The link to the arm is lost.", got=self._options.address, fix="look at cable and pendant")
+        time = -1.0
+        while time != receive.getTimestamp():  # until all of it is of one package
+            time = receive.getTimestamp()
+            pose, speed, wrench = (
+                np.array(told()) for told in (receive.getActualTCPPose, receive.getActualTCPSpeed, receive.getActualTCPForce)
+            )
+            joints, rates = np.array(receive.getActualQ()), np.array(receive.getActualQd())
+            fault = _fault(receive.getSafetyStatusBits(), receive.getRobotMode(), receive.getRobotStatus())
+        if time != self._seen[0]:
+            self._seen = (time, self.clock.now())
+        return ArmState(
+            stamp=self._seen[1],
+            position=pose[:3],
+            quaternion=from_rotation_vector(pose[3:]),
+            velocity=speed,
+            force=wrench[:3],
+            torque=wrench[3:],
+            joint_position=joints,
+            joint_velocity=rates,
+            jacobian=np.zeros((6, len(joints))),
+            opening=self._opening,
+            fault=fault,
+        )
+
+    def move(self, target: ArmTarget) -> None:
+        """Sends the tool to a pose and returns at once."""
+        self._opening = target.opening
+        self._running().servo([*target.position.tolist(), *rotation_vector(target.quaternion)])
+
+    def hold(self) -> None:
+        """Brings the arm to a stop; from any thread."""
+        if self._program is not None:
+            self._program.stop()
+
+    def recover(self) -> None:
+        """Unlocks a protective stop, and starts the control program again where it ended; a person has looked.
+
+        An emergency stop is released at the robot alone; until then its measurements say so.
+        """
+        import dashboard_client
+
+        with _told("does not recover"):
+            if self._receive.isProtectiveStopped():
+                dashboard = dashboard_client.DashboardClient(self._options.address)
+                dashboard.connect()
+                dashboard.unlockProtectiveStop()
+                dashboard.disconnect()
+            if not self._running().runs:
+                self._running().close()
+                self._program = _Program(self._options)
+
+    def close(self) -> None:
+        """Ends the program and closes the links."""
+        program, receive, self._program, self._receive = self._program, self._receive, None, None
+        if program is not None:
+            program.close()
+        if receive is not None and receive.isConnected():
+            receive.disconnect()
+        else:
+            _abandon(receive)
+
+    def _running(self) -> _Program:
+        if self._program is None:
+            raise RobotUnavailable("The arm is not connected.", fix="connect() first")
+        return self._program
+
+
+class _Program:
+    """Speaks with the control program in a thread of its own: one call at a time, and none that keeps another thread."""
+
+    def __init__(self, options: UROptions) -> None:
+        import rtde_control
+
+        self._control, self._options = rtde_control.RTDEControlInterface(options.address, options.rate), options
+        control = self._control
+        self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
+        self._moves = False
+        self._thread = threading.Thread(target=self._work, name="ur", daemon=True)
+        self._thread.start()
+        self._ask(lambda: control.setWatchdog(options.watchdog), "sets no watchdog")
+
+    def servo(self, pose: list[float]) -> None:
+        self._moves = True  # from here on only commands keep the program alive
+        options, control = self._options, self._control
+        arguments = (pose, UNUSED, UNUSED, SERVO_TIME, options.lookahead, options.gain)
+        self._ask(lambda: control.servoL(*arguments), "takes no target")
+
+    def stop(self) -> None:
+        self._ask(self._stop, "does not stop")
+
+    @property
+    def runs(self) -> bool:
+        """Whether the controller still has it."""
+        return bool(self._control.isProgramRunning())
+
+    def close(self) -> None:
+        """Ends the program; what is left of a lost link is neither closed nor freed."""
+        answers = self._control.isConnected()
+        if answers and self.runs:
+            try:
+                self.stop()
+            except RobotUnavailable:
+                answers = False
+        self._calls.put(None)
+        self._thread.join(self._options.timeout)
+        if not answers or self._thread.is_alive():
+            _abandon(self._control)
+            return
+        if self.runs:
+            self._control.stopScript()
+        self._control.disconnect()
+
+    def _stop(self) -> bool:
+        stopped = bool(self._control.servoStop(self._options.deceleration))
+        self._moves = not stopped
+        return stopped
+
+    def _ask(self, call: Callable[[], Any], refused: str) -> None:
+        answer: Future[Any] = Future()
+        self._calls.put((call, answer))
+        with _told(refused):
+            if not answer.result(self._options.timeout):
+                raise RobotUnavailable(f"The arm {refused}.", got="its control program refuses", fix="look at the pendant")
+
+    def _work(self) -> None:
+        while True:
+            try:
+                item = self._calls.get(timeout=STEADY)
+            except queue.Empty:
+                if not self._moves and self.runs:
+                    with contextlib.suppress(Exception):  # measurements tell that the program has ended
+                        self._control.kickWatchdog()
+                continue
+            if item is None:
+                return
+            call, answer = item
+            try:
+                answer.set_result(call())
+            except Exception as error:
+                answer.set_exception(error)
+
+
+def _abandon(link: Any) -> None:
+    """Never frees a lost link: ur_rtde goes on trying to reconnect it, and ends the process where it is freed meanwhile."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(link))
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Turns what ur_rtde and sockets raise into RobotUnavailable."""
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        got = " ".join(str(error).split()) or type(error).__name__
+        raise RobotUnavailable(f"The arm {what}.", got=got, fix="look at cable and pendant; is remote control on?") from None
+
+
+def _fault(safety: int, mode: int, status: int) -> str | None:
+    for bit, word in SAFETY.items():
+        if safety & (1 << bit):
+            return word
+    if mode != RUNNING:
+        return f"robot mode {mode}"
+    return None if status & PROGRAM_RUNS else "the control program has ended"

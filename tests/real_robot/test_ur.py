@@ -1,0 +1,206 @@
+"""The driver for Universal Robots, through the unmodified ur_rtde wheel, against a peer that speaks its protocols."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from robo_real.arm import ArmTarget
+from robo_real.drivers.ur import UR, UROptions
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_real.rotations import DOWN
+from robo_rl.errors import InvalidSetting, MissingExtra, RobotStopped, RobotUnavailable
+
+LIMITS = replace(
+    TWIN,
+    joint_low=(-6.0,) * 6,
+    joint_high=(6.0,) * 6,
+    joint_speed=(2.0,) * 6,
+    soft_force=20.0,
+    command_age=2.0,
+    state_age=2.0,
+    stop_after=30.0,
+)
+sys.path.insert(0, str(Path(__file__).parent))
+from rtde_peer import Peer  # noqa: E402
+
+ALONG = [0.3, 0, 0, 0, 1]
+
+
+def wait_until(holds, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.01)
+
+
+pytest.importorskip("rtde_receive", reason="pip install ur_rtde")
+
+
+@pytest.fixture
+def peer():
+    found = Peer()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def arm(peer):
+    found = UR(UROptions(address=peer.address, timeout=2.0))
+    found.connect()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def robot(arm):
+    found = GuardedArm(arm, LIMITS)
+    found.connect()
+    yield found
+    found.close()
+
+
+def numbers(peer, command):
+    return [doubles for number, doubles in peer.get("commands") if number == command]
+
+
+def test_what_is_measured_has_the_units_and_frames_of_an_arm(peer, arm):
+    turn = Rotation.from_rotvec([0, np.pi, 0]) * Rotation.from_rotvec([0, 0, 0.5])
+    peer.set(actual_TCP_pose=[0.4, 0.1, 0.3, *turn.as_rotvec()], actual_TCP_speed=[0.1, 0, 0, 0, 0, 0.2])
+    wait_until(lambda: arm.read().velocity[5] == 0.2)
+    state = arm.read()
+    np.testing.assert_allclose(state.position, [0.4, 0.1, 0.3])
+    x, y, z, w = turn.as_quat()
+    assert abs(np.dot(state.quaternion, (w, x, y, z))) == pytest.approx(1)
+    np.testing.assert_allclose(state.velocity, [0.1, 0, 0, 0, 0, 0.2])
+    np.testing.assert_allclose(state.force, [1, 2, 3])
+    np.testing.assert_allclose(state.torque, [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(state.joint_position, [0.1, -1.5, 1.4, -1.5, -1.57, 0.2])
+    assert state.fault is None and state.is_finite
+
+
+def test_a_target_is_sent_as_a_pose_with_the_settings_of_servol(peer, arm):
+    arm.move(ArmTarget(np.array([0.41, 0.1, 0.3]), DOWN, 0.05))
+    wait_until(lambda: numbers(peer, 24))
+    np.testing.assert_allclose(numbers(peer, 24)[0], [0.41, 0.1, 0.3, np.pi, 0, 0, 0.1, 0.1, 0.008, 0.1, 300], atol=1e-6)
+    wait_until(lambda: arm.read().position[0] > 0.409)
+    assert arm.read().opening == 0.05
+    arm.hold()
+    assert numbers(peer, 16) == [[10.0]]
+
+
+def test_the_controllers_watchdog_is_on_and_only_commands_feed_it_while_the_arm_moves(peer, arm):
+    assert numbers(peer, 35) == [[5.0]]
+    words = peer.get("words")
+    wait_until(lambda: peer.get("words") > words)  # at rest the program is kept alive
+    arm.move(ArmTarget(np.array([0.41, 0.1, 0.3]), DOWN, 0.05))
+    time.sleep(0.2)
+    words = peer.get("words")
+    time.sleep(0.3)
+    assert peer.get("words") == words
+    arm.hold()
+    wait_until(lambda: peer.get("words") > words + 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"safety_status_bits": 1 << 2}, "robot: protective stop"),
+        ({"safety_status_bits": 1 << 7 | 1 << 6 | 1 << 2}, "robot: emergency stop"),
+        ({"robot_mode": 3}, "robot: robot mode 3"),
+        ({"runs": False}, "robot: the control program has ended"),
+    ],
+)
+def test_a_robot_that_stopped_itself_is_latched_and_never_clears_itself(peer, robot, facts, reason):
+    robot.arm()
+    robot.observe()
+    robot.apply(ALONG)
+    peer.set(**facts)
+    wait_until(lambda: robot.driver.read().fault is not None)
+    with pytest.raises(RobotStopped):
+        robot.apply(ALONG)
+    assert robot.guard.reason == reason
+    assert "unlock protective stop" not in peer.get("dashboard")
+    sent = len(numbers(peer, 24))
+    time.sleep(0.2)
+    assert len(numbers(peer, 24)) == sent
+
+
+def test_a_person_unlocks_a_protective_stop_and_starts_the_program_again(peer, robot):
+    robot.arm()
+    peer.set(safety_status_bits=1 << 2, runs=False)
+    wait_until(lambda: robot.driver.read().fault == "protective stop")
+    with pytest.raises(RobotStopped):
+        robot.apply(ALONG)
+    robot.rearm()
+    assert "unlock protective stop" in peer.get("dashboard")
+    wait_until(lambda: robot.driver.read().fault is None)
+    robot.arm()
+    robot.observe()
+    robot.apply(ALONG)
+    wait_until(lambda: numbers(peer, 24))
+    assert len(numbers(peer, 35)) == 2  # the watchdog is on again
+
+
+def test_measurements_that_stand_still_grow_old(peer, arm):
+    peer.set(frozen=True)
+    time.sleep(0.05)
+    first = arm.read()
+    time.sleep(0.1)
+    assert arm.read().stamp == first.stamp
+    assert arm.clock.now() - arm.read().stamp >= 0.1
+    peer.set(frozen=False)
+
+
+LOSES = """
+import os, sys
+from robo_real.drivers.ur import UR, UROptions
+from robo_rl.errors import RobotUnavailable
+arm = UR(UROptions(address=sys.argv[1]))
+arm.connect()
+print("connected", flush=True)
+sys.stdin.readline()
+try:
+    while True:
+        arm.read()
+except RobotUnavailable as error:
+    print("read:", str(error).splitlines()[0])
+try:
+    arm.hold()
+except RobotUnavailable as error:
+    print("hold:", str(error).splitlines()[0], flush=True)
+os._exit(0)  # ur_rtde is busy reconnecting, and would abort an ordinary end
+"""
+
+
+def test_a_lost_link_is_told_in_time(peer):
+    with subprocess.Popen([sys.executable, "-c", LOSES, peer.address], text=True, stdin=-1, stdout=-1) as process:
+        try:
+            while process.stdout.readline() != "connected\n":  # ur_rtde prints, too
+                assert process.poll() is None
+            peer.call("cut")
+            told, _ = process.communicate("\n", timeout=60)
+        finally:
+            process.kill()
+    assert "read: The link to the arm is lost." in told and "hold: The arm does not stop." in told
+
+
+def test_where_there_is_no_robot_and_no_wheel_it_says_so(monkeypatch):
+    with pytest.raises(RobotUnavailable, match="does not answer"):
+        UR(UROptions(address="127.0.0.1")).connect()
+    monkeypatch.setitem(sys.modules, "rtde_control", None)
+    with pytest.raises(MissingExtra, match=r"robo-rl\[ur\]"):
+        UR().connect()
+
+
+def test_settings_that_servol_does_not_take_are_refused():
+    with pytest.raises(InvalidSetting, match="lookahead"):
+        UROptions(lookahead=0.5)
+    with pytest.raises(InvalidSetting, match="gain"):
+        UROptions(gain=50.0)

@@ -60,19 +60,28 @@ class PersonInTheLoop:
     def reset(self) -> None:
         """A new episode begins."""
         self.human.reset()
+        self.begin()
+
+    def begin(self) -> None:
+        """Counts another episode."""
         self._is_acting = False
         self._recent.append([0, 0])
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
         """Returns the action to execute, and who chose it."""
         commanded = self.human.command(observation, proposed)
-        acts = commanded is not None
+        source = ActionSource.POLICY if commanded is None else ActionSource.HUMAN
+        self.count(source)
+        return proposed if commanded is None else commanded, source
+
+    def count(self, source: ActionSource) -> None:
+        """Counts a step."""
+        acts = source is ActionSource.HUMAN
         self._recent[-1][0] += 1
         self._recent[-1][1] += acts
         self.steps += acts
         self.interventions += acts and not self._is_acting
         self._is_acting = acts
-        return (proposed, ActionSource.POLICY) if commanded is None else (commanded, ActionSource.HUMAN)
 
     def state_dict(self) -> StateDict:
         """Returns the person's state, where it has one, and the counts; also in the middle of an intervention."""

@@ -9,7 +9,7 @@ import gymnasium
 
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, RewardLabels, StateDict
+from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, RewardLabels, StateDict, Transition
 
 
 @runtime_checkable
@@ -311,6 +311,26 @@ class TrainingSupervisor(Supervisor, Stateful, Protocol):
     @property
     def metrics(self) -> Metrics:
         """Scalars such as the share of steps that it took over."""
+        ...
+
+    def begin(self) -> None:
+        """An episode of the past is told again: `count` follows for each of its steps, and nobody is asked."""
+        ...
+
+    def count(self, source: ActionSource) -> None:
+        """Counts a step by who chose it."""
+        ...
+
+
+class EpisodeJournal(Protocol):
+    """Is told of training episodes step by step, so that a process that dies loses at most the running one."""
+
+    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
+        """Training episode `number` begins."""
+        ...
+
+    def step(self, transition: Transition) -> None:
+        """It went on."""
         ...
 
 

@@ -18,7 +18,7 @@ from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, SavesItself, Stateful, Training
 from robo_rl.runs import Run, write_text
-from robo_rl.types import DIVERGED, Metrics, StateDict
+from robo_rl.types import DISCARDED, DIVERGED, Metrics, StateDict
 
 RECENT = 100  # episodes in rollout/ep_rew_mean, as in Stable-Baselines3
 SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run stops
@@ -92,7 +92,7 @@ class RunRecord:
         """Takes note of a training episode."""
         self._returns.append(episode_return)
         self._lengths.append(length)
-        if success is not None:
+        if success is not None and stop_reason != DISCARDED:
             self._successes.append(success)
         if stop_reason == DIVERGED:
             self._display.say(f"step {step}: the simulation diverged; the episode was cut")
@@ -101,6 +101,11 @@ class RunRecord:
         """Takes note of a learner's metrics."""
         self._newest |= metrics
         self._unlogged |= metrics
+
+    def evaluate(self, step: int, training: Training) -> None:
+        """Evaluates the policy as it is, and logs that."""
+        self.on_metrics(step, training.stopwatch.time("evaluation", partial(self._evaluation, step, training)))
+        self._log(step, training)
 
     def request_stop(self) -> None:
         """Asks for the training to be saved and interrupted once the present step is complete."""

@@ -186,19 +186,7 @@ class ReplayBuffer:
     def add_episode(self, episode: Episode) -> None:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
         for step in range(len(episode)):
-            is_last = step == len(episode) - 1
-            self.add(
-                Transition(
-                    observation={name: value[step] for name, value in episode.observations.items()},
-                    action=episode.actions[step],
-                    reward=float(episode.rewards[step]),
-                    next_observation={name: value[step + 1] for name, value in episode.observations.items()},
-                    terminated=episode.terminated and is_last,
-                    truncated=not episode.terminated and is_last,
-                    policy_action=episode.policy_actions[step],
-                    source=ActionSource(int(episode.sources[step])),
-                )
-            )
+            self.add(episode.transition(step))
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement.

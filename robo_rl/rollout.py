@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from robo_rl.errors import InvalidEpisode
-from robo_rl.protocols import Policy, Supervisor
+from robo_rl.protocols import Policy, Supervisor, TrainingSupervisor
 from robo_rl.spec import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
 
@@ -233,6 +233,54 @@ class Rollout:
     def _is_at(self, state: Mapping[str, Any]) -> bool:
         rewards = np.asarray(self._rewards, np.float64)
         return _identical({"rewards": rewards, **self.observation}, {"rewards": state["rewards"], **state["observation"]})
+
+
+class RecordedRollout:
+    """An episode that was recorded, told step by step in the place of one that is played."""
+
+    def __init__(self, episode: Episode, begin: int = 0, supervisor: TrainingSupervisor | None = None) -> None:
+        """begin: the first step that is told. supervisor: counts what it did, and is asked nothing."""
+        self._episode, self._told, self._supervisor = episode, begin, supervisor
+        if supervisor is not None:
+            supervisor.begin()
+
+    def __len__(self) -> int:
+        return self._told
+
+    @property
+    def done(self) -> bool:
+        """True once all of it was told."""
+        return self._told >= len(self._episode)
+
+    @property
+    def observation(self) -> Observation:
+        """The newest observation."""
+        return {name: value[self._told] for name, value in self._episode.observations.items()}
+
+    @property
+    def instruction(self) -> str | None:
+        """The task of this episode in words, where there are any."""
+        return self._episode.instruction
+
+    def step(self) -> Transition:
+        """Tells one step."""
+        transition = self._episode.transition(self._told)
+        self._told += 1
+        if self._supervisor is not None:
+            self._supervisor.count(transition.source)
+        return transition
+
+    def episode(self) -> Episode:
+        """Returns the whole episode."""
+        return self._episode
+
+    def newest(self, count: int) -> list[Transition]:
+        """Returns the last `count` steps that were told."""
+        return [self._episode.transition(step) for step in range(self._told - count, self._told)]
+
+    def state_dict(self) -> StateDict:
+        """Returns how far it was told, as that of a Rollout says how far it was played."""
+        return {"seed": self._episode.seed, "actions": self._episode.actions[: self._told]}
 
 
 def rollout(

@@ -132,7 +132,7 @@ class Run:
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
         for file in (self.path / "evaluations").glob("*.json"):
-            if int(file.stem) > step:
+            if file.stem.isdigit() and int(file.stem) > step:  # others were evaluated elsewhere
                 file.unlink()
         for later in checkpoint_steps(self.path / "policies"):
             if later > step:

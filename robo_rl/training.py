@@ -16,10 +16,10 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.memory import storage_in
-from robo_rl.protocols import DelayedRewards, Learner, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols import DelayedRewards, EpisodeJournal, Learner, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay import BothMemories, CorrectedReplay, ReplayBuffer, Sampler, Sampling, StepMemory, SymmetricReplay
-from robo_rl.rollout import RandomPolicy, Rollout
+from robo_rl.rollout import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
@@ -78,6 +78,8 @@ class OnlineTraining:
         self.waiting = None if rewards is None else WaitingSteps(self.memory, rewards)
         self.relabelling = relabelling(rewards, sampling)
         self.random = RandomPolicy(spec, seed)
+        self.beginner: Policy | None = None
+        """Acts until learning starts; None for at random."""
         self.stopwatch = Stopwatch()
         self.step = 0
         self.episodes = 0
@@ -87,7 +89,13 @@ class OnlineTraining:
         self.keep_episode: Callable[[Episode], None] | None = None
         """Is given every finished episode, whose metadata say `training_episode`, counted from 0, and `training_step`, at which
         it ended. An exact resume gives those since the checkpoint again."""
-        self._rollout: Rollout | None = None
+        self.journal: EpisodeJournal | None = None
+        """Is told of every step as soon as it was taken."""
+        self.recorded: Callable[[int], Episode | None] = _nothing_recorded
+        """Returns the training episode of a number where it was lived before a crash: it is learnt from in the place of a new
+        one, so that what a robot did is lost with no checkpoint. Only for environments that do not replay."""
+        self._rollout: Rollout | RecordedRollout | None = None
+        self._lived = 0  # steps of the running episode that were learnt from before a crash
 
     def _offline(self, spec: EnvironmentSpec, demonstrations: Sequence[Episode]) -> RecordedReplay | CorrectedReplay:
         """Returns the memory of the recorded episodes, with the person's corrections where the learner wants them there."""
@@ -103,6 +111,11 @@ class OnlineTraining:
     def policy(self) -> Policy:
         """The policy being trained."""
         return self.learner.policy
+
+    @property
+    def replays(self) -> bool:
+        """Whether the environment repeats itself with the same actions; a robot does not, and goes through nothing twice."""
+        return bool(getattr(self.environment.unwrapped, "replays", True))
 
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last."""
@@ -126,14 +139,28 @@ class OnlineTraining:
 
     def _act(self) -> Transition:
         if self._rollout is None:
-            self._rollout = self._begun()
+            lived = self._lived_before()
+            self._rollout = self._begun() if lived is None else lived
             if self.waiting is not None:
                 self.waiting.begin(self._rollout)
-        return self._rollout.step()
+        transition = self._rollout.step()
+        if self.journal is not None and isinstance(self._rollout, Rollout):
+            self.journal.step(transition)
+        return transition
 
     def _begun(self) -> Rollout:
         seed = episode_seed(self.seed, self.episodes)
-        return Rollout(self.environment, _Explorer(self), seed=seed, supervisor=self.supervisor)
+        rollout = Rollout(self.environment, _Explorer(self), seed=seed, supervisor=self.supervisor)
+        if self.journal is not None:
+            self.journal.begin(self.episodes, rollout.observation, seed=seed, instruction=rollout.instruction)
+        return rollout
+
+    def _lived_before(self) -> RecordedRollout | None:
+        """Returns the rest of the next episode where it was recorded, None where there is nothing left to tell."""
+        while (episode := self.recorded(self.episodes)) is not None and self._lived >= len(episode):
+            self.episodes, self._lived = self.episodes + 1, 0
+        lived, self._lived = self._lived, 0
+        return None if episode is None else RecordedRollout(episode, lived, self.supervisor)
 
     def _remember(self, transition: Transition) -> None:
         memory = self.memory if self.waiting is None else self.waiting
@@ -154,7 +181,7 @@ class OnlineTraining:
         found = time("score", self.relabelling.update)
         return found | self.learner.update(time("score", partial(self.relabelling.relabel, batch)))
 
-    def _finish(self, rollout: Rollout, observer: TrainingObserver) -> None:
+    def _finish(self, rollout: Rollout | RecordedRollout, observer: TrainingObserver) -> None:
         episode = rollout.episode()
         if self.keep_episode is not None:
             facts = {"training_episode": self.episodes, "training_step": self.step}
@@ -210,11 +237,14 @@ class OnlineTraining:
         self.step, self.episodes, self.diverged = training["step"], training["episodes"], training["diverged"]
         self.random.load_state_dict(training["random"])
         self.stopwatch.load_state_dict(training["seconds"])
-        self.resumed = "exact"
+        self.resumed = "exact" if self.replays else "warm"
         self._rollout = None
         if self.supervisor is not None:
             self.supervisor.load_state_dict(training["supervisor"])
-        if training["rollout"] is not None:
+        if training["rollout"] is not None and not self.replays:  # a robot is not sent through its motions again
+            self.memory.cut()
+            self._lived = len(training["rollout"]["actions"])
+        elif training["rollout"] is not None:
             rollout = Rollout.resume(self.environment, _Explorer(self), training["rollout"], supervisor=self.supervisor)
             if rollout.exact:
                 self._rollout = rollout
@@ -286,7 +316,7 @@ class OfflineTraining:
 
 
 class _Explorer:
-    """Acts at random until learning starts, then samples from the policy being trained."""
+    """Acts as the beginner does until learning starts, then samples from the policy being trained."""
 
     def __init__(self, training: OnlineTraining) -> None:
         self._training = training
@@ -300,8 +330,12 @@ class _Explorer:
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         training = self._training
-        policy = training.random if training.step < training.sampling.learning_starts else training.policy
+        policy = training.policy if training.step >= training.sampling.learning_starts else training.beginner or training.random
         return training.stopwatch.time("infer", partial(policy.act, observation, deterministic=deterministic))
+
+
+def _nothing_recorded(episode: int) -> None:
+    del episode
 
 
 def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:

@@ -25,6 +25,8 @@ MEASURES = "measures"
 """In `info` of a step, and in the metadata of an episode: what is told of the whole episode (robo_rl.measures)."""
 DIVERGED = "sim_diverged"
 """The stop reason of an episode whose simulation left the realm of finite numbers."""
+DISCARDED = "discarded"
+"""The stop reason of an episode that a person does not want counted."""
 
 
 class ActionSource(IntEnum):
@@ -109,6 +111,20 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.actions)
+
+    def transition(self, step: int) -> Transition:
+        """Returns a step as it was taken; the last one counts as truncated unless it terminated."""
+        is_last = step == len(self) - 1
+        return Transition(
+            observation={name: value[step] for name, value in self.observations.items()},
+            action=self.actions[step],
+            reward=float(self.rewards[step]),
+            next_observation={name: value[step + 1] for name, value in self.observations.items()},
+            terminated=self.terminated and is_last,
+            truncated=not self.terminated and is_last,
+            policy_action=self.policy_actions[step],
+            source=ActionSource(int(self.sources[step])),
+        )
 
     @property
     def undiscounted_return(self) -> float:

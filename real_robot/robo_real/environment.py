@@ -6,6 +6,7 @@ whole, and leaves the arm still. Nothing is cleared or re-armed here.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -29,6 +30,8 @@ ENDS: tuple[tuple[type[Exception], str], ...] = (
     (RobotUnavailable, "robot_lost"),
 )
 """Error -> why the episode was cut."""
+LOOK = 0.2
+"""[s] between two tries to take a robot that somebody has"""
 LATE_CYCLES = 20
 """overruns in one episode after which it is cut: time is part of what a policy has learnt"""
 
@@ -157,6 +160,17 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             ) from None
         expert: Policy = task.get_wrapper_attr("scripted_policy")(seed=seed, noise=noise)
         return expert
+
+    def take(self, patience: float) -> None:
+        """Takes the robot, waiting [s] for the lease of a process that died with it to end; raises RobotBusy after that."""
+        end = time.monotonic() + patience
+        while True:
+            try:
+                return self._take()
+            except RobotBusy:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(LOOK)
 
     def _take(self) -> None:
         """Connects, or, where another environment of this process has used the robot meanwhile, takes it again."""

@@ -168,7 +168,7 @@ class ActingTraining(OnlineTraining):
     def _be_still(self, observer: TrainingObserver) -> None:
         if self._hold is None:
             return
-        if self._rollout is not None:
+        if isinstance(self._rollout, Rollout):
             self._rollout.cut("learner_behind" if self.process.is_ready else "learner_lost")
             self._finish(self._rollout, observer)
         self._hold()

@@ -143,6 +143,12 @@ class AbsentPerson:
         """Never called."""
         raise NotImplementedError
 
+    def begin(self) -> None:
+        """Never called."""
+
+    def count(self, source: ActionSource) -> None:
+        """Never called."""
+
     def state_dict(self) -> StateDict:
         """Returns nothing: the person's state is the acting process's."""
         return {}

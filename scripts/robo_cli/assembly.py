@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import yaml
@@ -34,6 +34,9 @@ from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.training import OfflineTraining, OnlineTraining
 from robo_rl.types import Episode
 
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
+
 MOST_TRIES = 5  # per demonstration, before the expert is called unfit
 
 
@@ -60,10 +63,11 @@ def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
     return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
-def judged_environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment in which the recipe's policy is evaluated."""
+def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
+    """Returns a fresh environment in which the recipe's policy is evaluated, by its operator where there is one."""
     arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
-    return make_environment(recipe.environment.name, **arguments, **more)
+    environment = make_environment(recipe.environment.name, **arguments, **more)
+    return environment if operator is None else operator.judging(environment)
 
 
 def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None) -> tuple[Sequence[Episode], str]:
@@ -135,8 +139,16 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
     )
 
 
-def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: OnlineRewards | None) -> Training:
-    """Returns a training at step 0, ready to run or to be restored; `reward` is the recipe's (`reward_of`)."""
+def training_of(
+    recipe: Recipe[Any],
+    demonstrations: Sequence[Episode],
+    reward: OnlineRewards | None,
+    operator: Operator | None = None,
+) -> Training:
+    """Returns a training at step 0, ready to run or to be restored.
+
+    `reward` is the recipe's (`reward_of`), and `operator` whoever sits at its console (`operator_of`).
+    """
     config: Any = recipe.learner
     require_place_for_person(recipe)
     if isinstance(config, SelfTrainedConfig):
@@ -145,7 +157,7 @@ def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: 
         return config.training(
             RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=episodes, **model
         )
-    environment, learner, supervisor = acting_parts(recipe, reward)
+    environment, learner, supervisor = acting_parts(recipe, reward, operator)
     spec = learner.policy.environment_spec
     sampling: Sampling = config.sampling
     rewards = None if reward is None else reward.running(1)
@@ -161,16 +173,22 @@ def training_of(recipe: Recipe[Any], demonstrations: Sequence[Episode], reward: 
         return offline
     storage = storage_in(sampling.replay_folder)
     print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
-    return OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
+    training = OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
+    if recipe.initial.run:
+        training.beginner = learner.policy  # nothing is done at random by who can act already
+    return training
 
 
 def acting_parts(
-    recipe: Recipe[Any], reward: OnlineRewards | None
+    recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None = None
 ) -> tuple[gymnasium.Env[Any, Any], Learner, PersonInTheLoop | None]:
     """Returns a fresh environment, a fresh learner for what a policy sees of it, and the person who corrects it, if any."""
     environment = drawn_environment(recipe)
     spec = specification(environment) if reward is None else reward.visible(specification(environment))
     learner: Learner = recipe.learner.build(spec, recipe.seed)
+    if operator is not None:
+        asked, person = operator.training(environment)
+        return asked, learner, person
     if not recipe.human.kind:
         return environment, learner, None
     return environment, learner, person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
@@ -206,9 +224,9 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     return learner.policy
 
 
-def evaluator(recipe: Recipe[Any], episodes: int) -> Callable[[Policy], Evaluation]:
+def evaluator(recipe: Recipe[Any], episodes: int, operator: Operator | None = None) -> Callable[[Policy], Evaluation]:
     """Returns a function that evaluates a policy on the recipe's seeds in an environment of its own."""
-    environment = judged_environment_of(recipe)
+    environment = judged_environment_of(recipe, operator)
     seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
     deterministic = not recipe.evaluation.stochastic
     return lambda policy: evaluate(policy, environment, seeds=seeds, deterministic=deterministic, training_seed=recipe.seed)

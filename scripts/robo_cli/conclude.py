@@ -6,9 +6,10 @@ import json
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robo_cli.assembly import judged_environment_of
+from robo_cli.beginning import before_and_after
 from robo_cli.recipe import Recipe
 from robo_cli.regret import regret
 from robo_rl.evaluation import Evaluation, evaluate
@@ -20,12 +21,15 @@ from robo_rl.report.hacking import probe
 from robo_rl.runs import Run, write_text
 from robo_rl.video import VideoRequest, render_mode_for_films
 
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
 
-def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -> int:
+
+def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> int:
     """Evaluates on all seeds of the recipe, writes evaluation.json and report.html, prints the result."""
     run.describe(training_seconds=round(record.elapsed, 1))
     print(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
-    evaluation = judge(run, recipe, policy, recipe.evaluation.episodes)
+    evaluation = judge(run, recipe, policy, recipe.evaluation.episodes, operator=operator)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
     lost = regret(run, recipe)
     if lost is not None:
@@ -39,6 +43,8 @@ def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord) -
         print(f"WARNING  {warning}")
     report = write_report([run.path], run.path / "report.html")
     print(f"{evaluation}\nreport   {report}")
+    if recipe.evaluation.before:
+        print(before_and_after(run, evaluation))
     return 0
 
 
@@ -49,10 +55,11 @@ def judge(
     episodes: int,
     first_seed: int | None = None,
     name: str = "evaluation",
+    operator: Operator | None = None,
 ) -> Evaluation:
     """Returns the evaluation of a policy, with films where the machine can draw, whose names begin with that of it."""
     first = recipe.evaluation.seed if first_seed is None else first_seed
-    with closing(judged_environment_of(recipe)) as environment:  # a robot is left still, come what may
+    with closing(judged_environment_of(recipe, operator)) as environment:  # a robot is left still, come what may
         mode, films = render_mode_for_films(environment), recipe.evaluation.films
         stage = partial(judged_environment_of, recipe, render_mode=mode)
         return evaluate(

@@ -101,6 +101,7 @@ def summary(metrics: Metrics, speed: float | None, unit: str = "steps") -> str:
     parts = {
         "success {:.0%}": metrics.get("rollout/success_rate"),
         "eval {:.0%}": metrics.get("eval/success_rate"),
+        "by a person {:.0%}": metrics.get("human/intervention_rate"),
         "return {:.2f}": metrics.get("rollout/ep_rew_mean"),
         "{:.0f} asked": metrics.get("judge/asked"),
         "{:.4g} tokens": metrics.get("judge/tokens"),

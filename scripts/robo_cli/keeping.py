@@ -13,14 +13,16 @@ from typing import Any
 from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
+from robo_datasets.journal import Journal
 from robo_datasets.repair import repair
+from robo_rl.actor_learner.acting import ActingTraining
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, Training
 from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.spec import EnvironmentSpec, Observation, specification
 from robo_rl.training import OnlineTraining
-from robo_rl.types import Episode
+from robo_rl.types import Episode, Transition
 
 FOLDER = "episodes"
 
@@ -45,8 +47,17 @@ def kept(run: Run, recipe: Recipe[Any], training: Training) -> Iterator[None]:
         return
     with _dataset(run, recipe, specification(training.environment)).writer() as writer:
         repair(writer, thorough=False)
-        training.keep_episode = _sink(run, writer)
-        yield
+        if training.replays or isinstance(training, ActingTraining):  # whose steps lie in a log of their own
+            training.keep_episode = EpisodeStore(run, writer).keep
+            yield
+            return
+        store = LivedEpisodes(run, writer)
+        training.keep_episode, training.journal, training.recorded = store.keep, store, store.recorded
+        try:
+            yield
+        finally:
+            store.close()
+            repair(writer, thorough=False)
 
 
 def keeping_policies(
@@ -82,22 +93,69 @@ def _dataset(run: Run, recipe: Recipe[Any], spec: EnvironmentSpec) -> Dataset:
     return Dataset(path)
 
 
-def _sink(run: Run, writer: DatasetWriter) -> Callable[[Episode], None]:
-    """Returns what stores an episode once: a run that goes on exactly makes those since its checkpoint again.
+class EpisodeStore:
+    """Stores an episode once: a run that goes on exactly makes those since its checkpoint again.
 
     An episode's identity is determined by the run and the episode's number. After a resume that was not exact another history
     begins, whose episodes have identities of their own; those of the history that was left stay.
     """
-    circumstances = run.description
-    history = [event["step"] for event in circumstances["resumes"] if event["kind"] == "warm"]
-    recipe = (run.path / "recipe.yaml").read_text()
-    present = {entry.identity for entry in writer.dataset.entries()}
 
-    def keep(episode: Episode) -> None:
-        number = episode.metadata["training_episode"]
-        text = json.dumps([recipe, circumstances["started"], history, number])
-        identity = hashlib.sha256(text.encode()).hexdigest()[:32]
-        if identity not in present:
-            writer.add(replace(episode, metadata={**episode.metadata, "source": run.path.name}), identity=identity)
+    def __init__(self, run: Run, writer: DatasetWriter) -> None:
+        self._run, self._writer = run, writer
+        self._recipe = (run.path / "recipe.yaml").read_text()
+        self._started = run.description["started"]
+        self._history = [event["step"] for event in run.description["resumes"] if event["kind"] == "warm"]
+        self._stored = {entry.identity: entry for entry in writer.dataset.entries()}
 
-    return keep
+    def keep(self, episode: Episode) -> None:
+        """Stores a finished episode."""
+        identity = self._identity(episode.metadata["training_episode"])
+        if identity not in self._stored:
+            kept = replace(episode, metadata={**episode.metadata, "source": self._run.path.name})
+            self._stored[identity] = self._writer.add(kept, identity=identity)
+
+    def _identity(self, number: int) -> str:
+        text = json.dumps([self._recipe, self._started, self._history, number])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class LivedEpisodes(EpisodeStore):
+    """Stores what happened once and for all, each step as soon as it was taken, and tells it again after a crash.
+
+    There is one history: what was lived since a checkpoint is learnt from again, so that no number has two episodes.
+    """
+
+    def __init__(self, run: Run, writer: DatasetWriter) -> None:
+        super().__init__(run, writer)
+        self._journal: Journal | None = None
+
+    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
+        """Training episode `number` begins."""
+        dataset = self._writer.dataset
+        self._journal = Journal(dataset.path / "journal", self._identity(number), dataset.spec)
+        self._journal.begin(observation, seed=seed, instruction=instruction, source=self._run.path.name)
+
+    def step(self, transition: Transition) -> None:
+        """It went on."""
+        if self._journal is not None:
+            self._journal.step(transition)
+
+    def keep(self, episode: Episode) -> None:
+        """Stores a finished episode; its journal has served."""
+        super().keep(episode)
+        if self._journal is not None:
+            self._journal.remove()
+            self._journal = None
+
+    def recorded(self, number: int) -> Episode | None:
+        """Returns the training episode of that number where there is one."""
+        entry = self._stored.get(self._identity(number))
+        return None if entry is None else self._writer.dataset.read(entry)
+
+    def _identity(self, number: int) -> str:
+        return hashlib.sha256(json.dumps([self._started, number]).encode()).hexdigest()[:32]
+
+    def close(self) -> None:
+        """Ends the journal of an episode that is under way."""
+        if self._journal is not None:
+            self._journal.close()

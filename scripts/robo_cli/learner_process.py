@@ -20,6 +20,7 @@ import torch
 
 from robo_cli.assembly import acting_parts, demonstrations_of, recipe_of
 from robo_cli.online_reward import reward_of
+from robo_cli.person import CONSOLE
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.step_log import StepLog, StepReader
@@ -41,8 +42,17 @@ NICE = 10
 
 def learns_apart(recipe: Recipe[Any]) -> bool:
     """Returns whether a recipe's learner gets a process of its own; raises InvalidSetting where it is asked to and cannot."""
-    if recipe.learner_process == "off" or (recipe.learner_process == "auto" and not _is_on_robot(recipe)):
+    acts_and_learns = bool(recipe.initial.run) or recipe.human.kind == CONSOLE
+    if recipe.learner_process == "off":
         return False
+    if recipe.learner_process == "auto" and (acts_and_learns or not _is_on_robot(recipe)):
+        return False
+    if acts_and_learns:
+        raise InvalidSetting(
+            "A training that begins with a run, or has a person at the console, acts and learns in one process so far.",
+            got="learner_process: on",
+            fix="leave learner_process out",
+        )
     sampling = getattr(recipe.learner, "sampling", None)
     steps_online = sampling is not None and sampling.offline_fraction < 1.0
     if not isinstance(recipe.learner, SelfTrainedConfig) and steps_online:

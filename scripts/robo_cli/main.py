@@ -16,6 +16,7 @@ COMMANDS = {
     "recipes": ("Recipes", "list recipes, or print one to start your own from"),
     "train": (None, "train a recipe, evaluate the policy, write a report"),
     "resume": ("Resume", "go on with an interrupted run"),
+    "refine": ("Refine", "go on learning on a robot with what a run learnt in the simulation"),
     "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
     "compare": ("Compare", "compare runs in pairs on shared seeds"),
     "record": ("Record", "record episodes into a dataset that survives any crash"),
@@ -31,6 +32,7 @@ COMMANDS = {
     "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
     "robot": (None, "serve a robot, simulated or real, behind its guard; check, stop and re-arm it"),
     "console": ("Console", "watch a robot in the browser, take over, stop it, label and record episodes"),
+    "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
 START = """start with:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from robo_cli.data_view import has_display
 from robo_cli.recipe import Recipe
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.human import PersonInTheLoop
 from robo_rl.protocols import Policy, SelfTrainedConfig
+from robo_rl.record import RunRecord
 from robo_rl.simulated_human import SimulatedHuman, habits_of
 from robo_rl.spec import EnvironmentSpec
 
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
+
+CONSOLE = "console"
+"""The kind of a person who is real."""
 FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, whose experts would have the same habits
 
 
@@ -38,4 +47,66 @@ def require_place_for_person(recipe: Recipe[Any]) -> None:
             f"The learner {recipe.algorithm} learns online from a person's corrections alone, and there is nobody.",
             got=f"online.steps {recipe.online.steps}, no human.kind",
             fix="set human.kind, or use bc",
+        )
+
+
+@contextmanager
+def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
+    """Opens the console of a recipe whose person is real and gives the operator; None where a person is simulated or missing.
+
+    Raises InvalidSetting where there is nothing that a person could take over, MissingExtra.
+    """
+    if recipe.human.kind != CONSOLE:
+        yield None
+        return
+    _require_robot(recipe)
+    require_place_for_person(recipe)
+    try:
+        from robo_real.console.operator import operator_at
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "websockets":
+            raise
+        raise MissingExtra("A person at the console", "websockets", "console") from None
+    operator = operator_at(recipe.environment.name, address=recipe.human.address, port=recipe.human.port)
+    print(f"the console is at {operator.server.url}", flush=True)
+    if recipe.human.browser and has_display():
+        webbrowser.open(operator.server.url)
+    try:
+        yield operator
+    finally:
+        operator.close()
+
+
+def asking(record: RunRecord, operator: Operator | None) -> Callable[[], None]:
+    """Returns what a first Ctrl-C does: the step under way is the last, and nobody waits for the operator any more."""
+
+    def ask() -> None:
+        record.request_stop()
+        if operator is not None:
+            operator.leave()
+
+    return ask
+
+
+def _require_robot(recipe: Recipe[Any]) -> None:
+    if not recipe.environment.name.startswith("robot:"):
+        raise InvalidSetting(
+            "Only a robot that is served has an operator.",
+            got=f"human.kind {CONSOLE}, environment {recipe.environment.name}",
+            allowed="an environment robot:http://HOST:PORT (robo-rl robot serve)",
+            fix="--environment.name robot:URL, or a simulated person: --human.kind perfect",
+        )
+    if recipe.demonstrations.episodes and not recipe.demonstrations.dataset:
+        raise InvalidSetting(
+            "The demonstrations would move the robot before its operator begins an episode.",
+            got=f"demonstrations.episodes {recipe.demonstrations.episodes} of the scripted expert",
+            allowed="recorded episodes",
+            fix="record them (robo-rl record, or robo-rl console --out) and name them: --demonstrations.dataset DATASET",
+        )
+    if recipe.evaluation.every:
+        raise InvalidSetting(
+            "An evaluation would interrupt the operator's episode.",
+            got=f"evaluation.every {recipe.evaluation.every}",
+            allowed="0; evaluation.before evaluates before the first step, and the end is always evaluated",
+            fix="--evaluation.every 0",
         )

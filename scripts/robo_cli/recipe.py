@@ -66,10 +66,12 @@ class EvaluationSettings:
 
     episodes: int = 50
     """Episodes of the final evaluation."""
+    before: bool = False
+    """Evaluate before the first step, too; the final evaluation is compared with it."""
     every: int = 0
     """Steps between evaluations during training; 0 for none."""
     episodes_during: int = 20
-    """Episodes of each of those."""
+    """Episodes of each of those, and of that before."""
     films: int = 4
     """Episodes of the final evaluation that are filmed, half of them failures where there are both; 0 for none."""
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -106,7 +108,23 @@ class HumanSettings:
     """Somebody who corrects the policy while it is trained in the environment; never in an evaluation."""
 
     kind: str = ""
-    """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); empty for nobody."""
+    """Kind of simulated person: perfect, noisy, delayed, lazy or wrong (docs/human-in-the-loop.md); "console" for a real one at
+    a robot, who also begins its episodes and says how they went (docs/console.md); empty for nobody."""
+    address: str = "127.0.0.1"
+    """Where the console's page listens."""
+    port: int = 8644
+    """Its port; 0 takes any free one."""
+    browser: bool = True
+    """Open the page in the browser where there is a display."""
+
+
+@dataclass(frozen=True)
+class InitialSettings:
+    """What a training begins with."""
+
+    run: str = ""
+    """Run whose newest learner goes on here, networks and optimisers, and whose policy acts from the first step on; empty for a
+    fresh learner."""
 
 
 @dataclass(frozen=True)
@@ -165,6 +183,7 @@ class Recipe(Generic[Learner]):
     steps: int
     """Environment steps to train for; updates where the learner uses no environment."""
     demonstrations: DemonstrationSettings = DemonstrationSettings()
+    initial: InitialSettings = InitialSettings()
     online: OnlineSettings = OnlineSettings()
     human: HumanSettings = HumanSettings()
     reward: RewardSettings = RewardSettings()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,12 +11,15 @@ import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
+from robo_cli.beginning import take_over, wait_for_robot
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
 from robo_cli.learner_process import acting_training, is_prepared, learns_apart, prepare
 from robo_cli.online_reward import drawn_spec, require_same_reward, reward_of
+from robo_cli.person import operator_of
 from robo_cli.recipe import to_yaml
+from robo_cli.refine import robot_at
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.protocols import Training
@@ -42,6 +45,8 @@ class Resume:
     """Environment steps of that; 0 for as many as the recipe names, or as there were updates."""
     dataset: str = ""
     """Where the dataset of the run lies now, if it was moved; it must hold the episodes that the run learnt from."""
+    robot: str = ""
+    """Where the robot of the run is served now, if at another address."""
 
 
 def run(arguments: Resume) -> int:
@@ -51,6 +56,9 @@ def run(arguments: Resume) -> int:
     """
     with find_run(arguments.run, arguments.runs) as interrupted:
         recipe = recipe_of(interrupted)
+        if arguments.robot:
+            recipe = replace(recipe, environment=replace(recipe.environment, name=robot_at(arguments.robot)))
+            write_text(interrupted.path / "recipe.yaml", to_yaml(recipe))
         if arguments.then == "online":
             recipe = with_online_phase(recipe, arguments.online_steps)
             write_text(interrupted.path / "recipe.yaml", to_yaml(recipe))
@@ -64,22 +72,26 @@ def run(arguments: Resume) -> int:
         require_same_reward(interrupted, reward)
         torch.set_num_threads(recipe.threads)
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
-        training: Training
-        if learns_apart(recipe) and (is_prepared(interrupted) or not checkpoint.parts):
-            if not is_prepared(interrupted):
-                prepare(interrupted, drawn_spec(recipe), demonstrations_of(recipe, reward)[0])
-            training = acting_training(interrupted, recipe, reward)
-        else:
-            training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward)
-        if checkpoint.parts:
-            training.load_state_dict(checkpoint.parts)
-        interrupted.rewind(training.step)
-        kind = training.resumed or "exact"
-        _note(interrupted, training.step, kind)
-        with display(recipe.name, recipe.total_steps) as shown:
-            shown.say(f"run {interrupted.path}: resumed at step {training.step}, {kind}")
-            record = train_on(interrupted, recipe, training, shown, checkpoint.parts.get("record"))
-        return conclude(interrupted, recipe, training.policy, record)
+        with operator_of(recipe) as operator:
+            training: Training
+            if learns_apart(recipe) and (is_prepared(interrupted) or not checkpoint.parts):
+                if not is_prepared(interrupted):
+                    prepare(interrupted, drawn_spec(recipe), demonstrations_of(recipe, reward)[0])
+                training = acting_training(interrupted, recipe, reward)
+            else:
+                training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward, operator)
+            if checkpoint.parts:
+                training.load_state_dict(checkpoint.parts)
+            else:
+                take_over(recipe, training)
+            wait_for_robot(training)
+            interrupted.rewind(training.step)
+            kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
+            _note(interrupted, training.step, kind)
+            with display(recipe.name, recipe.total_steps) as shown:
+                shown.say(f"run {interrupted.path}: resumed at step {training.step}, {kind}")
+                record = train_on(interrupted, recipe, training, shown, checkpoint.parts.get("record"), operator)
+            return conclude(interrupted, recipe, training.policy, record, operator)
 
 
 def _note(run: Run, step: int, kind: str) -> None:

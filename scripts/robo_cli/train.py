@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal
 
 import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
+from robo_cli.beginning import begin, left_still, take_over
 from robo_cli.completion import completed, learnt_from, with_dataset, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
@@ -19,6 +20,7 @@ from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.learner_process import acting_training, ended, learns_apart, prepare
 from robo_cli.online_reward import drawn_spec, reward_of
+from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.servers import with_server
 from robo_cli.train_seeds import seeds_of, train_seeds
@@ -26,6 +28,9 @@ from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
 from robo_rl.runs import Run
+
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
@@ -87,11 +92,17 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
 def start(recipe: Recipe[Any], root: Path) -> int:
     """Trains a recipe in a new run folder under `root`."""
     torch.set_num_threads(recipe.threads)
+    with operator_of(recipe) as operator:
+        return _start(recipe, root, operator)
+
+
+def _start(recipe: Recipe[Any], root: Path, operator: Operator | None) -> int:
     reward = reward_of(recipe)
     demonstrations, origin = demonstrations_of(recipe, reward)
     apart = learns_apart(recipe)
     if not apart:
-        training = training_of(recipe, demonstrations, reward)
+        training = training_of(recipe, demonstrations, reward, operator)
+        take_over(recipe, training)
         require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run:
@@ -109,22 +120,28 @@ def start(recipe: Recipe[Any], root: Path) -> int:
             shown.say(f"run {run.path}")
             if demonstrations:
                 shown.say(origin)
-            record = train_on(run, recipe, training, shown)
-        return conclude(run, recipe, training.policy, record)
+            record = train_on(run, recipe, training, shown, operator=operator)
+        return conclude(run, recipe, training.policy, record, operator)
 
 
 def train_on(
-    run: Run, recipe: Recipe[Any], training: Training, shown: LiveDisplay | PlainDisplay, state: dict[str, Any] | None = None
+    run: Run,
+    recipe: Recipe[Any],
+    training: Training,
+    shown: LiveDisplay | PlainDisplay,
+    state: dict[str, Any] | None = None,
+    operator: Operator | None = None,
 ) -> RunRecord:
     """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    evaluate = keeping_policies(run, recipe, training, evaluator(recipe, recipe.evaluation.episodes_during))
+    evaluate = keeping_policies(run, recipe, training, evaluator(recipe, recipe.evaluation.episodes_during, operator))
     record = RunRecord(run, cadence, evaluate, shown, training.step)
     if state is not None:
         record.load_state_dict(state)
     with ended(training, shown.say):
         try:
-            with kept(run, recipe, training), gentle_interruption(record.request_stop):
+            begin(run, recipe, training, record)
+            with left_still(training), kept(run, recipe, training), gentle_interruption(asking(record, operator)):
                 training.run(record)
         except KeyboardInterrupt:
             shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")

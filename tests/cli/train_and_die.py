@@ -1,6 +1,7 @@
 """Train a recipe and SIGKILL this process at a given moment, as a power cut would.
 
 usage: train_and_die.py RECIPE FOLDER step N          after step N is complete
+       train_and_die.py RECIPE FOLDER resume step N   the same of the newest run there, which is resumed
        train_and_die.py RECIPE FOLDER writing N CALL  in the checkpoint of step N, before its CALL-th file operation
 """
 
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from robo_cli.main import dispatch
 from robo_cli.recipe import read_recipe
 from robo_cli.train import start
 from robo_rl import checkpoints
@@ -59,6 +61,10 @@ def die_while_writing(step: int, call: int) -> None:
 
 
 def main(recipe: str, folder: str, moment: str, *numbers: str) -> None:
+    if moment == "resume":
+        die_after_step(int(numbers[1]))
+        dispatch(["resume", "latest", "--runs", folder])
+        return
     (die_after_step if moment == "step" else die_while_writing)(*map(int, numbers))  # type: ignore[operator]
     start(read_recipe(recipe), Path(folder))
 

@@ -16,11 +16,11 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.human import PersonInTheLoop
 from robo_rl.replay import BothMemories, CorrectedReplay, ReplayBuffer
-from robo_rl.rollout import RandomPolicy, rollout
+from robo_rl.rollout import RandomPolicy, RecordedRollout, rollout
 from robo_rl.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.training import OnlineTraining
-from robo_rl.types import ActionSource, Array, Metrics, StateDict, Transition
+from robo_rl.types import ActionSource, Array, Episode, Metrics, StateDict, Transition
 
 SPEC = EnvironmentSpec(
     "test/Line", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a", "b"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"))
@@ -376,3 +376,38 @@ def test_the_policy_proposes_also_while_the_person_acts() -> None:
     np.testing.assert_array_equal(episode.actions[own], episode.policy_actions[own])
     assert own.any() and not own.all()
     assert sum(len(range(i.start, i.stop)) for i in episode.interventions) == person.steps
+
+
+def test_an_episode_that_is_told_again_is_counted_as_it_was_lived_and_nobody_is_asked() -> None:
+    class Absent:
+        def reset(self) -> None:
+            raise AssertionError("asked")
+
+        command = reset
+
+    steps = np.arange(5, dtype=np.float32)
+    sources = [ActionSource.POLICY, ActionSource.HUMAN, ActionSource.HUMAN, ActionSource.GUARD, ActionSource.HUMAN]
+    episode = Episode(
+        observations={"x": np.arange(6, dtype=np.float32)[:, None]},
+        actions=steps[:, None],
+        policy_actions=-steps[:, None],
+        rewards=steps,
+        sources=np.array(sources, np.int8),
+        timestamps=np.arange(6.0),
+        terminated=False,
+        truncated=True,
+        stop_reason="crash",
+        success=False,
+        seed=3,
+        spec_fingerprint="0" * 16,
+    )
+    person = PersonInTheLoop(Absent(), 0.5)  # type: ignore[arg-type]
+    told = RecordedRollout(episode, 1, person)
+    transitions = []
+    while not told.done:
+        transitions.append(told.step())
+    assert [step.reward for step in transitions] == [1, 2, 3, 4] and [step.truncated for step in transitions] == [0, 0, 0, 1]
+    assert [step.policy_action[0] for step in transitions] == [-1, -2, -3, -4]
+    assert [(step.observation["x"][0], step.next_observation["x"][0]) for step in transitions][-1] == (4, 5)
+    assert (person.steps, person.interventions, person.seconds) == (3, 2, 1.5)
+    assert told.episode() is episode and len(told.state_dict()["actions"]) == 5

@@ -137,6 +137,29 @@ def test_a_start_that_is_pressed_twice_begins_one_episode():
     assert not hands.desk.wait_for_start(0)
 
 
+def test_the_next_episode_begins_by_itself_until_a_stop_a_loss_or_silence():
+    hands = Hands()
+    hands.desk.follow(object(), True)
+    assert not hands.desk.wait_for_start(0)
+    for ends in (hands.desk.stop, lambda: hands.desk.rise(hands), lambda: hands.want(WATCH_SILENCE + 0.1)):
+        hands.desk.sit(hands)
+        hands.desk.rearm(hands)
+        hands.hold(False)
+        hands.desk.follow(hands, True)
+        for _ in range(2):
+            assert hands.desk.wait_for_start(0)
+            hands.desk.begin()
+            hands.desk.end()
+        hands.desk.begin()
+        ends()
+        hands.desk.end()
+        assert not hands.desk.follows and not hands.desk.wait_for_start(0)
+    hands.hold(False)
+    hands.desk.follow(hands, True)
+    hands.now += WATCH_SILENCE + 0.1
+    assert not hands.desk.wait_for_start(0), "nobody was heard of since the last episode"
+
+
 def test_only_the_operator_commands_starts_and_labels():
     hands, other = begun(held=False), object()
     assert not hands.desk.sit(other)
@@ -342,8 +365,7 @@ def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
     second.say(kind="stop")
     page.until(lambda told: told["health"]["mode"] == "stopped" and told["state"] == "waiting")
     page.socket.close()
-    second.say(kind="sit")
-    second.until(lambda told: told["operator"] == "you")
+    second.until(lambda told: told["operator"] == "you" or second.say(kind="sit"))
 
 
 @pytest.mark.parametrize("first", [{"token": "wrong"}, {"token": ""}, {"token": "ä"}])

@@ -6,20 +6,15 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robo_real.console.desk import Desk
 from robo_real.console.episodes import Episodes, Store
-from robo_real.console.human import ConsoleHuman, HoldStill, Still
+from robo_real.console.human import ConsoleHuman, HoldStill
 from robo_real.console.labels import LabelledByPerson
-from robo_real.console.pictures import Pictures
-from robo_real.console.server import ADDRESS, ConsoleServer
-from robo_real.console.session import Console
+from robo_real.console.operator import Operator
+from robo_real.console.server import ADDRESS
 from robo_real.environment import RobotEnv
-from robo_real.link import Link
 from robo_real.remote import RemoteRobot
 from robo_rl.human import PersonInTheLoop
 from robo_rl.protocols import Policy
-
-OWNER = "console"
 
 
 class RobotConsole:
@@ -38,28 +33,22 @@ class RobotConsole:
 
         Raises RobotUnavailable where nothing answers at the address.
         """
-        self._robot = RemoteRobot(url)
-        self.environment = RobotEnv(self._robot, self._robot, **(settings or {}))
-        self._links: dict[str, str] = {}
+        robot = RemoteRobot(url)
+        self.environment = RobotEnv(robot, robot, **(settings or {}))
         spec = self.environment.environment_spec
-        self.desk, still = Desk(), Still(spec.action)
-        self.human = ConsoleHuman(self.desk, self._robot, still)
-        policy: Policy = policy_for(self.environment) if policy_for else HoldStill(spec, still)
-        labelled = LabelledByPerson(self.environment, self.desk, still)
-        self.episodes = Episodes(labelled, policy, PersonInTheLoop(self.human, spec.action.control_period), self.desk)
-        self._pictures = Pictures(self._robot.link.url)
-        tally, stop = self.episodes.tally, self._robot.stop
-        console = Console(self.desk, self._pictures, tally, spec.action, still, stop, self._rearm, self._links)
-        try:
-            self.server = ConsoleServer(console, address=address, port=port)
-        except BaseException:
-            self._pictures.close()
-            raise
+        policy = policy_for(self.environment) if policy_for else None
+        self._operator = operator = Operator(robot, spec.action, address=address, port=port)
+        self.server, self.desk = operator.server, operator.desk
+        self.human = ConsoleHuman(self.desk, robot, operator.still)
+        policy = policy or HoldStill(spec, operator.still)
+        labelled = LabelledByPerson(self.environment, self.desk, operator.still)
+        takeover = PersonInTheLoop(self.human, spec.action.control_period)
+        self.episodes = Episodes(labelled, policy, takeover, self.desk, operator.tally)
 
     def keep(self, store: Store, links: Mapping[str, str]) -> None:
         """Keeps the episodes from the next one on; links: pages beside this one, what they show -> address."""
         self.episodes.store = store
-        self._links.update(links)
+        self._operator.links.update(links)
 
     def run(self, seed: int = 0) -> None:
         """Plays until it is closed or interrupted, then leaves the arm still."""
@@ -77,12 +66,4 @@ class RobotConsole:
     def close(self) -> None:
         """Ends everything; `run` returns."""
         self.episodes.close()
-        self.server.close()
-        self._pictures.close()
-
-    def _rearm(self) -> None:
-        link = Link(self._robot.link.url)
-        try:
-            link.json("/robo/rearm", {"by": OWNER})
-        finally:
-            link.close()
+        self._operator.close()

@@ -50,7 +50,7 @@ class Desk:
         self._clock = clock
         self._changed = threading.Condition()
         self._operator: object | None = None
-        self._held = self._stopped = self._starts = self._runs = False
+        self._held = self._stopped = self._starts = self._runs = self._follows = False
         self._action: Array = np.zeros(0, np.float32)
         self._heard = -np.inf
         self._lost_at: float | None = None
@@ -91,7 +91,7 @@ class Desk:
     def stop(self) -> None:
         """Nothing moves any more until the operator re-arms; from whatever session."""
         with self._changed:
-            self._stopped, self._starts = True, False
+            self._stopped, self._starts, self._follows = True, False, False
 
     def rearm(self, session: object) -> None:
         """The operator has looked."""
@@ -102,6 +102,12 @@ class Desk:
         """The operator wants an episode to begin."""
         with self._changed:
             self._starts = self._operator is session and not self._runs and not self._stopped
+            self._changed.notify_all()
+
+    def follow(self, session: object, follows: bool) -> None:
+        """The operator wants each episode to follow the one before by itself, or not any more; a stop or a loss ends it."""
+        with self._changed:
+            self._follows = follows and self._operator is session and not self._stopped
             self._changed.notify_all()
 
     def label(self, session: object, label: str) -> None:
@@ -115,8 +121,8 @@ class Desk:
     def wait_for_start(self, timeout: float) -> bool:
         """Returns whether an episode is to begin, once for each wish."""
         with self._changed:
-            self._changed.wait_for(lambda: self._starts, timeout)
-            starts, self._starts = self._starts, False
+            starts = self._changed.wait_for(lambda: self._starts or (self._follows and not self._is_silent), timeout)
+            self._starts = False
             return starts
 
     def begin(self) -> None:
@@ -164,11 +170,20 @@ class Desk:
         """Returns whether it is this session."""
         return self._operator is session
 
+    @property
+    def follows(self) -> bool:
+        """Whether the next episode begins by itself."""
+        return self._follows
+
+    @property
+    def _is_silent(self) -> bool:
+        return self._clock() - self._heard > (HELD_SILENCE if self._held else WATCH_SILENCE)
+
     def _notice_silence(self) -> None:
-        limit = HELD_SILENCE if self._held else WATCH_SILENCE
-        if self._clock() - self._heard > limit:
+        if self._is_silent:
             self._lose()
 
     def _lose(self) -> None:
+        self._follows = False
         if self._runs and self._lost_at is None:
             self._lost_at = self._clock()

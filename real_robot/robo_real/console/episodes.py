@@ -52,6 +52,8 @@ class Tally:
 
     state: str = "waiting"
     """waiting or running"""
+    doing: str = ""
+    """what the episodes are for, where they are of a training"""
     message: str = ""
     """how the last episode ended, or why none could begin"""
     steps: int = 0
@@ -76,24 +78,26 @@ class Tally:
         """An episode begins."""
         self.state, self.message, self.steps, self.episode_return, self.human_steps = "running", "", 0, 0.0, 0
 
-    def count(self, transition: Transition) -> None:
+    def count(self, source: ActionSource, reward: float) -> None:
         """One step more."""
-        is_human = transition.source is ActionSource.HUMAN
-        self.acts = transition.source.name.lower()
+        is_human = source is ActionSource.HUMAN
+        self.acts = source.name.lower()
         self.steps, self.total = self.steps + 1, self.total + 1
         self.human_steps, self.human = self.human_steps + is_human, self.human + is_human
-        self.episode_return += transition.reward
+        self.episode_return += reward
 
 
 class Episodes:
     """Runs in the thread that calls it."""
 
-    def __init__(self, environment: LabelledByPerson, policy: Policy, takeover: PersonInTheLoop, desk: Desk) -> None:
+    def __init__(
+        self, environment: LabelledByPerson, policy: Policy, takeover: PersonInTheLoop, desk: Desk, tally: Tally
+    ) -> None:
         self._environment, self._policy, self._takeover = environment, policy, takeover
         self._desk = desk
         self.store: Store = KeepNothing()
         """Where episodes go from the next one on."""
-        self.tally = Tally()
+        self.tally = tally
         self._done = False
 
     def run(self, seed: int) -> None:
@@ -124,7 +128,7 @@ class Episodes:
         while not rollout.done and not self._done:
             transition = rollout.step()
             store.step(transition)
-            self.tally.count(transition)
+            self.tally.count(transition.source, transition.reward)
         if not rollout.done:
             rollout.cut("operator")
         is_kept = not self._environment.is_discarded and len(rollout) > 0

@@ -60,9 +60,12 @@ class ConsoleHuman:
 
     def __init__(self, desk: Desk, robot: Stoppable, still: Still) -> None:
         self._desk, self._robot, self._still = desk, robot, still
+        self.acts = False
+        """whether the newest command was the person's"""
 
     def reset(self) -> None:
         """A new episode begins."""
+        self.acts = False
         self._desk.begin()
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
@@ -71,7 +74,8 @@ class ConsoleHuman:
         It stops the robot where the person stopped it or stays lost; the next step then ends the episode.
         """
         wish = self._desk.wish()
-        if wish.want is Want.POLICY:
+        self.acts = wish.want is not Want.POLICY
+        if not self.acts:
             return None
         if wish.want is Want.PERSON:
             self._robot.enable()

@@ -19,9 +19,11 @@ LOST = "operator_lost"
 class LabelledByPerson(gymnasium.Wrapper[Any, Any, Any, Any]):
     """A robot whose operator may end the episode: success terminates with reward 1, failure and discard cut it."""
 
-    def __init__(self, environment: RobotEnv, desk: Desk, still: Still) -> None:
+    def __init__(self, environment: gymnasium.Env[Any, Any], desk: Desk, still: Still) -> None:
         super().__init__(environment)
-        self._desk, self._robot, self._still = desk, environment.robot, still
+        bare = environment.unwrapped
+        assert isinstance(bare, RobotEnv)
+        self._desk, self._robot, self._still = desk, bare.robot, still
         self.is_discarded = False
         """whether the operator does not want the newest episode kept"""
 

@@ -129,11 +129,14 @@ function draw() {
   const runs = status?.state === "running";
   const latched = isLatched();
   node("start").disabled = !mine || runs || latched;
+  node("follow").disabled = !mine || latched;
   node("sit").disabled = !status || status.operator !== "";
   node("rearm").disabled = !mine || !latched;
   for (const button of document.querySelectorAll("[data-label]")) button.disabled = !mine || !runs;
   if (!status) return;
   alertOf(status.operator === "another" ? "Another operator is at the desk. You may watch, and stop." : health.problem ?? "");
+  node("follow").checked = status.follows;
+  node("doing").textContent = status.doing;
   if (status.message || runs) node("message").textContent = status.message;
   facts();
   for (const camera of cameras) {
@@ -247,6 +250,7 @@ document.addEventListener("visibilitychange", () => document.hidden && controls.
 node("stop").addEventListener("pointerdown", stop);
 node("stop").addEventListener("click", stop);
 node("start").addEventListener("click", () => say({ kind: "start" }));
+node("follow").addEventListener("change", (event) => say({ kind: "follow", follows: event.target.checked }));
 node("sit").addEventListener("click", () => say({ kind: "sit" }));
 node("rearm").addEventListener("click", () => say({ kind: "rearm" }));
 for (const each of document.querySelectorAll("[data-label]")) each.addEventListener("click", () => label(each.dataset.label));

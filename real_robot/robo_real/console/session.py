@@ -82,6 +82,7 @@ class Session:
             "lost": lambda _: console.desk.lose(self),
             "sit": lambda _: self._sit(),
             "start": lambda _: console.desk.start(self),
+            "follow": self._follow,
             "label": self._label,
             "rearm": lambda _: self._rearm(),
             "seen": self._seen,
@@ -150,6 +151,11 @@ class Session:
         if not self._console.desk.sit(self):
             self._tell(kind="refused", why="Another operator is at the desk.")
 
+    def _follow(self, told: dict[str, Any]) -> None:
+        if not isinstance(told.get("follows"), bool):
+            raise Garbage("follows is neither true nor false")
+        self._console.desk.follow(self, told["follows"])
+
     def _label(self, told: dict[str, Any]) -> None:
         if told.get("label") not in LABELS:
             raise Garbage(f"label {told.get('label')!r}")
@@ -207,6 +213,7 @@ class Session:
             number=self._reports,
             operator=operator,
             wish=desk.wish().want,
+            follows=desk.follows,
             latency=self._latency,
             ages=ages,
             grip=console.still.grip,

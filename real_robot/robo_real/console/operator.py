@@ -1,0 +1,82 @@
+"""The operator of a robot: a desk, the page before it, and what a training needs of the person who sits there."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gymnasium
+
+from robo_real.console.asked import AskedFor, Judged
+from robo_real.console.desk import Desk
+from robo_real.console.episodes import LOOK, Tally
+from robo_real.console.human import Still
+from robo_real.console.pictures import Pictures
+from robo_real.console.server import ADDRESS, ConsoleServer
+from robo_real.console.session import Console
+from robo_real.environment import RobotEnv
+from robo_real.family import FAMILY
+from robo_real.link import Link
+from robo_real.remote import RemoteRobot
+from robo_rl.human import PersonInTheLoop
+from robo_rl.spec import ActionSpec, specification
+
+OWNER = "console"
+
+
+def operator_at(environment: str, *, address: str, port: int) -> Operator:
+    """Returns the operator of the robot of an environment's name; raises RobotUnavailable, InvalidSetting."""
+    found = FAMILY.at(environment.partition(":")[2])
+    bare = found.unwrapped
+    assert isinstance(bare, RobotEnv)
+    assert isinstance(bare.robot, RemoteRobot)
+    return Operator(bare.robot, specification(found).action, address=address, port=port)
+
+
+class Operator:
+    """Whoever sits at the page of one robot. The page is served until `close`."""
+
+    def __init__(self, robot: RemoteRobot, action: ActionSpec, *, address: str = ADDRESS, port: int = 0) -> None:
+        """action: what the hands command. Raises RobotUnavailable where nothing answers, InvalidSetting for a port in use."""
+        self._robot = robot
+        self.desk, self.still, self.tally = Desk(), Still(action), Tally()
+        self.links: dict[str, str] = {}
+        self._leaves = threading.Event()
+        self._pictures = Pictures(robot.link.url)
+        console = Console(self.desk, self._pictures, self.tally, action, self.still, robot.stop, self._rearm, self.links)
+        try:
+            self.server = ConsoleServer(console, address=address, port=port)
+        except BaseException:
+            self._pictures.close()
+            raise
+
+    def training(self, environment: gymnasium.Env[Any, Any]) -> tuple[AskedFor, PersonInTheLoop]:
+        """Returns the environment with episodes that the operator begins and labels, and who corrects the policy there."""
+        asked = AskedFor(environment, self)
+        return asked, PersonInTheLoop(asked.human, specification(environment).action.control_period)
+
+    def judging(self, environment: gymnasium.Env[Any, Any]) -> Judged:
+        """Returns an environment for evaluations, in which the operator judges and does not help."""
+        return Judged(environment, self)
+
+    def wait_for_start(self) -> None:
+        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt after `leave`."""
+        while not self.desk.wait_for_start(LOOK):
+            if self._leaves.is_set():
+                raise KeyboardInterrupt
+
+    def leave(self) -> None:
+        """Nobody waits for the operator any more."""
+        self._leaves.set()
+
+    def close(self) -> None:
+        """Ends the page."""
+        self.server.close()
+        self._pictures.close()
+
+    def _rearm(self) -> None:
+        link = Link(self._robot.link.url)
+        try:
+            link.json("/robo/rearm", {"by": OWNER})
+        finally:
+            link.close()

@@ -1,0 +1,106 @@
+"""How a training begins and ends: with what another run has learnt, an evaluation before and after, the robot left still."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robo_cli.recipe import Recipe
+from robo_real.environment import RobotEnv
+from robo_real.server.lease import LASTS
+from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.evaluation import Evaluation, compare
+from robo_rl.offline_to_online import OfflineThenOnline
+from robo_rl.protocols import Training
+from robo_rl.record import RunRecord
+from robo_rl.runs import Run, find_run
+from robo_rl.training import OnlineTraining
+
+PATIENCE = 2 * LASTS
+"""[s] for the lease of a process that died to end"""
+
+
+def take_over(recipe: Recipe[Any], training: Training) -> None:
+    """Gives a training at step 0 the learner of the recipe's initial run, where it names one.
+
+    Raises SpecMismatch where that policy cannot act here, InvalidSetting where its learner is another.
+    """
+    if not recipe.initial.run:
+        return
+    if not isinstance(training, OnlineTraining):
+        raise InvalidSetting(
+            f"The learner {recipe.algorithm} cannot begin with what a run has learnt.",
+            got=f"initial.run {recipe.initial.run}",
+            allowed="learners that act step by step, such as rlpd, sac and hil-serl",
+            fix="leave initial.run out",
+        )
+    run = find_run(recipe.initial.run, Path("."))
+    name = run.path.name
+    run.spec.require_interface(training.policy.environment_spec, what=f"The policy of {name} was trained for another robot")
+    try:
+        training.learner.load_state_dict(run.load().parts["learner"])
+    except (KeyError, ValueError, RuntimeError, TypeError) as error:
+        raise InvalidSetting(
+            f"The learner of {name} is another than that of the recipe.",
+            got=f"{type(error).__name__}: {error}",
+            allowed="the algorithm and networks of that run",
+            fix="robo-rl refine makes a recipe that fits",
+        ) from error
+
+
+def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) -> None:
+    """Keeps what a training begins with, and evaluates it where the recipe says so; does nothing from the first step on."""
+    if training.step:
+        return
+    if recipe.initial.run and not run.has_checkpoint:
+        record.save(0, training)  # the run that it came from may be gone when this one is resumed
+    if recipe.evaluation.before and not _before(run).exists():
+        record.evaluate(0, training)
+
+
+def wait_for_robot(training: Training) -> None:
+    """Takes the robot of a training that goes on after a crash, whose lease may still be that of the process that died."""
+    online = training.online if isinstance(training, OfflineThenOnline) else training
+    environment = online.environment.unwrapped if isinstance(online, OnlineTraining) else None
+    if isinstance(environment, RobotEnv):
+        environment.take(PATIENCE)
+
+
+@contextmanager
+def left_still(training: Training) -> Iterator[None]:
+    """Closes the environment of a training at its end, whatever the end: a robot then holds still and is free."""
+    try:
+        yield
+    finally:
+        online = training.online if isinstance(training, OfflineThenOnline) else training
+        if isinstance(online, OnlineTraining):
+            online.environment.close()
+
+
+def before_and_after(run: Run, after: Evaluation) -> str:
+    """Returns a table of the policy before and after the training, on the seeds that both evaluations share."""
+    if not _before(run).exists():
+        raise RunError(f"{run.path.name} was not evaluated before its first step.", fix="train anew")
+    before = Evaluation.from_json(json.loads(_before(run).read_text()))
+    comparisons, seeds = compare([before], [after])
+    lines = [f"{'':8} {'success':28} {'return':>8} {'steps of a success':>20}"]
+    lines += [_row(name, evaluation) for name, evaluation in (("before", before), ("after", after))]
+    if (success := comparisons.get("success")) is not None:
+        lines.append(f"success after - before {success.mean_difference:+.1%} on {len(seeds)} shared seeds")
+    return "\n".join(lines)
+
+
+def _row(name: str, evaluation: Evaluation) -> str:
+    rate = "-" if evaluation.success_rate is None else f"{evaluation.success_rate:.1%}"
+    lengths = [length for length, success in zip(evaluation.lengths, evaluation.successes, strict=True) if success]
+    steps = f"{np.mean(lengths):.1f}" if lengths else "-"
+    return f"{name:8} {rate:28} {evaluation.mean_return.estimate:>8.3g} {steps:>20}"
+
+
+def _before(run: Run) -> Path:
+    return run.path / "evaluations" / f"{0:010d}.json"

@@ -1,0 +1,127 @@
+"""robo-rl demo: a whole thing at work, from a fresh clone, in one command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from robo_cli import record, resume
+from robo_cli.actions import run_action
+from robo_cli.completion import completed
+from robo_cli.person import CONSOLE
+from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
+from robo_cli.refine import robot_at
+from robo_cli.train import start
+from robo_cli.twin_beside import twin_beside
+from robo_rl.runs import Run
+
+EXAMPLES = """robo-rl demo hil                       (open the page that it names; you begin, take over and label)
+robo-rl demo hil --human simulated     (nobody is needed)
+robo-rl demo hil --task peg
+robo-rl demo hil --human simulated --steps 200 --episodes 2     (a short look)"""
+TASKS = {"pick": "robo/ArmPick-v0", "peg": "robo/ArmPegInsert-v0"}
+SETTINGS = {"action_repeat": 3, "max_steps": 50}
+"""decisions of 0.15 s, with time for a person to take over and still succeed"""
+DEMONSTRATIONS, NOISE = 20, 0.1
+PICTURE = 240
+"""[pixel] side of the pictures on the page"""
+
+
+@dataclass(frozen=True)
+class Hil:
+    """Teach a simulated arm that runs in a process of its own; the same command goes on with what was interrupted."""
+
+    task: Literal["pick", "peg"] = "pick"
+    """pick: lift a cube. peg: put a peg into a hole."""
+    human: Literal["console", "simulated"] = "console"
+    """Who corrects: you, on a page in the browser, or a perfect person made of a script."""
+    steps: int = 3000
+    """Decisions of 0.15 s of the robot's time."""
+    episodes: int = 5
+    """Of the evaluation before the first step, and of that at the end."""
+    speed: float = 1.0
+    """Of the simulated arm, times real time."""
+    seed: int = 0
+    """Of networks, resets and what is sampled."""
+    port: int = 8644
+    """Of the page; 0 takes any free one."""
+    browser: bool = True
+    """Open the page in the browser where there is a display."""
+    out: Path = Path("demos/hil")
+    """Folder for demonstrations, run and audit log."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 1, "episodes": 1, "seed": 0, "port": 0})
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a demonstration."""
+    return run_action("demo", {"hil": (Hil, hil)}, EXAMPLES, arguments)
+
+
+def hil(arguments: Hil) -> int:
+    """Records demonstrations in the simulation, serves the twin, trains on it and tells success before and after."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    demonstrations = _demonstrations(arguments)
+    pictures = f"cameras={'[front,wrist]' if arguments.human == CONSOLE else '[]'}"
+    options = (f"task={TASKS[arguments.task]}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
+    with twin_beside(arguments.out / "audit.jsonl", *options) as url:
+        print(f"the twin is at {url}", flush=True)
+        runs = arguments.out / "runs"
+        if (interrupted := _interrupted(runs, _name(arguments))) is not None:
+            return resume.run(resume.Resume(str(interrupted.path), runs, robot=url))
+        return start(recipe_of(arguments, url, demonstrations), runs)
+
+
+def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
+    """Returns the recipe of the demonstration: arm-pick-hil on the twin."""
+    recipe = read_recipe("arm-pick-hil")
+    kind = CONSOLE if arguments.human == CONSOLE else "perfect"
+    evaluation = replace(
+        recipe.evaluation, before=True, every=0, episodes=arguments.episodes, episodes_during=arguments.episodes, films=0
+    )
+    return completed(
+        replace(
+            recipe,
+            name=_name(arguments),
+            environment=EnvironmentSettings(robot_at(url), dict(SETTINGS)),
+            demonstrations=DemonstrationSettings(str(demonstrations.absolute())),
+            human=HumanSettings(kind, port=arguments.port, browser=arguments.browser),
+            evaluation=evaluation,
+            steps=arguments.steps,
+            seed=arguments.seed,
+            log_every=100,
+            checkpoint_every=500,
+            record_episodes=True,
+        )
+    )
+
+
+def _name(arguments: Hil) -> str:
+    return f"demo-hil-{arguments.task}-{arguments.human}"
+
+
+def _demonstrations(arguments: Hil) -> Path:
+    """Returns the dataset of the scripted expert's episodes; records what is not there yet."""
+    path = arguments.out / f"demonstrations-{arguments.task}"
+    present = len(record.Dataset(path)) if path.exists() else 0
+    if present < DEMONSTRATIONS:
+        settings = tuple(f"{name}={value}" for name, value in SETTINGS.items())
+        order = record.Record(
+            TASKS[arguments.task],
+            path,
+            episodes=DEMONSTRATIONS - present,
+            seed=present,
+            noise=NOISE,
+            append=path.exists(),
+            arguments=settings,
+        )
+        record.run(order)
+    return path
+
+
+def _interrupted(runs: Path, name: str) -> Run | None:
+    """Returns the newest run of that name where it was not finished."""
+    found = [Run(path) for path in sorted(runs.glob(f"*-{name}-*")) if (path / "recipe.yaml").exists()]
+    return found[-1] if found and not (found[-1].path / "evaluation.json").exists() else None

@@ -1,0 +1,170 @@
+"""robo-rl refine: go on learning on a robot with what was learnt in the simulation. Makes a recipe and trains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+import tyro
+
+from robo_cli.assembly import recipe_of, spec_of
+from robo_cli.completion import completed
+from robo_cli.person import CONSOLE
+from robo_cli.recipe import (
+    DemonstrationSettings,
+    EnvironmentSettings,
+    EvaluationSettings,
+    HumanSettings,
+    InitialSettings,
+    Recipe,
+    RewardSettings,
+    parse_recipe,
+    require_at_least,
+    to_yaml,
+)
+from robo_cli.train import start
+from robo_real.family import SETTINGS
+from robo_rl.errors import InvalidSetting
+from robo_rl.runs import Run, find_run
+from robo_rl.settings import plain
+
+EXAMPLES = """robo-rl record robo/ArmPick-v0 --arguments action_repeat=3 --episodes 20 --noise 0.1 --out data/pick
+robo-rl robot serve --driver twin --options task=robo/ArmPick-v0
+robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick
+robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --human console     (you begin, take over, stop and label)
+robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --dry-run > my.yaml     (for robo-rl train)"""
+NOBODY = "none"
+ROBOT = "robot:"
+STARTS = 100
+"""steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
+
+
+@dataclass(frozen=True)
+class Refine:
+    """Refine the policy of a run on a robot: the run's learner goes on there, with demonstrations and a person's corrections.
+
+    Episodes are kept step by step in RUN/episodes of the new run; after any crash `robo-rl resume` learns from them again.
+    """
+
+    run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """Path or name of a run folder, or "latest": one of rlpd, hil-serl or sac."""
+    robot: str
+    """Address of `robo-rl robot serve`; ?action_repeat=3 or max_steps=50 may end it, else they are those of the run."""
+    demos: str = ""
+    """Dataset of demonstrations with the robot's spec; that of the run by default, where it had one."""
+    human: str = NOBODY
+    """Who corrects: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
+    steps: int = 2000
+    """Steps on the robot."""
+    episodes: int = 20
+    """Episodes of the evaluation before the first step, and of that at the end."""
+    seed: int = 0
+    """Of the resets and of what is sampled."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; what a crash leaves behind them is in the episodes."""
+    port: int = 8644
+    """Of the console's page; 0 takes any free one."""
+    browser: bool = True
+    """Open the page in the browser where there is a display."""
+    dry_run: bool = False
+    """Print the recipe and stop."""
+    runs: Path = Path("runs")
+    """Folder that holds the runs, and the new one."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"steps": 1, "episodes": 1, "seed": 0, "checkpoint_every": 0})
+
+
+def run(arguments: Refine) -> int:
+    """Trains on the robot and compares success before and after."""
+    recipe = refinement(find_run(arguments.run, arguments.runs), arguments)
+    if arguments.dry_run:
+        print(to_yaml(recipe), end="")
+        return 0
+    return start(recipe, arguments.runs)
+
+
+def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
+    """Returns the recipe that goes on with a run on a robot.
+
+    Raises SpecMismatch where a unit, a frame, a rate or a limit differs, InvalidSetting where nothing could be learnt.
+    """
+    before = recipe_of(trained)
+    recipe = _with_learner(before, arguments.human != NOBODY)
+    recipe = replace(
+        recipe,
+        name=f"{before.name.removesuffix('-refine')}-refine",
+        environment=EnvironmentSettings(robot_at(arguments.robot), _settings(before, arguments.robot)),
+        initial=InitialSettings(str(trained.path.absolute())),
+        demonstrations=_demonstrations(before, arguments.demos),
+        human=HumanSettings(
+            "" if arguments.human == NOBODY else arguments.human, port=arguments.port, browser=arguments.browser
+        ),
+        reward=RewardSettings(),
+        evaluation=EvaluationSettings(
+            arguments.episodes, before=True, episodes_during=arguments.episodes, films=0, seed=before.evaluation.seed
+        ),
+        steps=arguments.steps,
+        seed=arguments.seed,
+        log_every=100,
+        checkpoint_every=arguments.checkpoint_every,
+        record_episodes=True,
+        summary=f"{trained.path.name} refined on a robot",
+    )
+    spec = spec_of(recipe)
+    trained.spec.require_interface(spec, what=f"The policy of {trained.path.name} was trained for another robot")
+    if spec.success_rule is None and arguments.human != CONSOLE:
+        raise InvalidSetting(
+            f"{spec.name} does not say when its task is done, and nobody else does: there is nothing to learn from.",
+            got=f"--human {arguments.human}",
+            allowed="a person who labels episodes",
+            fix="--human console",
+        )
+    return completed(recipe)
+
+
+def robot_at(address: str) -> str:
+    """Returns the environment of a robot's address."""
+    return f"{ROBOT}{address.removeprefix(ROBOT)}"
+
+
+def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:
+    """Returns the settings of the run's environment that a robot has, too, but for those that end the address."""
+    given = dict(parse_qsl(urlsplit(address).query))
+    known = before.environment.arguments
+    return {name: known[name] for name in SETTINGS if name in known and name not in given}
+
+
+def _demonstrations(before: Recipe[Any], dataset: str) -> DemonstrationSettings:
+    if dataset:
+        return DemonstrationSettings(dataset)
+    if not before.demonstrations.dataset and before.learner.sampling.offline_fraction:
+        settings = " ".join(f"{name}={value}" for name, value in before.environment.arguments.items())
+        arguments = f" --arguments {settings}" if settings else ""
+        raise InvalidSetting(
+            f"Part of each batch of {before.algorithm} comes from demonstrations, and none are named.",
+            got="no --demos",
+            fix=f"robo-rl record {before.environment.name}{arguments} --episodes 20 --out data/demos, then --demos data/demos",
+        )
+    return before.demonstrations
+
+
+def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
+    """Returns the recipe with a learner that goes on from the run's: RLPD as HIL-SERL where a person corrects it.
+
+    They have the same networks where no gripper has a critic of its own, and HIL-SERL keeps corrections as demonstrations.
+    """
+    sampling = getattr(before.learner, "sampling", None)
+    if before.algorithm not in ("rlpd", "hil-serl", "sac") or sampling is None:
+        raise InvalidSetting(
+            f"A run of {before.algorithm} cannot be refined on a robot.",
+            got=before.name,
+            allowed="runs of rlpd, hil-serl and sac",
+            fix="robo-rl train arm-pick-rlpd makes one",
+        )
+    goes_on_as_hil = before.algorithm == "rlpd" and is_corrected
+    learner = plain(before.learner) | {"learning_starts": min(sampling.learning_starts, STARTS)}
+    tree = plain(before) | {"algorithm": "hil-serl" if goes_on_as_hil else before.algorithm, "learner": learner}
+    return parse_recipe(tree, source=f"the refinement of {before.name}")

@@ -1,0 +1,51 @@
+"""robo-rl demo hil: twin, demonstrations, learner and, where a person is wanted, the page, in one command."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from robo_cli import demo
+from robo_cli.main import dispatch
+from robo_cli.twin_beside import twin_beside
+from robo_datasets.dataset import Dataset
+from robo_rl.errors import RobotUnavailable
+from robo_rl.runs import find_run
+
+SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "1", "--speed", "3"]
+
+
+def test_one_command_teaches_the_twin_and_the_same_goes_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "DEMONSTRATIONS", 2)
+    order = [*SHORT, "--out", str(tmp_path)]
+    assert dispatch(order) == 0
+    said = capsys.readouterr().out
+    assert "the twin is at http://127.0.0.1:" in said and "on 1 shared seeds" in said and "by a person" in said
+    assert len(Dataset(tmp_path / "demonstrations-pick")) == 2
+    run = find_run("latest", tmp_path / "runs")
+    assert len(Dataset(run.path / "episodes").entries()) >= 1
+
+    (run.path / "evaluation.json").unlink()  # as if the end had not been reached
+    assert dispatch(order) == 0
+    assert "resumed at step 60" in capsys.readouterr().out
+    assert find_run("latest", tmp_path / "runs").path == run.path and (run.path / "evaluation.json").exists()
+
+
+def test_a_person_is_expected_by_default_and_each_task_has_its_recipe(tmp_path, monkeypatch):
+    order = demo.Hil(out=tmp_path, task="peg", port=0)
+    monkeypatch.setattr(demo, "DEMONSTRATIONS", 1)
+    demonstrations = demo._demonstrations(replace(order))
+    recipe = demo.recipe_of(order, "http://127.0.0.1:1", demonstrations)
+    assert (recipe.human.kind, recipe.human.port, recipe.environment.name) == ("console", 0, "robot:http://127.0.0.1:1")
+    assert Dataset(Path(recipe.demonstrations.dataset)).spec.name == "robo/ArmPegInsert-v0"
+    assert recipe.evaluation.before and recipe.evaluation.every == 0 and recipe.record_episodes
+
+
+def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):
+    original = subprocess.Popen
+    dead = [sys.executable, "-c", ""]
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **rest: original(dead, **rest))
+    with pytest.raises(RobotUnavailable, match="The twin could not be started"), twin_beside(tmp_path / "audit.jsonl"):
+        pass

@@ -3,7 +3,8 @@
 Sources: Wilson (1927) and Newcombe (1998) for rates; Agarwal et al. (2021), "Deep RL at the edge of the statistical
 precipice", for the interquartile mean, the stratified bootstrap and the probability of improvement; Owen (2007), "The
 pigeonhole bootstrap", for training runs crossed with evaluation seeds; McNemar (1947) for paired outcomes;
-Garwood (1936) for rates of events.
+Garwood (1936) for rates of events; Fisher (1925), "Statistical methods for research workers", for the deviation that groups
+share; Agresti and Coull (1998) for the deviation of a rate near 0 and 1.
 """
 
 from __future__ import annotations
@@ -154,6 +155,34 @@ def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Inte
         return Interval(mean, float("nan"), float("nan"), confidence)
     half = float(stats.t.ppf((1 + confidence) / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
     return Interval(mean, mean - half, mean + half, confidence)
+
+
+def pooled_intervals(
+    groups: Sequence[npt.ArrayLike], errors: Sequence[float] | None = None, *, confidence: float = 0.95
+) -> list[Interval]:
+    """Returns the mean of each group (n_i,) with an interval whose deviation is learnt from all groups (Fisher 1925).
+
+    A few training seeds tell little about how far seeds lie apart; the seeds of many settings tell it together. The deviation of
+    a group is never below its own, for groups may differ, nor below its entry of `errors`, the standard error with which its
+    values were measured. No bounds where no group has two values, or no deviation is known.
+    """
+    samples = [np.asarray(group, np.float64).ravel() for group in groups]
+    freedom = sum(len(sample) - 1 for sample in samples)
+    pooled = np.sqrt(sum(float(np.sum((sample - sample.mean()) ** 2)) for sample in samples) / max(freedom, 1))
+    quantile = float(stats.t.ppf((1 + confidence) / 2, freedom)) if freedom else np.nan
+    intervals = []
+    for sample, error in zip(samples, errors or [0.0] * len(samples), strict=True):
+        own = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
+        half = quantile * (max(pooled, own, error) or np.nan) / np.sqrt(len(sample))
+        mean = float(sample.mean())
+        intervals.append(Interval(mean, float(mean - half), float(mean + half), confidence))
+    return intervals
+
+
+def rate_error(successes: float, n: int) -> float:
+    """Returns the standard error of a success rate, above zero also at 0 and at 1: two of each are added (Agresti, Coull 1998)."""
+    rate = (successes + 2) / (n + 4)
+    return float(np.sqrt(rate * (1 - rate) / (n + 4)))
 
 
 def paired_comparison(first: npt.ArrayLike, second: npt.ArrayLike, *, seed: int = 0) -> Comparison:

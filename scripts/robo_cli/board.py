@@ -23,7 +23,8 @@ class Board:
 
     def __init__(self, title: str, total: int, logs: Path, console: Console | None = None) -> None:
         """logs: folder in which each job has JOB.log."""
-        self._title, self._total, self._logs = title, total, logs
+        self._title, self.total, self._logs = title, total, logs
+        self.caption = ""
         self._running: dict[str, None] = {}  # keeps the order
         self._ended, self._lock, self._told = 0, threading.Lock(), time.monotonic()
         self._console = console or Console(file=sys.stdout)
@@ -47,7 +48,12 @@ class Board:
         with self._lock:
             self._running.pop(job, None)
             self._ended += 1
-        self._say(f"{self._title} {self._ended}/{self._total}: {job} {'failed' if status else 'done'}")
+        self.say(f"{self._title} {self._ended}/{self.total}: {job} {'failed' if status else 'done'}")
+
+    def drop(self, job: str) -> None:
+        """Says that a job was stopped on purpose."""
+        with self._lock:
+            self._running.pop(job, None)
 
     def look(self) -> None:
         """In a pipe, says now and then what runs; on a terminal the table is there anyway."""
@@ -55,18 +61,25 @@ class Board:
             return
         self._told = time.monotonic()
         for job in list(self._running):
-            self._say(f"  {job}: {last_line(self._logs / f'{job}.log')}")
+            self.say(f"  {job}: {last_line(self._logs / f'{job}.log')}")
 
     def table(self) -> Table:
         """Returns what each running job printed last."""
         table = Table(
-            "job", "newest", title=f"{self._title}: {self._ended} of {self._total} done", title_justify="left", min_width=60
+            "job",
+            "newest",
+            title=f"{self._title}: {self._ended} of {self.total} done",
+            title_justify="left",
+            caption=self.caption or None,
+            caption_justify="left",
+            min_width=60,
         )
         for job in list(self._running):
             table.add_row(job, last_line(self._logs / f"{job}.log"))
         return table
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """Prints one line that stays."""
         self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,19 +1,24 @@
-"""Commands of the workbench that run side by side in processes of their own, each with a log: for seeds, studies and races."""
+"""Commands of the workbench that run side by side in processes of their own, each with a log: for seeds, studies, races, sweeps."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
 
 from robo_cli.board import Board
 from robo_cli.study_options import Words
 from robo_rl.errors import RunError
 
-PYTHON = [sys.executable, "-m", "robo_cli.main"]
+PERIOD = 0.2
+"""[s] between two looks at what has ended."""
 
 
 @dataclass(frozen=True)
@@ -24,32 +29,124 @@ class Job:
     commands: Sequence[Words]
 
 
+class Running:
+    """A job under way."""
+
+    def __init__(self, job: Job, logs: Path) -> None:
+        self.job = job
+        self._log = logs / f"{job.name}.log"
+        self._left = deque(job.commands)
+        self._process = self._next()
+
+    def status(self) -> int | None:
+        """Returns None while it runs, then 0, or the status of the command that failed; begins the next command."""
+        status = self._process.poll()
+        if status == 0 and self._left:
+            self._process = self._next()
+            return None
+        return status
+
+    def stop(self) -> None:
+        """Asks it to end; a training saves what it has learnt first. Asked again, it ends at once."""
+        self._left.clear()
+        self._process.terminate()
+
+    def wait(self) -> None:
+        """Returns once it has ended."""
+        self._process.wait()
+
+    def _next(self) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *self._left.popleft()]
+        with self._log.open("a") as log:
+            # a group of its own, so that Ctrl-C on the terminal reaches it once, through us
+            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
+
+
+class Crew:
+    """Jobs side by side. Those that still run at the end of the block, also by Ctrl-C or SIGTERM, are asked to end."""
+
+    def __init__(self, what: str, total: int, logs: Path, at_once: int) -> None:
+        logs.mkdir(parents=True, exist_ok=True)
+        self.board = Board(what, total, logs)
+        self._logs, self._at_once = logs, at_once
+        self._running: dict[str, Running] = {}
+
+    def __enter__(self) -> Crew:
+        self._usual = signal.signal(signal.SIGTERM, _interrupt)
+        self.board.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self._end_all()
+        except KeyboardInterrupt:  # the second one acts at once
+            self._end_all()
+        finally:
+            signal.signal(signal.SIGTERM, self._usual)
+            self.board.__exit__(kind, error, trace)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another job fits."""
+        return len(self._running) < self._at_once
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job runs."""
+        return bool(self._running)
+
+    def begin(self, job: Job) -> None:
+        """Begins a job."""
+        self.board.begin(job.name)
+        self._running[job.name] = Running(job, self._logs)
+
+    def ended(self) -> list[tuple[Job, int]]:
+        """Returns the jobs that have ended since the last call with their status; waits for a moment where none has."""
+        found = [(each.job, status) for each in self._running.values() if (status := each.status()) is not None]
+        for job, status in found:
+            del self._running[job.name]
+            self.board.end(job.name, status)
+        if not found:
+            self.board.look()
+            time.sleep(PERIOD)
+        return found
+
+    def stop(self, name: str) -> None:
+        """Ends a job, if it runs, whatever it has reached; a training is saved first."""
+        if (found := self._running.pop(name, None)) is not None:
+            found.stop()
+            found.wait()
+            self.board.drop(name)
+
+    def _end_all(self) -> None:
+        if self._running:
+            self.board.say(f"stopping {len(self._running)} jobs; trainings are saved first")
+        for each in self._running.values():
+            each.stop()
+        for each in self._running.values():
+            each.wait()
+
+
 def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int) -> None:
     """Runs jobs, `at_once` of them side by side; raises RunError, after all others, where one failed.
 
     what: of which they are part, such as "study offline". logs: folder for what they print, JOB.log.
     """
-    logs.mkdir(parents=True, exist_ok=True)
-    with Board(what, len(jobs), logs) as board, ThreadPoolExecutor(at_once) as pool:
-        ended = {pool.submit(_status, job, logs, board): job for job in jobs}
-        running = {*ended}
-        while running:
-            _, running = wait(running, timeout=1.0)
-            board.look()
-    if failed := [str(logs / f"{job.name}.log") for future, job in ended.items() if future.result()]:
-        fix = "read these logs, then give the same command again"
-        raise RunError(f"{what}: {len(failed)} of {len(jobs)} jobs failed.", got=", ".join(failed), fix=fix)
+    waiting, failed = deque(jobs), []
+    with Crew(what, len(jobs), logs, at_once) as crew:
+        while waiting or crew.is_busy:
+            while waiting and crew.has_room:
+                crew.begin(waiting.popleft())
+            failed += [job.name for job, status in crew.ended() if status]
+    if failed:
+        raise failure(what, failed, len(jobs), logs)
 
 
-def _status(job: Job, logs: Path, board: Board) -> int:
-    """Runs the commands of a job until one fails, and returns its status."""
-    board.begin(job.name)
-    status = 0
-    with (logs / f"{job.name}.log").open("a") as log:
-        for command in job.commands:
-            done = subprocess.run([*PYTHON, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False)
-            status = done.returncode
-            if status:
-                break
-    board.end(job.name, status)
-    return status
+def failure(what: str, failed: Sequence[str], of: int, logs: Path) -> RunError:
+    """Returns the error about jobs that failed."""
+    fix = "read these logs, then give the same command again"
+    return RunError(f"{what}: {len(failed)} of {of} jobs failed.", got=", ".join(str(logs / f"{n}.log") for n in failed), fix=fix)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

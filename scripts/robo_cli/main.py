@@ -9,7 +9,7 @@ from typing import Any
 
 import tyro
 
-from robo_rl.errors import RoboRLError, UnknownName
+from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName
 
 COMMANDS = {
     "envs": ("Envs", "list environments, or describe one with units and frames"),
@@ -27,6 +27,7 @@ COMMANDS = {
     "reward": (None, "list reward models, show their settings, learn one from data"),
     "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
     "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
+    "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
@@ -35,6 +36,8 @@ COMMANDS = {
     "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
+DIVERGED = 3
+"""Exit status of a training whose numbers, or whose simulations, are finite no more."""
 START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
@@ -42,7 +45,7 @@ START = """start with:
 
 
 def main() -> None:
-    """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 130 interrupted."""
+    """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 3 diverged, 130 interrupted."""
     # A thread that waits for another spins first, 17 ms by default: where other programs want the cores too, it spins in
     # the way of the very thread it waits for, and two threads become twenty times slower than one. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "500")
@@ -55,10 +58,15 @@ def main() -> None:
         sys.exit(0)
     except (RoboRLError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(status_of(error))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def status_of(error: Exception) -> int:
+    """Returns the exit status of an error: 3 where a training failed by its own settings, otherwise 1."""
+    return DIVERGED if isinstance(error, NonFiniteUpdate | SimulationFailed) else 1
 
 
 def dispatch(arguments: list[str]) -> int:

@@ -13,18 +13,17 @@ from typing import Annotated, NamedTuple
 import tyro
 
 from robo_cli.curves import draw_curves
-from robo_cli.jobs import Job, run_jobs
+from robo_cli.jobs import run_jobs
 from robo_cli.race_plan import Race, read_race
 from robo_cli.race_table import markdown, table
 from robo_cli.recipe import require_at_least
-from robo_cli.selection import runs_of
+from robo_cli.trainings import begun, finished, training
 from robo_rl.errors import RunError
 from robo_rl.runs import write_text
 
 EXAMPLES = """robo-rl race beacons --out races/beacons
 robo-rl race beacons --out races/beacons --jobs 2
 robo-rl race my-race.yaml --out races/mine --table"""
-EVALUATION = "evaluation.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,11 @@ class Training(NamedTuple):
         """Names its recipe, and its runs."""
         return f"{self.method}--{self.task}".lower()
 
+    @property
+    def run(self) -> tuple[str, int]:
+        """Names its run."""
+        return self.recipe_name, self.seed
+
 
 def run(arguments: RaceOrder) -> int:
     """Trains what is missing, one seed of everything before the next, and prints the table."""
@@ -63,9 +67,13 @@ def run(arguments: RaceOrder) -> int:
     trainings = [Training(*each) for each in race.trainings()]
     _write_recipes(race, trainings, out)
     if not arguments.table:
-        missing = [_job(each, out) for each in trainings if finished(each, out) is None]
+        missing = [
+            training(f"{each.recipe_name}-{each.seed}", _recipe_file(each, out), *each.run, out / "runs")
+            for each in trainings
+            if finished(*each.run, out / "runs") is None
+        ]
         run_jobs(f"race {race.name}", missing, out / "logs", at_once=arguments.jobs)
-    runs = {each: found for each in trainings if (found := finished(each, out)) is not None}
+    runs = {each: found for each in trainings if (found := finished(*each.run, out / "runs")) is not None}
     facts = table(race, runs)
     write_text(out / "table.json", json.dumps(facts, indent=1))
     write_text(out / "table.md", markdown(facts))
@@ -75,27 +83,15 @@ def run(arguments: RaceOrder) -> int:
     return 0
 
 
-def finished(training: Training, out: Path) -> Path | None:
-    """Returns the run of a training that has been evaluated."""
-    found = _begun(training, out)
-    return found if found is not None and (found / EVALUATION).exists() else None
-
-
-def _begun(training: Training, out: Path) -> Path | None:
-    return next(runs_of(training.recipe_name, training.seed, out / "runs"), None)
-
-
 def _write_recipes(race: Race, trainings: list[Training], out: Path) -> None:
     """Writes the recipe of each training; raises RunError where one has changed since it was trained."""
     for each in trainings:
-        path, words = out / "recipes" / f"{each.recipe_name}.yaml", race.recipe(each.method, each.task)
-        if path.exists() and path.read_text() != words and _begun(each, out) is not None:
+        path, words = _recipe_file(each, out), race.recipe(each.method, each.task)
+        if path.exists() and path.read_text() != words and begun(*each.run, out / "runs") is not None:
             raise RunError(f"{path} was trained with other settings.", fix="another --out, or remove what rests on it")
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, words)
 
 
-def _job(training: Training, out: Path) -> Job:
-    begun, recipe = _begun(training, out), out / "recipes" / f"{training.recipe_name}.yaml"
-    words = ["train", str(recipe), "--seed", str(training.seed), "--out", str(out / "runs")]
-    return Job(f"{training.recipe_name}-{training.seed}", [words if begun is None else ["resume", str(begun)]])
+def _recipe_file(training: Training, out: Path) -> Path:
+    return out / "recipes" / f"{training.recipe_name}.yaml"

@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 
 from robo_cli.curves import draw_curves
-from robo_cli.jobs import Job, run_jobs
+from robo_cli.jobs import run_jobs
 from robo_cli.recipe import Recipe, to_yaml
-from robo_cli.selection import runs_of
+from robo_cli.trainings import EVALUATION, finished, training
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.report import write_report
 from robo_rl.runs import write_text
 from robo_rl.statistics import Interval, student_interval
 
-EVALUATION = "evaluation.json"
 PART = re.compile(r"(\d+)(?:-(\d+))?")
 MOST = 1000
 
@@ -52,11 +51,12 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
     """
     folder = out / f"{recipe.name}-seeds"
     _keep(recipe, folder)
-    missing = [_job(recipe, seed, folder) for seed in seeds if _finished(recipe, seed, folder) is None]
+    name, file, kept = recipe.name, folder / "recipe.yaml", folder / "runs"
+    missing = [training(f"seed-{seed}", file, name, seed, kept) for seed in seeds if finished(name, seed, kept) is None]
     try:
         run_jobs(recipe.name, missing, folder / "logs", at_once=at_once or fitting(recipe.threads))
     finally:  # what is finished counts, whatever else failed
-        runs = {seed: run for seed in seeds if (run := _finished(recipe, seed, folder)) is not None}
+        runs = {seed: run for seed in seeds if (run := finished(name, seed, kept)) is not None}
         if runs:
             _conclude(recipe, runs, folder)
     return 0
@@ -76,17 +76,6 @@ def _keep(recipe: Recipe[Any], folder: Path) -> None:
         )
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     write_text(path, words)
-
-
-def _job(recipe: Recipe[Any], seed: int, folder: Path) -> Job:
-    begun = next(runs_of(recipe.name, seed, folder / "runs"), None)
-    words = ["train", str(folder / "recipe.yaml"), "--seed", str(seed), "--out", str(folder / "runs")]
-    return Job(f"seed-{seed}", [words if begun is None else ["resume", str(begun)]])
-
-
-def _finished(recipe: Recipe[Any], seed: int, folder: Path) -> Path | None:
-    found = next(runs_of(recipe.name, seed, folder / "runs"), None)
-    return found if found is not None and (found / EVALUATION).exists() else None
 
 
 def _conclude(recipe: Recipe[Any], runs: dict[int, Path], folder: Path) -> None:

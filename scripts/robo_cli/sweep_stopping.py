@@ -1,0 +1,113 @@
+"""When a trial is stopped before its end: where an interval, not a single seed, says that it is behind the best.
+
+At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
+(`robo_rl.statistics.pooled_intervals`). A trial is stopped where the upper end of its interval lies below the lower end of
+another's. The intervals of all looks together leave out a mean with the chance `risk`, by the union bound, so that the best trial
+of a step is stopped with that chance at most (successive elimination: Even-Dar, Mannor and Mansour 2006, "Action elimination and
+stopping conditions for the multi-armed bandit and reinforcement learning problems"; races of models: Maron and Moore 1994).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from robo_rl.evaluation import Evaluation
+from robo_rl.statistics import Interval, pooled_intervals, rate_error
+
+FEWEST = 2
+"""Seeds of a trial that is judged: one alone does not show how far its seeds lie apart."""
+
+
+class Score(NamedTuple):
+    """What one evaluation of one seed found."""
+
+    value: float
+    """Success rate, or mean return where the environment declares no success."""
+    error: float
+    """Standard error over its episodes."""
+    is_rate: bool
+
+
+Course = Mapping[int, Mapping[int, Score]]
+"""Scores of a trial by step, then by seed."""
+
+
+class Verdict(NamedTuple):
+    """Why a trial is stopped."""
+
+    step: int
+    interval: Interval
+    better: int
+    """Number of the trial that is better for certain."""
+    better_interval: Interval
+
+    def __str__(self) -> str:
+        form = ".0%" if 0.0 <= self.interval.low and self.better_interval.high <= 1.0 else ".4g"
+        return f"step {self.step}: {self.interval:{form}} is below trial {self.better}, {self.better_interval:{form}}"
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The rule, with the number of its looks."""
+
+    risk: float
+    """Chance that the best trial is stopped, over the whole sweep; 0 never stops any."""
+    trials: int
+    seeds: int
+    steps: int
+    """Of a training."""
+    every: int
+    """Steps between evaluations; 0 for none."""
+    grace: float
+    """Share of the steps in which no trial is stopped."""
+
+    @property
+    def places(self) -> list[int]:
+        """Steps at which trials are judged."""
+        if not self.every or not self.risk or self.seeds < FEWEST:
+            return []
+        return [step for step in range(self.every, self.steps, self.every) if step >= self.grace * self.steps]
+
+    @property
+    def confidence(self) -> float:
+        """Of one interval: its ends are crossed with the chance risk / looks each."""
+        looks = self.trials * len(self.places) * (self.seeds - FEWEST + 1)
+        return 1.0 - 2.0 * self.risk / max(looks, 1)
+
+    def verdict(self, trial: int, courses: Mapping[int, Course]) -> Verdict | None:
+        """Returns why a trial is stopped at the newest step at which it can be judged; None where it goes on."""
+        steps = [step for step in self.places if len(courses[trial].get(step, ())) >= FEWEST]
+        if not steps:
+            return None
+        found = self.intervals(steps[-1], courses)
+        other, best = max(found.items(), key=lambda item: _known(item[1].low))
+        return Verdict(steps[-1], found[trial], other, best) if found[trial].high < best.low else None
+
+    def intervals(self, step: int, courses: Mapping[int, Course]) -> dict[int, Interval]:
+        """Returns the interval of each trial that has enough seeds at a step."""
+        scores = {trial: [*course[step].values()] for trial, course in courses.items() if len(course.get(step, ())) >= FEWEST}
+        groups = [[score.value for score in each] for each in scores.values()]
+        errors = [float(np.sqrt(np.mean([score.error**2 for score in each]))) for each in scores.values()]
+        found = dict(zip(scores, pooled_intervals(groups, errors, confidence=self.confidence), strict=True))
+        return {trial: _rate(each) if all(s.is_rate for s in scores[trial]) else each for trial, each in found.items()}
+
+
+def score(evaluation: Evaluation) -> Score:
+    """Returns the success rate of an evaluation, or its mean return where an episode declares no success."""
+    successes, returns = evaluation.successes, np.asarray(evaluation.returns, np.float64)
+    if all(success is not None for success in successes):
+        return Score(float(np.mean([bool(each) for each in successes])), rate_error(sum(map(bool, successes)), len(successes)), True)
+    error = float(returns.std(ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else 0.0
+    return Score(float(returns.mean()), error, False)
+
+
+def _known(bound: float) -> float:
+    return -np.inf if np.isnan(bound) else bound
+
+
+def _rate(found: Interval) -> Interval:
+    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high)) if np.isfinite(found.low) else found

@@ -1,0 +1,48 @@
+"""Trainings of a recipe file as jobs that go on where they stopped: what seeds, races and sweeps share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from robo_cli.jobs import Job
+from robo_cli.selection import runs_of
+from robo_rl.errors import RunError
+from robo_rl.runs import Run
+
+EVALUATION = "evaluation.json"
+PATIENCE = 60.0
+"""[s] that a run may still be written by a training of a command that was killed: it saves itself."""
+
+
+def begun(name: str, seed: int, runs: Path) -> Path | None:
+    """Returns the run of that recipe name and seed, the newest where there are several."""
+    return next(runs_of(name, seed, runs), None)
+
+
+def finished(name: str, seed: int, runs: Path) -> Path | None:
+    """Returns the run if it has been evaluated."""
+    found = begun(name, seed, runs)
+    return found if found is not None and (found / EVALUATION).exists() else None
+
+
+def training(job: str, recipe: Path, name: str, seed: int, runs: Path) -> Job:
+    """Returns the job that begins the training of a recipe file, or goes on with it."""
+    found = begun(name, seed, runs)
+    if found is None:
+        return Job(job, [["train", str(recipe), "--seed", str(seed), "--out", str(runs)]])
+    _let_go(found)
+    return Job(job, [["resume", str(found)]])
+
+
+def _let_go(run: Path) -> None:
+    """Waits until nobody writes the run; raises RunError."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with Run(run):
+                return
+        except RunError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

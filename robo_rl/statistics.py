@@ -10,7 +10,7 @@ share; Agresti and Coull (1998) for the deviation of a rate near 0 and 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ class Interval:
     low: float
     high: float
     confidence: float = 0.95
+
+    def within(self, low: float, high: float) -> Interval:
+        """Returns the interval cut to what the figure can be, such as 0 to 1 for a rate."""
+        return replace(self, low=max(low, self.low), high=min(high, self.high)) if np.isfinite(self.low) else self
 
     def __format__(self, number: str) -> str:
         """Formats all three numbers alike: f"{interval:.0%}" is "92% [81%, 97%]"."""

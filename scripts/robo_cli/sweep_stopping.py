@@ -10,7 +10,7 @@ stopping conditions for the multi-armed bandit and reinforcement learning proble
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -93,7 +93,7 @@ class Stopping:
         groups = [[score.value for score in each] for each in scores.values()]
         errors = [float(np.sqrt(np.mean([score.error**2 for score in each]))) for each in scores.values()]
         found = dict(zip(scores, pooled_intervals(groups, errors, confidence=self.confidence), strict=True))
-        return {trial: _rate(each) if all(s.is_rate for s in scores[trial]) else each for trial, each in found.items()}
+        return {trial: each.within(0.0, 1.0) if all(s.is_rate for s in scores[trial]) else each for trial, each in found.items()}
 
 
 def score(evaluation: Evaluation) -> Score:
@@ -107,7 +107,3 @@ def score(evaluation: Evaluation) -> Score:
 
 def _known(bound: float) -> float:
     return -np.inf if np.isnan(bound) else bound
-
-
-def _rate(found: Interval) -> Interval:
-    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high)) if np.isfinite(found.low) else found

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
 
 import torch
 import tyro
@@ -67,6 +67,9 @@ class Train(Generic[Learner]):
     carla_port: tuple[int, ...] = ()
     """Its port, or the ports of several, one for each environment that is trained in at once."""
 
+    COMMAND: ClassVar[str] = "train"
+    EXAMPLES: ClassVar[str] = EXAMPLES
+
 
 def main(arguments: list[str]) -> int:
     """Trains. The first argument names the recipe, the others override its values."""
@@ -74,8 +77,8 @@ def main(arguments: list[str]) -> int:
         print(f"usage: robo-rl train RECIPE [--key value ...] [--dry-run] [--out FOLDER]\n\n{EXAMPLES}\n")
         print("`robo-rl train RECIPE --help` lists every key of that recipe, `robo-rl recipes` the recipes.")
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
-    order = _parse(arguments[0], arguments[1:])
-    recipe = _resolved(order)
+    order = parsed(Train, arguments[0], arguments[1:])
+    recipe = resolved(order)
     if order.dry_run:
         print(to_yaml(recipe), end="")
         return 0
@@ -86,7 +89,7 @@ def main(arguments: list[str]) -> int:
 
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
     """Returns the recipe that `robo-rl train` would train, given the words that follow it."""
-    return _resolved(_parse(arguments[0], arguments[1:]))
+    return resolved(parsed(Train, arguments[0], arguments[1:]))
 
 
 def start(recipe: Recipe[Any], root: Path) -> int:
@@ -150,22 +153,24 @@ def train_on(
     return record
 
 
-def _resolved(order: Train[Any]) -> Recipe[Any]:
+def resolved(order: Train[Any]) -> Recipe[Any]:
+    """Returns the recipe of an order, completed by what its dataset and its other options say."""
     recipe = with_dataset(order.recipe, order.dataset, order.labels)
     arguments = with_server(recipe.environment.arguments, order)
     recipe = replace(recipe, environment=replace(recipe.environment, arguments=arguments))
     return completed(with_online_phase(recipe) if order.then == "online" else recipe)
 
 
-def _parse(name: str, arguments: Sequence[str]) -> Train[Any]:
+def parsed(kind: Any, name: str, arguments: Sequence[str]) -> Any:
+    """Returns the order, a Train or what extends it, that words after the name of a recipe give."""
     recipe = read_recipe(name)
     additions, arguments = mappings_in(recipe, arguments)
-    order: Train[Any] = tyro.cli(
-        Train[type(recipe.learner)],  # type: ignore[misc]
-        default=Train(recipe),
+    order = tyro.cli(
+        kind[type(recipe.learner)],
+        default=kind(recipe),
         args=arguments,
-        prog=f"robo-rl train {name}",
-        description="\n\n".join([recipe.summary, "examples:", *EXAMPLES.splitlines()]),
+        prog=f"robo-rl {kind.COMMAND} {name}",
+        description="\n\n".join([recipe.summary, "examples:", *kind.EXAMPLES.splitlines()]),
         config=(tyro.conf.AvoidSubcommands,),
     )
     return replace(order, recipe=with_mappings(order.recipe, additions))

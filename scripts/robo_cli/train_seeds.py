@@ -23,7 +23,7 @@ from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.report import write_report
 from robo_rl.runs import write_text
-from robo_rl.statistics import Interval, student_interval
+from robo_rl.statistics import student_interval
 
 PART = re.compile(r"(\d+)(?:-(\d+))?")
 MOST = 1000
@@ -95,13 +95,8 @@ def table(evaluations: dict[int, Evaluation]) -> str:
         lines.append(f"| {seed} | {rate} | {each.mean_return.estimate:.4g} | {np.mean(each.lengths):.4g} |")
     found = [*evaluations.values()]
     rates = [each.success_rate.estimate for each in found if each.success_rate is not None]
-    success = f"{_rate(student_interval(rates)):.0%}" if len(rates) == len(found) else "–"
+    success = f"{student_interval(rates).within(0.0, 1.0):.0%}" if len(rates) == len(found) else "–"
     returns = student_interval([each.mean_return.estimate for each in found])
     lines.append(f"| mean [95 %] | {success} | {returns:.4g} | |")
     lines += ["", f"{len(found)} training seeds, {sum(map(len, found))} episodes; Student's intervals over training seeds."]
     return "\n".join(lines) + "\n"
-
-
-def _rate(found: Interval) -> Interval:
-    """Returns the interval within what a rate can be."""
-    return replace(found, low=max(0.0, found.low), high=min(1.0, found.high)) if np.isfinite(found.low) else found

@@ -104,7 +104,7 @@ class Sweep:
         left = trials - len(known)
         jobs = sum(len(self._folder.missing(each.number)) for each in known if each.state == "running")
         jobs += max(left, 0) * self._rule.seeds
-        with Crew(f"sweep of {self._folder.path.name}", jobs, self._folder.path / "logs", at_once) as self._crew:
+        with Crew(f"sweep {self._space.recipe.name}", jobs, self._folder.path / "logs", at_once) as self._crew:
             for each in known:
                 self._courses[each.number] = self._folder.course(each.number)
                 if each.state == "running":
@@ -118,7 +118,7 @@ class Sweep:
                 for job, status in self._crew.ended():
                     self._end(*self._training.pop(job.name), status)
         if self._failed:
-            raise failure(self._folder.path.name, self._failed, jobs, self._folder.path / "logs")
+            raise failure(f"sweep {self._space.recipe.name}", self._failed, jobs, self._folder.path / "logs")
 
     def _fill(self, left: int) -> int:
         """Begins what there is room for, the oldest trial first; returns how many trials are left to be begun."""

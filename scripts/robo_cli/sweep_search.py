@@ -53,31 +53,31 @@ class Search:
     def __init__(self, journal: Path, space: Space, seed: int) -> None:
         """Goes on with the journal where there is one. The folder must be locked: the journal has no lock of its own."""
         self._optuna = optuna_library()
+        self._states = self._optuna.trial.TrialState
         self._space, self._seed = space, seed
         _cut_torn_line(journal)
         journals = self._optuna.storages.journal
-        storage = self._optuna.storages.JournalStorage(journals.JournalFileBackend(str(journal), lock_obj=_unlocked(journals)))
+        storage = self._optuna.storages.JournalStorage(journals.JournalFileBackend(str(journal), lock_obj=_Unlocked()))
         self._study = self._optuna.create_study(storage=storage, study_name=STUDY, direction="maximize", load_if_exists=True)
-        for trial in self._study.get_trials(states=[self._optuna.trial.TrialState.RUNNING]):
+        for trial in self._study.get_trials(states=[self._states.RUNNING]):
             if trial.params.keys() != space.dimensions.keys():  # killed while it was suggested: nothing was trained
-                self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+                self._study.tell(trial.number, state=self._states.FAIL)
 
     def trials(self) -> list[Trial]:
         """Returns every trial, in the order of their numbers."""
-        states = self._optuna.trial.TrialState
-        return [self._trial(each) for each in self._study.get_trials(deepcopy=False) if each.state != states.FAIL]
+        return [self._trial(number, each) for number, each in enumerate(self._kept())]
 
     def ask(self) -> Trial:
         """Returns a new trial: by chance at first, then after Bergstra et al. 2011 (TPE), with those that run as if they were bad."""
-        number = len(self._study.get_trials(deepcopy=False))
+        number = len(self._kept())
         chance = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])  # a kill repeats no draw
         self._study.sampler = self._optuna.samplers.TPESampler(seed=chance, constant_liar=True)
-        asked = self._study.ask({path: self._distribution(path) for path in self._space.dimensions})
-        return self._trial(self._study.get_trials(deepcopy=False)[asked.number])
+        self._study.ask({path: self._distribution(path) for path in self._space.dimensions})
+        return self._trial(number, self._kept()[number])
 
     def complete(self, number: int, value: float) -> None:
         """Ends a trial that was trained to its end."""
-        self._study.tell(number, value)
+        self._study.tell(self._kept()[number].number, value)
 
     def stop(self, number: int, why: str, *, step: int = 0, value: float | None = None, failed: bool = False) -> None:
         """Ends a trial before its end; `value` is what it had reached at a step, nothing counts as the worst."""
@@ -86,7 +86,7 @@ class Search:
         trial.set_user_attr("failed", failed)
         if value is not None:
             trial.report(value, step)
-        self._study.tell(number, state=self._optuna.trial.TrialState.PRUNED)
+        self._study.tell(trial.number, state=self._states.PRUNED)
 
     def fail(self, number: int) -> int:
         """Notes that a training of a trial failed for a reason that may lie outside of it; returns how often by now."""
@@ -106,7 +106,11 @@ class Search:
 
     def _handle(self, number: int) -> Any:
         # a trial that was under way when the process ended has no other way to be written to
-        return self._optuna.trial.Trial(self._study, self._study.get_trials(deepcopy=False)[number]._trial_id)
+        return self._optuna.trial.Trial(self._study, self._kept()[number]._trial_id)
+
+    def _kept(self) -> list[Any]:
+        """Returns Optuna's trials without those that were never suggested completely; their places are our numbers."""
+        return [each for each in self._study.get_trials(deepcopy=False) if each.state != self._states.FAIL]
 
     def _distribution(self, path: str) -> Any:
         found, kinds = self._space.dimensions[path], self._optuna.distributions
@@ -116,12 +120,12 @@ class Search:
             return kinds.IntDistribution(found.low, found.high, log=found.log, step=found.step or 1)
         return kinds.FloatDistribution(found.low, found.high, log=found.log, step=found.step)
 
-    def _trial(self, found: Any) -> Trial:
+    def _trial(self, number: int, found: Any) -> Trial:
         chosen = {path: isinstance(each, Choices) for path, each in self._space.dimensions.items()}
         values = {path: json.loads(value) if chosen[path] else value for path, value in found.params.items()}
         state = {"PRUNED": "failed" if found.user_attrs.get("failed") else "stopped"}.get(found.state.name, found.state.name.lower())
         value = found.value if state == "complete" else None
-        return Trial(found.number, values, state, value, str(found.user_attrs.get("why", "")))
+        return Trial(number, values, state, value, str(found.user_attrs.get("why", "")))
 
 
 def _cut_torn_line(journal: Path) -> None:
@@ -130,14 +134,11 @@ def _cut_torn_line(journal: Path) -> None:
         os.truncate(journal, text.rfind(b"\n") + 1)
 
 
-def _unlocked(journals: Any) -> Any:
-    """Returns a lock that is always free: a process that was killed would leave any other locked for half a minute."""
+class _Unlocked:
+    """A lock that is always free: one of Optuna's that a killed process holds costs the next half a minute."""
 
-    class Unlocked(journals.BaseJournalFileLock):  # type: ignore[misc]
-        def acquire(self) -> bool:
-            return True
+    def acquire(self) -> bool:
+        return True
 
-        def release(self) -> None:
-            pass
-
-    return Unlocked()
+    def release(self) -> None:
+        pass

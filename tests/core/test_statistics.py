@@ -147,3 +147,28 @@ def test_the_probability_of_improvement_counts_ties_half():
 def test_unequal_seeds_cannot_be_paired():
     with pytest.raises(InvalidSetting, match=r"Both sides need the same evaluation seeds\.\n  got:     3 and 2 episodes"):
         paired_comparison([1, 2, 3], [1, 2])
+
+
+def test_a_pooled_interval_learns_the_deviation_from_all_groups():
+    first, second = pooled_intervals([[0.0, 2.0], [10.0, 10.0]])
+    half = 4.302652729696 * 1.0 / 2**0.5  # two degrees of freedom; (1 + 1 + 0 + 0) / 2 = 1
+    assert (second.low, second.high) == pytest.approx((10 - half, 10 + half)), "though its own values are alike"
+    own = 4.302652729696 * 2**0.5 / 2**0.5  # its own deviation is the larger one
+    assert (first.low, first.high) == pytest.approx((1 - own, 1 + own))
+    (floor,) = pooled_intervals([[1.0, 1.0]], [0.5])
+    assert floor.high - 1.0 == pytest.approx(12.7062047364 * 0.5 / 2**0.5)
+
+
+def test_a_pooled_interval_without_knowledge_has_no_bounds():
+    for groups in ([[1.0], [2.0]], [[1.0, 1.0], [2.0, 2.0]]):
+        assert all(np.isnan([each.low, each.high]).all() for each in pooled_intervals(groups))
+
+
+def test_pooled_intervals_cover_as_often_as_they_say():
+    draws = np.random.default_rng(0).normal(size=(400, 6, 3))
+    found = [each for groups in draws for each in pooled_intervals(list(groups), confidence=0.9)]
+    assert np.mean([each.low <= 0.0 <= each.high for each in found]) > 0.89
+
+
+def test_the_error_of_a_rate_is_above_zero_at_its_ends():
+    assert rate_error(0, 20) == rate_error(20, 20) == pytest.approx((2 / 24 * 22 / 24 / 24) ** 0.5)

@@ -166,9 +166,9 @@ def pooled_intervals(
 ) -> list[Interval]:
     """Returns the mean of each group (n_i,) with an interval whose deviation is learnt from all groups (Fisher 1925).
 
-    A few training seeds tell little about how far seeds lie apart; the seeds of many settings tell it together. The deviation of
-    a group is never below its own, for groups may differ, nor below its entry of `errors`, the standard error with which its
-    values were measured. No bounds where no group has two values, or no deviation is known.
+    A few training seeds tell little about how far seeds lie apart; the seeds of many settings tell it together. The deviation
+    of a group is never below its own, for groups may differ, nor below its entry of `errors`, the standard error with which
+    its values were measured. No bounds where no group has two values, or no deviation is known.
     """
     samples = [np.asarray(group, np.float64).ravel() for group in groups]
     freedom = sum(len(sample) - 1 for sample in samples)
@@ -184,7 +184,7 @@ def pooled_intervals(
 
 
 def rate_error(successes: float, n: int) -> float:
-    """Returns the standard error of a success rate, above zero also at 0 and at 1: two of each are added (Agresti, Coull 1998)."""
+    """Returns the standard error of a success rate, above zero also at its ends: two of each are added (Agresti, Coull 1998)."""
     rate = (successes + 2) / (n + 4)
     return float(np.sqrt(rate * (1 - rate) / (n + 4)))
 

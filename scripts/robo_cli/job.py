@@ -1,6 +1,6 @@
 """A command of the workbench as a process of another one: it is asked to end when that one ends, however that ended.
 
-    python -m robo_cli.job PARENT COMMAND ...
+python -m robo_cli.job PARENT COMMAND ...
 """
 
 from __future__ import annotations

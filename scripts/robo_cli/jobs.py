@@ -1,4 +1,4 @@
-"""Commands of the workbench that run side by side in processes of their own, each with a log: for seeds, studies, races, sweeps."""
+"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, studies, races, sweeps."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int) -> Non
 def failure(what: str, failed: Sequence[str], of: int, logs: Path) -> RunError:
     """Returns the error about jobs that failed."""
     fix = "read these logs, then give the same command again"
-    return RunError(f"{what}: {len(failed)} of {of} jobs failed.", got=", ".join(str(logs / f"{n}.log") for n in failed), fix=fix)
+    return RunError(
+        f"{what}: {len(failed)} of {of} jobs failed.", got=", ".join(str(logs / f"{n}.log") for n in failed), fix=fix
+    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -71,7 +71,13 @@ def main(arguments: list[str]) -> int:
         return 0
     folder = SweepFolder(order.out / f"{recipe.name}-sweep", recipe.name, seeds, recipe.evaluation.every)
     with folder.held():
-        asked = {"recipe": plain(recipe), "space": space.to_json(), "seeds": list(seeds), "risk": order.risk, "grace": order.grace}
+        asked = {
+            "recipe": plain(recipe),
+            "space": space.to_json(),
+            "seeds": list(seeds),
+            "risk": order.risk,
+            "grace": order.grace,
+        }
         folder.keep(asked)
         search = Search(folder.path / "journal.log", space, recipe.seed)
         rule = Stopping(order.risk, order.trials, len(seeds), recipe.total_steps, recipe.evaluation.every, order.grace)
@@ -200,6 +206,8 @@ class Sweep:
         return any(name.startswith(self._folder.job_name(trial, 0)[:-1]) for name in self._failed)
 
     def _say_best(self) -> None:
-        best = max((each for each in self._search.trials() if each.value is not None), key=lambda each: each.value, default=None)
+        best = max(
+            (each for each in self._search.trials() if each.value is not None), key=lambda each: each.value, default=None
+        )
         if best is not None:
             self._crew.board.caption = f"best so far: trial {best.number}, {best.value:.4g}; {told(best.values)}"

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.sweep_folder import SweepFolder
 from robo_cli.sweep_search import Search, Trial
@@ -22,7 +24,9 @@ from robo_rl.statistics import Interval, student_interval
 Facts = dict[str, Any]
 FRESH = 500_000
 """From the first evaluation seed of a sweep to that of a confirmation."""
-BIASED = "It is the best of {}: chosen for its figure, which is too high on average. --confirm 5 trains it again from fresh seeds."
+BIASED = (
+    "It is the best of {}: chosen for its figure, which is too high on average. --confirm 5 trains it again from fresh seeds."
+)
 CONFIRMED = "{} fresh seeds, judged on episodes that had no part in the choice: {} {}."
 
 
@@ -79,7 +83,8 @@ def words(facts: Facts) -> list[str]:
         return ["No trial was trained to its end yet."]
     best, form = facts["trials"][[each["number"] for each in facts["trials"]].index(facts["best"])], _form(facts)
     count = f"{states.count('complete')} trials that were trained to their end"
-    found = f"Trial {facts['best']} is the best: {facts['measure']} {_told(best['interval'], form)} over {len(best['seeds'])} seeds."
+    figure = f"{facts['measure']} {_told(best['interval'], form)} over {len(best['seeds'])} seeds"
+    found = f"Trial {facts['best']} is the best: {figure}."
     lines = [found, BIASED.format(count)]
     if facts["confirmed"] is not None:
         interval = _told(facts["confirmed"]["interval"], form)
@@ -108,7 +113,11 @@ def told(values: Mapping[str, Any]) -> str:
 
 def _facts(trial: Trial, scores: Mapping[int, Score], is_rate: bool) -> Facts:
     interval = _interval([each.value for each in scores.values()], is_rate) if trial.value is not None else None
-    return asdict(trial) | {"values": dict(trial.values), "seeds": {s: each.value for s, each in scores.items()}, "interval": interval}
+    return asdict(trial) | {
+        "values": dict(trial.values),
+        "seeds": {s: each.value for s, each in scores.items()},
+        "interval": interval,
+    }
 
 
 def _confirmation(folder: SweepFolder, best: int) -> Facts | None:
@@ -126,7 +135,7 @@ def _interval(values: Sequence[float], is_rate: bool) -> list[float | None]:
     """Returns estimate, low and high; None where there is no bound."""
     found = student_interval(values)
     found = found.within(0.0, 1.0) if is_rate else found
-    return [found.estimate, *(None if bound != bound else bound for bound in (found.low, found.high))]
+    return [found.estimate, *(bound if np.isfinite(bound) else None for bound in (found.low, found.high))]
 
 
 def _told(values: Sequence[float | None], form: str) -> str:

@@ -68,7 +68,7 @@ class Search:
         return [self._trial(number, each) for number, each in enumerate(self._kept())]
 
     def ask(self) -> Trial:
-        """Returns a new trial: by chance at first, then after Bergstra et al. 2011 (TPE), with those that run as if they were bad."""
+        """Returns a new trial: by chance at first, then after Bergstra et al. 2011 (TPE); those that run count as bad."""
         number = len(self._kept())
         chance = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])  # a kill repeats no draw
         self._study.sampler = self._optuna.samplers.TPESampler(seed=chance, constant_liar=True)
@@ -123,7 +123,9 @@ class Search:
     def _trial(self, number: int, found: Any) -> Trial:
         chosen = {path: isinstance(each, Choices) for path, each in self._space.dimensions.items()}
         values = {path: json.loads(value) if chosen[path] else value for path, value in found.params.items()}
-        state = {"PRUNED": "failed" if found.user_attrs.get("failed") else "stopped"}.get(found.state.name, found.state.name.lower())
+        state = {"PRUNED": "failed" if found.user_attrs.get("failed") else "stopped"}.get(
+            found.state.name, found.state.name.lower()
+        )
         value = found.value if state == "complete" else None
         return Trial(number, values, state, value, str(found.user_attrs.get("why", "")))
 

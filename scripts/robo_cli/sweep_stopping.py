@@ -2,9 +2,10 @@
 
 At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
 (`robo_rl.statistics.pooled_intervals`). A trial is stopped where the upper end of its interval lies below the lower end of
-another's. The intervals of all looks together leave out a mean with the chance `risk`, by the union bound, so that the best trial
-of a step is stopped with that chance at most (successive elimination: Even-Dar, Mannor and Mansour 2006, "Action elimination and
-stopping conditions for the multi-armed bandit and reinforcement learning problems"; races of models: Maron and Moore 1994).
+another's. The intervals of all looks together leave out a mean with the chance `risk`, by the union bound, so that the best
+trial of a step is stopped with that chance at most (successive elimination: Even-Dar, Mannor and Mansour 2006, "Action
+elimination and stopping conditions for the multi-armed bandit and reinforcement learning problems"; races of models: Maron and
+Moore 1994).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Verdict(NamedTuple):
     better_interval: Interval
 
     def __str__(self) -> str:
-        form = ".0%" if 0.0 <= self.interval.low and self.better_interval.high <= 1.0 else ".4g"
+        form = ".0%" if self.interval.low >= 0.0 and self.better_interval.high <= 1.0 else ".4g"
         return f"step {self.step}: {self.interval:{form}} is below trial {self.better}, {self.better_interval:{form}}"
 
 
@@ -93,14 +94,18 @@ class Stopping:
         groups = [[score.value for score in each] for each in scores.values()]
         errors = [float(np.sqrt(np.mean([score.error**2 for score in each]))) for each in scores.values()]
         found = dict(zip(scores, pooled_intervals(groups, errors, confidence=self.confidence), strict=True))
-        return {trial: each.within(0.0, 1.0) if all(s.is_rate for s in scores[trial]) else each for trial, each in found.items()}
+        return {
+            trial: each.within(0.0, 1.0) if all(s.is_rate for s in scores[trial]) else each for trial, each in found.items()
+        }
 
 
 def score(evaluation: Evaluation) -> Score:
     """Returns the success rate of an evaluation, or its mean return where an episode declares no success."""
     successes, returns = evaluation.successes, np.asarray(evaluation.returns, np.float64)
     if all(success is not None for success in successes):
-        return Score(float(np.mean([bool(each) for each in successes])), rate_error(sum(map(bool, successes)), len(successes)), True)
+        return Score(
+            float(np.mean([bool(each) for each in successes])), rate_error(sum(map(bool, successes)), len(successes)), True
+        )
     error = float(returns.std(ddof=1) / np.sqrt(len(returns))) if len(returns) > 1 else 0.0
     return Score(float(returns.mean()), error, False)
 

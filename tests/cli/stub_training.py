@@ -27,7 +27,16 @@ def success(recipe: dict, seed: int, step: int) -> float:
 def evaluation(rate: float) -> str:
     wins = round(rate * EPISODES)
     outcomes = tuple(index < wins for index in range(EPISODES))
-    told = ("stub", "0", None, tuple(range(EPISODES)), tuple(map(float, outcomes)), (1,) * EPISODES, outcomes, ("end",) * EPISODES)
+    told = (
+        "stub",
+        "0",
+        None,
+        tuple(range(EPISODES)),
+        tuple(map(float, outcomes)),
+        (1,) * EPISODES,
+        outcomes,
+        ("end",) * EPISODES,
+    )
     return json.dumps(Evaluation(*told, deterministic=True, duration=0.0).to_json())
 
 

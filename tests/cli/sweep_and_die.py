@@ -42,8 +42,8 @@ def main() -> None:
     jobs.Running, jobs.PERIOD = StubTraining, 0.0
     for lives in range(1, 100):
         if (child := os.fork()) == 0:
-            sys.stdout = open(os.devnull, "w")
-            live(2 + lives * 3)
+            with open(os.devnull, "w") as sys.stdout:
+                live(3 + lives * 5)
             os._exit(0)
         if os.waitpid(child, 0)[1] == 0:
             print(lives)

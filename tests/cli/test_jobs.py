@@ -61,7 +61,9 @@ def test_a_job_that_is_stopped_makes_room(begun, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prctl")
 def test_a_process_is_asked_to_end_when_its_parent_is_killed():
     child = "from robo_cli.job import end_with; end_with(int(sys.argv[1])); print(os.getpid(), flush=True); time.sleep(100)"
-    parent = f"subprocess.Popen([sys.executable, '-c', {f'import os, sys, time; {child}'!r}, str(os.getpid())]); time.sleep(100)"
+    parent = (
+        f"subprocess.Popen([sys.executable, '-c', {f'import os, sys, time; {child}'!r}, str(os.getpid())]); time.sleep(100)"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", f"import os, subprocess, sys, time; {parent}"], stdout=subprocess.PIPE, text=True
     ) as killed:

@@ -9,6 +9,8 @@ from robo_rl.statistics import (
     mcnemar,
     newcombe,
     paired_comparison,
+    pooled_intervals,
+    rate_error,
     stratified_bootstrap,
     wilson,
 )

@@ -184,7 +184,7 @@ def pooled_intervals(
 
 
 def rate_error(successes: float, n: int) -> float:
-    """Returns the standard error of a success rate, above zero also at its ends: two of each are added (Agresti, Coull 1998)."""
+    """Returns the standard error of a success rate, above zero at its ends, too: two of each are added (Agresti-Coull 1998)."""
     rate = (successes + 2) / (n + 4)
     return float(np.sqrt(rate * (1 - rate) / (n + 4)))
 

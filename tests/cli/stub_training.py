@@ -17,7 +17,7 @@ from robo_rl.evaluation import Evaluation
 
 def write(path: Path, text: str) -> None:
     """Replaces a file in one step; durable enough for a test, and fast."""
-    path.with_suffix(".tmp").write(text)
+    path.with_suffix(".tmp").write_text(text)
     path.with_suffix(".tmp").rename(path)
 
 

@@ -222,9 +222,9 @@ def test_an_interruption_stops_trainings_and_the_same_command_goes_on(stub, spac
 
 
 def test_a_sweep_that_is_killed_at_any_moment_ends_as_if_it_never_was(stub, space, tmp_path):
-    one_by_one = [*SMALL, "--jobs", "1"]
-    sweep(space, trials=4, recipe=one_by_one)
-    words = [*one_by_one, "--space", str(space), "--trials", "4"]
+    one_by_one = [*SMALL, "--jobs", "1", "--seed", "2"]
+    sweep(space, trials=5, recipe=one_by_one)
+    words = [*one_by_one, "--space", str(space), "--trials", "5"]
     program = Path(__file__).with_name("sweep_and_die.py")
     command = [sys.executable, str(program), str(tmp_path / "killed"), str(program.parent), *words]
     lives = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -234,6 +234,7 @@ def test_a_sweep_that_is_killed_at_any_moment_ends_as_if_it_never_was(stub, spac
     assert [(e["values"], e["state"], e["seeds"]) for e in found["trials"]] == [
         (e["values"], e["state"], e["seeds"]) for e in whole["trials"]
     ]
+    assert {e["state"] for e in found["trials"]} == {"complete", "stopped"}
     trained = (folder / "ledger").read_text().splitlines()
     assert len(trained) == len({*trained}), "nothing is trained twice"
 

@@ -44,6 +44,8 @@ class SweepOrder(Train[Learner]):
     """Chance that stopping trials early stops the best of a step, over the whole sweep; 0 stops none."""
     grace: float = 0.3
     """Share of the steps in which no trial is stopped: what learns slowly at first may be best in the end."""
+    dry_run: bool = False
+    """Say what is searched, or what is wrong with the space, and stop."""
     confirm: int = 0
     """Then train the best again, with so many seeds and episodes that had no part in the choice."""
 
@@ -81,6 +83,8 @@ def main(arguments: list[str]) -> int:
         folder.keep(asked)
         search = Search(folder.path / "journal.log", space, recipe.seed)
         rule = Stopping(order.risk, order.trials, len(seeds), recipe.total_steps, recipe.evaluation.every, order.grace)
+        if not rule.places:
+            print("No trial is stopped early: that needs evaluation.every above 0, two seeds or more, and --risk above 0.")
         sweep = Sweep(space, folder, search, rule)
         try:
             sweep.run(order.trials, order.jobs or fitting(recipe.threads))

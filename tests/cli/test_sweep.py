@@ -159,8 +159,9 @@ def test_more_trials_go_on_and_other_settings_are_refused(stub, space, capsys):
         sweep(space, "--learner.discount", "0.9")
 
 
-def test_without_risk_or_evaluations_on_the_way_all_are_trained_to_the_end(stub, space):
+def test_without_risk_all_are_trained_to_the_end(stub, space, capsys):
     sweep(space, "--risk", "0", trials=8)
+    assert "No trial is stopped early" in capsys.readouterr().out
     assert {each["state"] for each in facts()["trials"]} == {"complete"}
 
 

@@ -43,7 +43,15 @@ def test_trials_that_are_equally_good_all_go_on():
     assert sum(map(bool, (seeds for each in found for seeds in each.values()))) == 0
 
 
-def test_the_test_before_would_notice_a_careless_rule():
+def test_the_best_of_different_trials_is_never_stopped():
+    generator = np.random.default_rng(2)
+    for _ in range(8):
+        means = generator.uniform(0.2, 0.9, 8)
+        found = sweep(means, 0.08, generator, rule())
+        assert not found[int(np.argmax(means))]
+
+
+def test_the_test_of_equal_trials_would_notice_a_careless_rule():
     generator = np.random.default_rng(0)
     found = [sweep([0.7] * 8, 0.1, generator, rule(risk=0.99, trials=1)) for _ in range(2)]
     assert any(seeds for each in found for seeds in each.values())

@@ -74,8 +74,8 @@ def _draw(axes: Any, methods: Methods) -> None:
     for number, (method, curves) in enumerate(methods.items()):
         color = f"C{number}"
         for one in curves:
-            axes.plot(one.steps, one.values, color=color, linewidth=0.8, alpha=0.4)
-        axes.plot(*_mean(curves), color=color, linewidth=2, label=f"{method} ({len(curves)})")
+            axes.plot(one.steps, one.values, color=color, linewidth=0.8, alpha=0.4, marker=".")
+        axes.plot(*_mean(curves), color=color, linewidth=2, marker=".", label=f"{method} ({len(curves)})")
     axes.set_xlabel("steps")
     axes.set_ylabel(next(iter(methods.values()))[0].of)
     if next(iter(methods.values()))[0].of == "success":

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 
 from robo_cli.curves import Curve, _mean, curve, draw_curves
@@ -54,3 +55,10 @@ def test_each_environment_has_a_panel(tmp_path):
     two = cv2.imread(str(draw_curves({"a": reach, "b": [pick]}, tmp_path / "two.png")))
     assert two.shape[1] == 2 * one.shape[1] and two.shape[0] == one.shape[0]
     assert one.std() > 5, "something is drawn"
+
+
+def test_a_training_that_was_evaluated_once_is_a_point(tmp_path):
+    once = evaluated(tmp_path / "once", {100: [0, 1]})
+    picture = cv2.imread(str(draw_curves({"a": [once]}, tmp_path / "one.png")))
+    middle = picture[100:200, 100:300].astype(int)  # of the only panel; the legend is above it
+    assert (np.ptp(middle, axis=2) > 60).any(), "a point in colour"

@@ -12,7 +12,7 @@ from robo_cli.study_table import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
-ONLINE = {"pictures": "online-rewards.md", "lare": "return-decomposition.md"}
+ONLINE = {"pictures": "online-rewards.md", "lare": "return-decomposition.md", "driving": "carla.md"}
 RACES = {"oni": "oni.md", "beacons": "words-as-beacons.md"}
 
 

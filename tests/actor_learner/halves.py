@@ -37,7 +37,7 @@ SPEC = EnvironmentSpec(
     ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
     max_steps=12,
 )
-SETTINGS: dict[str, Any] = {"every": 1, "checkpoint_every": 40, "seconds": 0.0, "beat": 20.0, "deaths": 5, "most_ahead": 20}
+SETTINGS: dict[str, Any] = {"every": 1, "checkpoint_every": 40, "seconds": 0.0, "beat": 20.0, "slow": 600.0, "deaths": 5, "most_ahead": 20}
 
 
 def settings(folder: Path) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class Observer:
 def acting(folder: Path, steps: int, environment: Any = None) -> ActingTraining:
     told = settings(folder)
     command = [sys.executable, __file__, "learn", str(folder)]
-    process = LearnerProcess(command, folder / "log.txt", Patience(beat=told["beat"], deaths=told["deaths"]))
+    process = LearnerProcess(command, folder / "log.txt", Patience(beat=told["beat"], slow=told["slow"], deaths=told["deaths"]))
     checkpoints = folder / "checkpoints"
     found = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     log = StepLog(folder / "steps", SPEC, 0 if found is None else found.step)

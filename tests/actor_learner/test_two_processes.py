@@ -181,12 +181,12 @@ def test_a_learner_that_is_killed_is_replaced_nothing_is_lost_and_versions_only_
 
 
 def test_a_learner_that_hangs_is_replaced_and_nothing_is_lost(tmp_path: Path, acting: Any) -> None:
-    tell(tmp_path, beat=1.5)
+    tell(tmp_path, beat=1.5, slow=60.0)  # it may hang while it writes the checkpoint of step 80
     training = acting(tmp_path, 140, Killing(tmp_path, {90: send(tmp_path, signal.SIGSTOP)}))
     told: list[str] = []
     training.process.tell = told.append
     run(training, tmp_path)
-    assert [words.partition(" at step")[0] for words in told] == ["the learner said nothing for too long"]
+    assert {words.partition(" at step")[0] for words in told} == {"the learner said nothing for too long"}  # once, or a slow one too
     assert_nothing_lost_nothing_twice(tmp_path)
     assert_learnt_as_if_nothing_had_happened(tmp_path)
 

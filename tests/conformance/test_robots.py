@@ -66,7 +66,7 @@ class BehindPeer:
         from rtde_peer import Peer
 
         PEERS.append(Peer())
-        return UR(UROptions(address=PEERS[-1].address, timeout=2.0))
+        return UR(UROptions(address=PEERS[-1].address, timeout=20.0))
 
 
 ROWS = {

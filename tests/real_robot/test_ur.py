@@ -52,7 +52,7 @@ def peer():
 
 @pytest.fixture
 def arm(peer):
-    found = UR(UROptions(address=peer.address, timeout=2.0))
+    found = UR(UROptions(address=peer.address, timeout=20.0))
     found.connect()
     yield found
     found.close()

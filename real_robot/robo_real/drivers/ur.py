@@ -79,7 +79,7 @@ class UROptions:
             "gain": (100 <= self.gain <= 2000, "100 to 2000, as ur_rtde says"),
             "deceleration": (0 < self.deceleration <= 40, "above 0, to 40"),
             "watchdog": (2 <= self.watchdog <= 50, "2 to 50"),
-            "timeout": (0 < self.timeout <= 2, "above 0, to 2"),
+            "timeout": (0 < self.timeout <= 20, "above 0, to 20"),
         }
         require_allowed(self, allowed)
 

@@ -37,7 +37,10 @@ SPEC = EnvironmentSpec(
     ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
     max_steps=12,
 )
-SETTINGS: dict[str, Any] = {"every": 1, "checkpoint_every": 40, "seconds": 0.0, "beat": 20.0, "slow": 600.0, "deaths": 5, "most_ahead": 20}
+SETTINGS: dict[str, Any] = {
+    **{"every": 1, "checkpoint_every": 40, "seconds": 0.0, "most_ahead": 20},
+    **{"beat": 20.0, "slow": 600.0, "deaths": 5},
+}
 
 
 def settings(folder: Path) -> dict[str, Any]:

@@ -219,8 +219,16 @@ class InRealTime(Killing):
 
 def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episode_ends(tmp_path: Path, acting: Any) -> None:
     tell(tmp_path, most_ahead=1000)
-    environment = InRealTime(tmp_path, {67: kill_and_see_it_gone(tmp_path)})
-    observer = run(acting(tmp_path, 120, environment), tmp_path)
+    deeds: dict[int, Any] = {}
+    environment = InRealTime(tmp_path, deeds)
+    training = acting(tmp_path, 120, environment)
+
+    def kill_and_hear_of_it() -> None:
+        kill_and_see_it_gone(tmp_path)()
+        training.process._listener.join()  # or the episode may be over before the thread that listens had its turn
+
+    deeds[67] = kill_and_hear_of_it
+    observer = run(training, tmp_path)
     assert observer.ends.count("learner_lost") == 1
     assert environment.holding == 3  # before there is a learner, after it died, and at the end
     assert_nothing_lost_nothing_twice(tmp_path)

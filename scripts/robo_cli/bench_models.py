@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from robo_rl.rewards.embedded.model import BATCH, EmbeddedModel, Origin
+from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
 from robo_rl.rewards.embedding import embedded, on_device
 from robo_rl.rewards.image_text import ImageTextModel
@@ -151,6 +151,6 @@ def clip_forward(reward: Any, pictures: Pictures) -> Forward:
 
 MODELS: dict[str, LabellingModel] = {
     "a random network of 0.1 million parameters": LabellingModel(64, 60, (16, 32, 64, 128, 256), small_reward, small_forward),
-    "the embedded model": LabellingModel(192, 5, (16, 32, BATCH), embedded_reward, embedded_forward),
+    "the embedded model": LabellingModel(192, 5, (8, 16, 32, 64), embedded_reward, embedded_forward),
     "CLIP ViT-B/32": LabellingModel(192, 2, (16, 32, 64), clip_reward, clip_forward),
 }

@@ -303,22 +303,25 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
     start(page)
 
 
+class Keeps:
+    """Stands for the dataset of a console."""
+
+    def __init__(self):
+        self.sources, self.ended = [], []
+
+    def begin(self, rollout):
+        pass
+
+    def step(self, transition):
+        self.sources.append(transition.source)
+
+    def end(self, rollout):
+        self.ended.append(rollout)
+
+
 def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
-    kept = []
-
-    class Keeps:
-        def begin(self, rollout):
-            pass
-
-        def step(self, transition):
-            sources.append(transition.source)
-
-        def end(self, rollout):
-            first = sources.index(ActionSource.HUMAN)
-            kept.append((*{source for source in sources[first:-1]}, rollout.stop_reason))
-
-    sources = []
-    console.keep(Keeps(), {})
+    kept = Keeps()
+    console.keep(kept, {})
     start(page)
     page.held, page.action = True, RIGHT
     page.until(lambda told: told["human_steps"] >= 2)
@@ -328,29 +331,20 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     told = watcher.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
     assert "ended: operator_lost" in told["message"]
     assert console.episodes.tally.acts == ""
-    assert kept == [(ActionSource.HUMAN, "operator_lost")]
+    assert {*kept.sources[kept.sources.index(ActionSource.HUMAN) : -1]} == {ActionSource.HUMAN}
+    assert [rollout.stop_reason for rollout in kept.ended] == ["operator_lost"]
 
 
 @pytest.mark.parametrize("label", ["success", "failure", "discard"])
 def test_a_label_ends_the_episode_and_decides_whether_it_is_kept(console, page, label):
-    kept = []
-
-    class Keeps:
-        def begin(self, rollout):
-            pass
-
-        def step(self, transition):
-            pass
-
-        def end(self, rollout):
-            kept.append(rollout and (rollout.success, rollout.stop_reason, rollout.episode().rewards[-1]))
-
-    console.keep(Keeps(), {})
+    kept = Keeps()
+    console.keep(kept, {})
     start(page)
     page.say(kind="label", label=label)
     told = page.until(lambda told: told["state"] == "waiting")
     wanted = {"success": (True, "goal", 1.0), "failure": (False, "operator", 0.0), "discard": None}[label]
-    assert kept == [wanted]
+    (rollout,) = kept.ended
+    assert (rollout and (rollout.success, rollout.stop_reason, rollout.episode().rewards[-1])) == wanted
     assert told["episodes"] == (label != "discard")
 
 
@@ -444,19 +438,8 @@ def test_words_that_answer_old_reports_command_nothing(console, page, monkeypatc
 
 
 def test_a_person_is_told_apart_in_what_is_recorded(console, page):
-    sources = []
-
-    class Keeps:
-        def begin(self, rollout):
-            pass
-
-        def step(self, transition):
-            sources.append(transition.source)
-
-        def end(self, rollout):
-            pass
-
-    console.keep(Keeps(), {})
+    kept = Keeps()
+    console.keep(kept, {})
     start(page)
     page.held = True
     page.until(lambda told: told["human_steps"] >= 2)
@@ -464,7 +447,7 @@ def test_a_person_is_told_apart_in_what_is_recorded(console, page):
     page.until(lambda told: told["acts"] == "policy")
     page.say(kind="label", label="failure")
     page.until(lambda told: told["state"] == "waiting")
-    assert [source for source, _ in itertools.groupby(sources)] == [
+    assert [source for source, _ in itertools.groupby(kept.sources)] == [
         ActionSource.POLICY,
         ActionSource.HUMAN,
         ActionSource.POLICY,

@@ -179,3 +179,19 @@ def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_mo
     for part in ("learner", "replay", "offline"):
         assert leaves(found[part]) == leaves(expected[part]), part
     assert second.step == STEPS
+
+
+def test_an_episode_that_broke_off_is_not_joined_to_the_next_that_begins_where_the_arm_stands(tmp_path: Path) -> None:
+    log, expected = StepLog(tmp_path, SPEC), half(None)
+    stood = demonstrations()[0]
+    for begin in (0, 3):  # the learner was lost after three steps, and the arm was left where it was
+        log.begin({"place": stood.observations["place"][begin]}, seed=None, instruction=None)
+        for step in range(begin, begin + 3):
+            log.step(stood.transition(step))
+            expected.memory.add(stood.transition(step))
+        expected.memory.cut()
+    log.close()
+    found = half(None)
+    learnt(found, StepReader(tmp_path))
+    found.memory.cut()
+    assert leaves(found.state_dict()["replay"]) == leaves(expected.state_dict()["replay"])

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def prefetched(work: Callable[[Item], Result], items: Iterable[Item]) -> Generator[Result, None, None]:
-    """Yields the result of each item in their order, always one ahead; what an item raises is raised when it is its turn."""
-    with ThreadPoolExecutor(1) as thread:
-        following = None
+def prefetched(work: Callable[[Item], Result], items: Iterable[Item], *, at_once: int = 1) -> Generator[Result, None, None]:
+    """Yields the result of each item in their order, so many always ahead; what an item raises is raised when it is its turn.
+
+    at_once: threads, each with one item.
+    """
+    with ThreadPoolExecutor(at_once) as threads:
+        under_way: deque[Future[Result]] = deque()
         for item in items:
-            current, following = following, thread.submit(work, item)
-            if current is not None:
-                yield current.result()
-        if following is not None:
-            yield following.result()
+            under_way.append(threads.submit(work, item))
+            if len(under_way) > at_once:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()

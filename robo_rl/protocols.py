@@ -348,6 +348,15 @@ class RewardModel(Protocol):
 
 
 @runtime_checkable
+class RewardModelOfMany(RewardModel, Protocol):
+    """A reward model that labels many episodes faster than one after the other, and is asked in vain at little cost."""
+
+    def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
+        """Yields what `label` returns for each episode, in their order."""
+        ...
+
+
+@runtime_checkable
 class OnlineRewardModel(RewardModel, Protocol):
     """A reward model that a policy can learn from while it acts, though it does not look at pictures."""
 

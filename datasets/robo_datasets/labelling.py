@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 
@@ -15,7 +15,8 @@ from robo_datasets.label_cache import LabelCache, Maker
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
 from robo_rl.prefetch import prefetched
-from robo_rl.protocols import RewardModel
+from robo_rl.protocols import RewardModel, RewardModelOfMany
+from robo_rl.types import Episode, RewardLabels
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
@@ -33,9 +34,9 @@ def label(
     """Labels the episodes that have no labels in the set `name` yet, or gaps, and returns how many it labelled.
 
     When the model is asked about the next episode, the labels of this one are in a file: nothing is asked twice, whenever the
-    process is killed. What the cache knows is not asked at all. An episode that has gaps, in the set or in the cache, is asked
-    about again, because an answer may have been missing for the moment; where the model is gone, or with `replay`, which asks
-    nothing, it has the gaps that it had.
+    process is killed, but of a `RewardModelOfMany` what it had under way. What the cache knows is not asked at all. An episode
+    that has gaps, in the set or in the cache, is asked about again, because an answer may have been missing for the moment;
+    where the model is gone, or with `replay`, which asks nothing, it has the gaps that it had.
     Raises InvalidSetting where the set holds labels of another model, or a model would have to be asked that is gone or must
     not be; DatasetBusy while another process labels the set.
     """
@@ -61,6 +62,14 @@ def label(
                     cache.add(maker, entry, answer)
                 labels.add(entry.identity, answer)
     return len(pending)
+
+
+def _answers(model: RewardModel, episodes: Iterable[Episode]) -> Generator[RewardLabels, None, None]:
+    """Yields the labels of episodes in their order."""
+    if isinstance(model, RewardModelOfMany):
+        yield from model.label_all(episodes)
+    else:
+        yield from map(model.label, episodes)
 
 
 def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tuple[Maker, RoboRLError | None]:

@@ -151,6 +151,6 @@ def clip_forward(reward: Any, pictures: Pictures) -> Forward:
 
 MODELS: dict[str, LabellingModel] = {
     "a random network of 0.1 million parameters": LabellingModel(64, 60, (16, 32, 64, 128, 256), small_reward, small_forward),
-    "the embedded model": LabellingModel(192, 5, (8, 16, 32, 64), embedded_reward, embedded_forward),
+    "the embedded model": LabellingModel(192, 12, (8, 16, 32, 64), embedded_reward, embedded_forward),
     "CLIP ViT-B/32": LabellingModel(192, 2, (16, 32, 64), clip_reward, clip_forward),
 }

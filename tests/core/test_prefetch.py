@@ -37,3 +37,13 @@ def test_it_may_be_left_before_its_end():
     with closing(prefetched(done.append, range(100))) as results:
         next(results)
     assert len(done) <= 3 and threading.active_count() == threads
+
+
+def test_several_are_worked_on_at_once_and_come_in_order():
+    together = threading.Barrier(2, timeout=5)
+
+    def work(item: int) -> int:
+        together.wait()  # passes only where two are at work
+        return item
+
+    assert list(prefetched(work, range(6), at_once=2)) == [*range(6)]

@@ -1,11 +1,15 @@
 """A dataset folder from elsewhere: it is read as data, and nothing outside of it is touched."""
 
+import io
 import json
 import os
 import shutil
 import sqlite3
+import tracemalloc
+import zlib
 from dataclasses import replace
 
+import h5py
 import numpy as np
 import pytest
 
@@ -13,6 +17,7 @@ from robo_datasets.cache import cache_folders, open_cache
 from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import write_episode
+from robo_datasets.hdf5_arrays import read_arrays, write_array
 from robo_datasets.labels import LabelSet
 from robo_datasets.repair import repair, verify
 from robo_rl.errors import DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidEpisode
@@ -224,3 +229,41 @@ def test_labels_of_a_linked_file_stay_as_they_are(filled, home):
     with pytest.raises(DatasetError, match="is a link"), Database(filled.path / "labels" / "mine.sqlite").writing():
         pass
     assert [path.name for path in home.iterdir()] == ["photos"]
+
+
+# ------------------------------------------------------------------------------------------------ pictures
+
+
+PICTURES = np.random.default_rng(0).integers(0, 9, (3, 8, 6, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def pictures():
+    """A file in memory as an episode's: pictures, deflated one by one."""
+    with h5py.File(io.BytesIO(), "w") as file:
+        write_array(file, "pictures", PICTURES)
+        yield file
+
+
+def test_pictures_are_read_as_hdf5_reads_them(pictures):
+    write_array(pictures, "depth", PICTURES[..., 0].astype(np.float32))
+    pictures.create_dataset("sparse", shape=(3, 2, 2), dtype=np.uint8, chunks=(1, 2, 2), compression="gzip", fletcher32=True)
+    for name, array in read_arrays(pictures, 1 << 20).items():
+        np.testing.assert_array_equal(array, pictures[name][()])
+
+
+def test_a_picture_that_was_stored_as_it_is(pictures):
+    pictures["pictures"].id.write_direct_chunk((1, 0, 0, 0), PICTURES[2].tobytes(), filter_mask=3)
+    np.testing.assert_array_equal(read_arrays(pictures, 1 << 20)["pictures"], PICTURES[[0, 2, 2]])
+
+
+@pytest.mark.parametrize(
+    "chunk", [zlib.compress(bytes(size)) for size in (143, 145, 50_000_000)] + [b"no such stream", b""], ids=len
+)
+def test_a_picture_that_does_not_unpack_to_its_size(pictures, chunk):
+    pictures["pictures"].id.write_direct_chunk((1, 0, 0, 0), chunk + bytes(4))
+    tracemalloc.start()
+    with pytest.raises(EpisodeCorrupt, match=r"(?s)Picture 1 of /pictures has another size.*144 bytes"):
+        read_arrays(pictures, 1 << 20)
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -285,6 +286,28 @@ def test_first_pictures_that_repeat_are_encoded_once(folder, monkeypatch):
     np.testing.assert_allclose(once.values[[0, 1, 2, 5]], mixed.values[[0, 1, 2, 5]], atol=1e-6)
     empty = reward.score(pictures[:0], pictures[:0], TOLD)
     assert empty.values.shape == empty.valid.shape == (0,)
+
+
+def test_many_episodes_are_labelled_side_by_side_as_one_by_one(folder, monkeypatch):
+    episodes = [episode(dots(4 + 4 * number, seed=number).pictures) for number in range(5)]
+    reward = EmbeddedProgress(folder=folder)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    told, at_work, together = [], set(), threading.Barrier(2, timeout=5)
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    describe = EmbeddedModel.describe
+
+    def seen(model, pictures):
+        if threading.get_ident() not in at_work:
+            at_work.add(threading.get_ident())
+            together.wait()
+        return describe(model, pictures)
+
+    monkeypatch.setattr(EmbeddedModel, "describe", seen)
+    labels = list(reward.label_all(iter(episodes)))
+    monkeypatch.undo()
+    assert told == [1, 2] and len(at_work) == 2
+    for answer, each in zip(labels, episodes, strict=True):
+        np.testing.assert_array_equal(answer.values, reward.label(each).values)
 
 
 def test_pictures_of_another_size_camera_or_scene_are_refused(folder):

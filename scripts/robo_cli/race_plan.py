@@ -27,7 +27,7 @@ class Race:
     recipe_of_all: Tree
     """What all recipes have in common."""
     methods: dict[str, Tree]
-    """What each method changes."""
+    """What each method changes, and under `tasks` what it changes on one of them alone."""
     tasks: dict[str, Tree]
     """What each task changes."""
     success: float = 0.8
@@ -53,7 +53,9 @@ class Race:
         return words
 
     def _tree(self, method: str, task: str) -> Tree:
-        tree = _merged(_merged(self.recipe_of_all, self.tasks[task]), self.methods[method])
+        changes = dict(self.methods[method])
+        on_task: Tree = changes.pop("tasks", {}).get(task, {})
+        tree = _merged(_merged(_merged(self.recipe_of_all, self.tasks[task]), changes), on_task)
         return {"name": f"{method}--{task}".lower(), **tree}
 
 

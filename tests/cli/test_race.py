@@ -93,6 +93,9 @@ def test_races_are_strict(plan: Path) -> None:
 
 def test_races_that_come_with_the_package_can_be_read() -> None:
     assert {"plain", "perfect"} <= set(read_race("beacons").methods)
+    hil = read_race("hil")
+    grippers = [yaml.safe_load(hil.recipe("perfect", task))["learner"]["gripper"] for task in ("pick", "peg")]
+    assert grippers == ["gripper_opening", ""]
 
 
 def test_learning_with_subgoals_is_resumed_exactly(

@@ -25,6 +25,7 @@ CASES = [
     ("ArmReach-v0", {"action_repeat": 3, "control": "joint_position"}, 150),
     ("ArmPegInsert-v0", {"reward": "dense"}, 1000),
     ("ArmPegInsert-v0", {"action_repeat": 2}, 200),
+    ("ArmPegInsert-v0", {"action_repeat": 3, "control": "end_effector_delta_closed"}, 150),
 ]
 
 

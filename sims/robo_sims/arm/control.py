@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -84,6 +84,23 @@ class EndEffectorDelta:
         return self.spec.to_normalized([*motion.displacement, motion.turn, motion.opening])
 
 
+class EndEffectorDeltaClosed(EndEffectorDelta):
+    """Moves the gripper in the same way, with the fingers closed on what they hold: (dx, dy, dz) [m], turn [rad]."""
+
+    def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
+        super().__init__(physics, repeat)
+        spec = self.spec
+        self.spec = replace(spec, names=spec.names[:4], low=spec.low[:4], high=spec.high[:4], units=spec.units[:4])
+
+    def apply(self, action: Array) -> None:
+        """Moves the hand, and keeps closing."""
+        super().apply(np.append(action, 0.0))
+
+    def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
+        """Returns the motion, scaled and clipped, without its opening."""
+        return self.spec.to_normalized([*motion.displacement, motion.turn])
+
+
 class JointPosition:
     """Sends the joints to absolute positions [rad] within the velocity limits, and the gripper to an opening [m]."""
 
@@ -131,7 +148,10 @@ def _command(physics: ArmPhysics, joints: Array, opening: float) -> None:
     physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
 
 
+CLOSED = "end_effector_delta_closed"
+"""The mode in which the fingers do not move."""
 CONTROLS: dict[str, type[EndEffectorDelta] | type[JointPosition]] = {
     "end_effector_delta": EndEffectorDelta,
+    CLOSED: EndEffectorDeltaClosed,
     "joint_position": JointPosition,
 }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED
-from robo_sims.arm.control import CONTROLS
+from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.expert import ScriptedPolicy
 from robo_sims.arm.inverse_kinematics import InverseKinematics
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, ArmPhysics
@@ -77,7 +77,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         """Builds the model; cameras open at the first picture.
 
         task: a name of robo_sims.arm.tasks.TASKS, such as "ArmPick-v0".
-        control: "end_effector_delta" or "joint_position".
+        control: "end_effector_delta", "end_effector_delta_closed" (the fingers hold what they hold) or "joint_position".
         reward: "sparse" pays 1 at success, "dense" also pays progress.
         cameras: pictures to add to the observation, of "front" and "wrist".
         image_size: height and width of the pictures [pixel].
@@ -89,6 +89,9 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         kind = _look_up("arm task", task, TASKS)
         if render_mode not in (None, *RENDER_MODES):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, *RENDER_MODES))
+        if kind.grasps and control == CLOSED:
+            allowed = ", ".join(mode for mode in CONTROLS if mode != CLOSED)
+            raise InvalidSetting(f"{task} needs fingers that move.", got=f"control {control}", allowed=allowed)
         _require_positive(action_repeat=action_repeat, max_steps=1 if max_steps is None else max_steps)
         self.render_mode = render_mode
         pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1

@@ -82,6 +82,11 @@ def follow_displacement(arms: Arms, action: Array, rows: Any, repeat: int) -> Ar
     return _targets(arms, joints, action[:, 4:5], rows)
 
 
+def follow_displacement_closed(arms: Arms, action: Array, rows: Any, repeat: int) -> Array:
+    """The same with the fingers closed, as EndEffectorDeltaClosed does."""
+    return follow_displacement(arms, np.pad(action, ((0, 0), (0, 1))), rows, repeat)
+
+
 def follow_joints(arms: Arms, action: Array, rows: Any, repeat: int) -> Array:
     """Sends each joint towards its target as far as its velocity limit allows, as JointPosition does."""
     return _targets(arms, action[:, :JOINTS], action[:, JOINTS:], rows)
@@ -124,4 +129,8 @@ def _apply(matrices: Array, vectors: Array) -> Array:
     return product
 
 
-CONTROLS: dict[str, Control] = {"end_effector_delta": follow_displacement, "joint_position": follow_joints}
+CONTROLS: dict[str, Control] = {
+    "end_effector_delta": follow_displacement,
+    "end_effector_delta_closed": follow_displacement_closed,
+    "joint_position": follow_joints,
+}

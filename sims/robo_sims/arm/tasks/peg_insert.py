@@ -80,6 +80,7 @@ class PegInsert:
         "the peg's tip is at least 3 cm below the rim and inside the hole for 2 control steps in a row"
     )
     max_steps: ClassVar[int] = 100
+    grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec("peg_position", (3,), unit="m", frame="base", role="object", meaning="x, y, z of the tip of the held peg"),
         ArraySpec(

@@ -132,6 +132,7 @@ class Pick:
         "it rests on the table, for 3 control steps in a row"
     )
     max_steps: ClassVar[int] = 100
+    grasps: ClassVar[bool] = True
     observation: ClassVar[tuple[ArraySpec, ...]] = OBJECT_ARRAYS
     expert: ClassVar[ExpertFactory] = PickExpert
 

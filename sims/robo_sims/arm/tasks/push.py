@@ -85,6 +85,7 @@ class Push:
         "the cube's middle is within 3 cm of the mark, along the table, and the cube rests on the table"
     )
     max_steps: ClassVar[int] = 150
+    grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         *OBJECT_ARRAYS,
         ArraySpec(

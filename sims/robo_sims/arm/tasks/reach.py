@@ -43,6 +43,7 @@ class Reach:
     instruction: ClassVar[str] = "move the gripper to the green point"
     success_rule: ClassVar[str] = "the point between the finger pads is within 2 cm of the goal for 3 control steps in a row"
     max_steps: ClassVar[int] = 60
+    grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec(
             "goal_position",

@@ -21,6 +21,8 @@ class Task(Protocol):
     instruction: ClassVar[str]
     success_rule: ClassVar[str]
     max_steps: ClassVar[int]
+    grasps: ClassVar[bool]
+    """whether the fingers must move"""
     observation: ClassVar[tuple[ArraySpec, ...]]
     """what the task adds to what the arm observes of itself"""
     expert: ClassVar[ExpertFactory]

@@ -16,6 +16,9 @@
     ├── RenderingUnavailable no working OpenGL back end
     ├── InvalidMap           a road map that is broken, or needs more than the simulator has
     ├── ServerUnavailable    a simulator's server does not start, is not there, or is another than it must be
+    ├── ClusterError
+    │   ├── ClusterUnavailable   a Ray cluster is not there, takes not this token, or has other versions
+    │   └── WorkerFailed     work on it failed in a way that has no name here, or cost worker after worker
     ├── JudgeError
     │   ├── JudgeUnavailable a model that is asked rejects the key, is not there, or answers nothing any more
     │   │   └── QuestionNotAccepted the server does not take a question, which may be too long
@@ -153,6 +156,18 @@ class InvalidMap(RoboRLError):
 
 class ServerUnavailable(RoboRLError):
     """A simulator's server does not start, is not there, or is another than it must be."""
+
+
+class ClusterError(RoboRLError):
+    """Base of the errors about clusters."""
+
+
+class ClusterUnavailable(ClusterError):
+    """A cluster is not there, does not take the token, or has other versions."""
+
+
+class WorkerFailed(ClusterError):
+    """Work on a cluster failed in a way that has no name here, or cost worker after worker."""
 
 
 class JudgeError(RoboRLError):

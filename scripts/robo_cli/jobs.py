@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import Protocol
 
 from robo_cli.board import Board
 from robo_cli.study_options import Words
@@ -29,8 +30,34 @@ class Job:
     commands: Sequence[Words]
 
 
+class UnderWay(Protocol):
+    """A job under way, wherever that is."""
+
+    @property
+    def job(self) -> Job:
+        """What it is."""
+
+    def status(self) -> int | None:
+        """Returns None while it runs, then 0, or the status of what failed."""
+
+    def stop(self) -> None:
+        """Asks it to end; asked again, it ends at once."""
+
+    def wait(self) -> None:
+        """Returns once it has ended."""
+
+
+Begin = Callable[[Job, Path, Callable[[str], None]], UnderWay]
+"""Begins a job, given the folder of logs and what a person is to be told with."""
+
+
+def fitting(threads: int) -> int:
+    """Returns how many trainings of so many threads this machine has cores for, at least one."""
+    return max(1, len(os.sched_getaffinity(0)) // threads) if hasattr(os, "sched_getaffinity") else 1
+
+
 class Running:
-    """A job under way."""
+    """A job under way in a process here."""
 
     def __init__(self, job: Job, logs: Path) -> None:
         self.job = job
@@ -65,11 +92,12 @@ class Running:
 class Crew:
     """Jobs side by side. Those that still run at the end of the block, also by Ctrl-C or SIGTERM, are asked to end."""
 
-    def __init__(self, what: str, total: int, logs: Path, at_once: int) -> None:
+    def __init__(self, what: str, total: int, logs: Path, at_once: int, begin: Begin | None = None) -> None:
+        """begin: begins a job somewhere else than in a process here."""
         logs.mkdir(parents=True, exist_ok=True)
         self.board = Board(what, total, logs)
-        self._logs, self._at_once = logs, at_once
-        self._running: dict[str, Running] = {}
+        self._logs, self._at_once, self._begin = logs, at_once, begin
+        self._running: dict[str, UnderWay] = {}
 
     def __enter__(self) -> Crew:
         self._usual = signal.signal(signal.SIGTERM, _interrupt)
@@ -98,7 +126,8 @@ class Crew:
     def begin(self, job: Job) -> None:
         """Begins a job."""
         self.board.begin(job.name)
-        self._running[job.name] = Running(job, self._logs)
+        begin = self._begin
+        self._running[job.name] = Running(job, self._logs) if begin is None else begin(job, self._logs, self.board.say)
 
     def ended(self) -> list[tuple[Job, int]]:
         """Returns the jobs that have ended since the last call with their status; waits for a moment where none has."""
@@ -127,13 +156,13 @@ class Crew:
             each.wait()
 
 
-def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int) -> None:
+def run_jobs(what: str, jobs: Sequence[Job], logs: Path, *, at_once: int, begin: Begin | None = None) -> None:
     """Runs jobs, `at_once` of them side by side; raises RunError, after all others, where one failed.
 
-    what: of which they are part, such as "study offline". logs: folder for what they print, JOB.log.
+    what: of which they are part, such as "study offline". logs: folder for what they print, JOB.log. begin: as of a Crew.
     """
     waiting, failed = deque(jobs), []
-    with Crew(what, len(jobs), logs, at_once) as crew:
+    with Crew(what, len(jobs), logs, at_once, begin) as crew:
         while waiting or crew.is_busy:
             while waiting and crew.has_room:
                 crew.begin(waiting.popleft())

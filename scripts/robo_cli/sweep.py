@@ -9,7 +9,8 @@ from typing import ClassVar
 import numpy as np
 import tyro
 
-from robo_cli.jobs import Crew, failure
+from robo_cli.cluster_training import trainings_at
+from robo_cli.jobs import Begin, Crew, failure
 from robo_cli.main import DIVERGED
 from robo_cli.recipe import Learner, require_at_least
 from robo_cli.sweep_folder import SweepFolder
@@ -18,7 +19,7 @@ from robo_cli.sweep_search import Search, Trial, optuna_library
 from robo_cli.sweep_space import Space, read_space
 from robo_cli.sweep_stopping import Course, Stopping
 from robo_cli.train import Train, parsed, resolved
-from robo_cli.train_seeds import fitting, seeds_of
+from robo_cli.train_seeds import seeds_of
 from robo_rl.errors import RoboRLError, require_allowed
 from robo_rl.settings import plain
 
@@ -87,7 +88,8 @@ def main(arguments: list[str]) -> int:
             print("No trial is stopped early: that needs evaluation.every above 0, two seeds or more, and --risk above 0.")
         sweep = Sweep(space, folder, search, rule)
         try:
-            sweep.run(order.trials, order.jobs or fitting(recipe.threads))
+            with trainings_at(order.ray, recipe.threads, order.jobs) as (begin, room):
+                sweep.run(order.trials, room, begin)
         finally:  # what is finished counts, whatever else happened
             conclude_sweep(folder, search, rule, space)
         if order.confirm:
@@ -108,13 +110,16 @@ class Sweep:
         """Trial and seed by the name of the job."""
         self._failed: list[str] = []
 
-    def run(self, trials: int, at_once: int) -> None:
-        """Goes on until so many trials have ended; raises RunError, once those under way have, where a training failed."""
+    def run(self, trials: int, at_once: int, begin: Begin | None = None) -> None:
+        """Goes on until so many trials have ended; raises RunError, once those under way have, where a training failed.
+
+        begin: begins a training somewhere else than in a process here.
+        """
         known = self._search.trials()
         left = trials - len(known)
         jobs = sum(len(self._folder.missing(each.number)) for each in known if each.state == "running")
         jobs += max(left, 0) * self._rule.seeds
-        with Crew(f"sweep {self._space.recipe.name}", jobs, self._folder.path / "logs", at_once) as self._crew:
+        with Crew(f"sweep {self._space.recipe.name}", jobs, self._folder.path / "logs", at_once, begin) as self._crew:
             for each in known:
                 self._courses[each.number] = self._folder.course(each.number)
                 if each.state == "running":

@@ -25,6 +25,7 @@ from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.servers import with_server
 from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, RunRecord
 from robo_rl.runs import Run
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
 robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report)
+robo-rl train arm-pick-rlpd --seeds 0-9 --ray 10.0.0.1:6379     (on the machines of a Ray cluster: docs/clusters.md)
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
 robo-rl train offline-iql --dataset data/pick --labels my-labels     (rewards of a model, made by `robo-rl label`)
 robo-rl train offline-iql --dataset data/pick --then online --online.steps 5000
@@ -60,6 +62,8 @@ class Train(Generic[Learner]):
     """Several seeds side by side, in processes of their own, such as 0-9 or 0,3,7-9; the same command goes on."""
     jobs: int = 0
     """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
+    ray: str = ""
+    """With `--seeds`: on a Ray cluster, "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""
@@ -82,8 +86,12 @@ def main(arguments: list[str]) -> int:
     if order.dry_run:
         print(to_yaml(recipe), end="")
         return 0
+    if order.ray and not order.seeds:
+        raise InvalidSetting(
+            "A cluster trains several seeds.", got="--ray without --seeds", fix="--seeds 0-9, or leave --ray out"
+        )
     if order.seeds:
-        return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs)
+        return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs, order.ray)
     return start(recipe, order.out)
 
 

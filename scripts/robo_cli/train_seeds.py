@@ -6,7 +6,6 @@ OUT/NAME-seeds/  recipe.yaml  what is trained      logs/  what each seed printed
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from robo_cli.cluster_training import trainings_at
 from robo_cli.curves import draw_curves
 from robo_cli.jobs import run_jobs
 from robo_cli.recipe import Recipe, to_yaml
@@ -44,27 +44,23 @@ def seeds_of(text: str) -> tuple[int, ...]:
     )
 
 
-def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: int = 0) -> int:
+def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: int = 0, cluster: str = "") -> int:
     """Trains what is missing, then prints one table and writes one report.
 
-    at_once: trainings side by side; 0 for as many as this machine has cores for.
+    at_once: trainings side by side; 0 for as many as there are cores for. cluster: where, "" for processes here.
     """
     folder = out / f"{recipe.name}-seeds"
     _keep(recipe, folder)
     name, file, kept = recipe.name, folder / "recipe.yaml", folder / "runs"
     missing = [training(f"seed-{seed}", file, name, seed, kept) for seed in seeds if finished(name, seed, kept) is None]
     try:
-        run_jobs(recipe.name, missing, folder / "logs", at_once=at_once or fitting(recipe.threads))
+        with trainings_at(cluster, recipe.threads, at_once) as (begin, room):
+            run_jobs(recipe.name, missing, folder / "logs", at_once=room, begin=begin)
     finally:  # what is finished counts, whatever else failed
         runs = {seed: run for seed in seeds if (run := finished(name, seed, kept)) is not None}
         if runs:
             _conclude(recipe, runs, folder)
     return 0
-
-
-def fitting(threads: int) -> int:
-    """Returns how many trainings of so many threads this machine has cores for, at least one."""
-    return max(1, len(os.sched_getaffinity(0)) // threads) if hasattr(os, "sched_getaffinity") else 1
 
 
 def _keep(recipe: Recipe[Any], folder: Path) -> None:

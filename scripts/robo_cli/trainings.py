@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from robo_cli.jobs import Job
@@ -13,6 +14,16 @@ from robo_rl.runs import Run
 EVALUATION = "evaluation.json"
 PATIENCE = 60.0
 """[s] that a run may still be written by a training of a command that was killed: it saves itself."""
+
+
+@dataclass(frozen=True)
+class TrainingJob(Job):
+    """The training of a recipe file with a seed, whose run lies in a folder, or will."""
+
+    recipe: Path
+    recipe_name: str
+    seed: int
+    runs: Path
 
 
 def begun(name: str, seed: int, runs: Path) -> Path | None:
@@ -26,13 +37,15 @@ def finished(name: str, seed: int, runs: Path) -> Path | None:
     return found if found is not None and (found / EVALUATION).exists() else None
 
 
-def training(job: str, recipe: Path, name: str, seed: int, runs: Path) -> Job:
+def training(job: str, recipe: Path, name: str, seed: int, runs: Path) -> TrainingJob:
     """Returns the job that begins the training of a recipe file, or goes on with it."""
     found = begun(name, seed, runs)
     if found is None:
-        return Job(job, [["train", str(recipe), "--seed", str(seed), "--out", str(runs)]])
-    _let_go(found)
-    return Job(job, [["resume", str(found)]])
+        words = ["train", str(recipe), "--seed", str(seed), "--out", str(runs)]
+    else:
+        _let_go(found)
+        words = ["resume", str(found)]
+    return TrainingJob(job, [words], recipe, name, seed, runs)
 
 
 def _let_go(run: Path) -> None:

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from robo_cli import main
 from robo_cli.board import Board, last_line
-from robo_cli.train_seeds import fitting, seeds_of
+from robo_cli.jobs import fitting
+from robo_cli.train_seeds import seeds_of
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.statistics import student_interval
 

@@ -1,0 +1,126 @@
+"""Trainings on a cluster, in the place of processes here: their logs and runs lie here as if they had been trained here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from robo_cli.folder_copies import ChangingFolder, place
+from robo_cli.jobs import Begin, Job, fitting
+from robo_cli.main import status_of
+from robo_cli.trainings import TrainingJob, begun
+from robo_rl.checkpoints import packed, unpacked
+from robo_rl.cluster.connection import Cluster, connected
+from robo_rl.cluster.worker import Patience, Worker, WorkerLost
+from robo_rl.errors import RoboRLError
+
+PATIENCE = Patience(start=86_400.0, answer=120.0)
+"""A training waits a day for room on a node; it tells how it is every second, or at the end of a copy of its files."""
+STOPPED = 130
+"""Status of a training that was ended, as of a command."""
+PERIOD = 0.1
+"""[s] between two looks while one is waited for."""
+
+
+@contextmanager
+def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin | None, int]]:
+    """Yields what begins a training on the cluster that is named, and how many have room; None for processes here."""
+    if not where:
+        yield None, at_once or fitting(threads)
+        return
+    with connected(where) as cluster:
+
+        def begin(job: Job, logs: Path, say: Callable[[str], None]) -> TrainingElsewhere:
+            assert isinstance(job, TrainingJob)
+            return TrainingElsewhere(cluster, job, logs, threads, say)
+
+        yield begin, at_once or max(1, int(cluster.cores // threads))
+
+
+class TrainingElsewhere:
+    """A training under way on some node; one whose node is lost goes on elsewhere from the last checkpoint that came back."""
+
+    def __init__(self, cluster: Cluster, job: TrainingJob, logs: Path, threads: int, say: Callable[[str], None]) -> None:
+        self.job = job
+        self._say, self._log = say, logs / f"{job.name}.log"
+        self._losses, self._stops, self._has_begun = 0, 0, False
+        self._ended: int | None = None
+        """Status of the command, once it has ended."""
+        self._status: int | None = None
+        """The same, once nothing more is to come."""
+        kind, name = "robo_cli.node_training:NodeTraining", f"the worker of {job.name}"
+        self._worker = Worker(cluster, kind, name=name, cores=float(threads), patience=PATIENCE, say=self._note)
+        self._worker.ask("begin", self._beginning())
+
+    def status(self) -> int | None:
+        """Returns None while it runs, then 0, or the status of the command."""
+        if self._status is None:
+            try:
+                if (answer := self._worker.answer()) is not None:
+                    self._take(unpacked(answer))
+            except WorkerLost:
+                self._go_on()
+            except RoboRLError as error:
+                self._note(f"error: {error}")
+                self._end(status_of(error))
+        return self._status
+
+    def stop(self) -> None:
+        """Asks it to end; a training saves what it has learnt first. Asked again, or not begun yet, it ends at once."""
+        self._stops += 1
+        if self._status is None and (self._stops > 1 or not self._has_begun):
+            self._end(STOPPED)
+
+    def wait(self) -> None:
+        """Returns once it has ended and what it wrote is here."""
+        while self.status() is None:
+            time.sleep(PERIOD)
+
+    def _beginning(self) -> bytes:
+        """Returns what a node needs to begin, or to go on with what is here."""
+        job = self.job
+        run = begun(job.recipe_name, job.seed, job.runs)
+        files, _ = ChangingFolder(run).changes() if run else ({}, [])
+        told = {"recipe": job.recipe.read_text(), "seed": job.seed, "run": run.name if run else "", "files": files}
+        return packed(told | {"threads": os.environ.get("OMP_NUM_THREADS", "")})
+
+    def _take(self, news: dict[str, Any]) -> None:
+        if not news:
+            self._end(self._ended or 0)
+            return
+        self._has_begun = True
+        with self._log.open("a") as log:
+            log.write(news["log"])
+        if news["run"]:
+            place(self.job.runs / news["run"], news["files"], news["gone"])
+            self._losses = 0
+        if news["status"] is not None:
+            self._ended = int(news["status"])
+            self._worker.ask("close")
+        else:
+            self._worker.ask("stop" if self._stops == 1 else "news")
+            self._stops += self._stops == 1
+
+    def _go_on(self) -> None:
+        """Goes on elsewhere, where that makes sense."""
+        self._losses += 1
+        if self._ended is not None or self._stops:
+            self._end(STOPPED if self._ended is None else self._ended)
+        elif self._losses >= PATIENCE.losses:
+            self._note(f"{self.job.name} lost {self._losses} workers without a checkpoint in between, and is given up")
+            self._end(1)
+        else:
+            self._worker.ask("begin", self._beginning())
+
+    def _end(self, status: int) -> None:
+        self._worker.end()
+        self._status = status
+
+    def _note(self, line: str) -> None:
+        with self._log.open("a") as log:
+            log.write(f"{line}\n")
+        self._say(line)

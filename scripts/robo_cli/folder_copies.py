@@ -1,0 +1,78 @@
+"""A folder that is copied while it is written: what has changed since the last time, placed so that a kill does no harm."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.checkpoints import MANIFEST
+from robo_rl.errors import WorkerFailed
+
+Files = Mapping[str, npt.NDArray[np.uint8]]
+"""Path in the folder -> content."""
+LAST = "evaluation.json"
+"""Says that a run is finished, so that it comes after everything else."""
+
+
+class ChangingFolder:
+    """Remembers which files of a folder were read, and gives those that are new or were written since."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: dict[str, tuple[int, int]] = {}
+
+    def changes(self, *, is_over: bool = True) -> tuple[Files, list[str]]:
+        """Returns what was written since the last call, and what is gone.
+
+        is_over: nobody writes the folder; otherwise databases, which cannot be read half-way, and what has no name yet are left
+        for another time.
+        """
+        there, changed = set(), {}
+        for path in sorted(self.path.rglob("*")):
+            name = path.relative_to(self.path).as_posix()
+            if not path.is_file() or path.is_symlink() or name == "lock" or ".tmp" in name:
+                continue
+            if not is_over and ".sqlite" in name:
+                continue
+            try:
+                state = path.stat()
+                found = state.st_size, state.st_mtime_ns
+                if self._read.get(name) != found:
+                    changed[name] = np.frombuffer(path.read_bytes(), np.uint8)
+            except FileNotFoundError:  # an old checkpoint, removed while we were reading
+                continue
+            self._read[name] = found
+            there.add(name)
+        gone = sorted(name for name in self._read.keys() - there if is_over or name.startswith("checkpoints/"))
+        for name in gone:
+            del self._read[name]
+        return changed, gone
+
+
+def place(folder: Path, files: Files, gone: list[str]) -> None:
+    """Writes changes of a folder durably: the manifest of a checkpoint behind its arrays, the final evaluation last of all."""
+    for name in sorted(files, key=lambda name: (name == LAST, PurePosixPath(name).name == MANIFEST, name)):
+        path = _inside(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+        with temporary.open("wb") as file:
+            file.write(files[name].tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    for name in gone:
+        path = _inside(folder, name)
+        path.unlink(missing_ok=True)
+        if path.parent != folder and path.parent.is_dir() and not any(path.parent.iterdir()):
+            path.parent.rmdir()
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise WorkerFailed("A worker sent a file that leads out of its folder.", got=name)
+    return folder / path

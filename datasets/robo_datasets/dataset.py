@@ -22,7 +22,7 @@ from typing import IO, Any, Self
 
 from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.draft import drafted
-from robo_datasets.episode_file import copy_episode, read_episode, write_episode
+from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.journal import Journal
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError
@@ -134,6 +134,15 @@ class DatasetWriter:
         except OSError as error:
             raise _unwritten(folder, error) from error
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
+
+    def store(self, entry: Entry, content: bytes) -> Entry:
+        """Stores an episode that was encoded elsewhere; raises EpisodeCorrupt where content and entry disagree."""
+        folder = self.dataset.path / "episodes"
+        try:
+            store_episode(folder, entry.file, content)
+        except OSError as error:
+            raise _unwritten(folder, error) from error
+        return self.adopt(entry)
 
     def adopt(self, entry: Entry) -> Entry:
         """Adds an episode whose file is in place to the catalogue."""

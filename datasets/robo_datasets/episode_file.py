@@ -17,7 +17,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,25 +72,39 @@ def write_episode(folder: Path, identity: str, episode: Episode, spec: Environme
 
     how: what makes pictures smaller, and changes them; None keeps them exactly.
     """
+    name, content = encoded_episode(identity, episode, spec, how)
+    place_episode(folder, name, content)
+    return name
+
+
+def encoded_episode(
+    identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None
+) -> tuple[FileName, bytes | memoryview]:
+    """Returns name and content of an episode's file; raises InvalidEpisode for one that was not recorded with this spec."""
     if episode.spec_fingerprint != spec.fingerprint:
         raise InvalidEpisode(
             "The episode was not recorded with this spec.", got=episode.spec_fingerprint, allowed=spec.fingerprint
         )
     _require_fit(episode, spec)
     content = _encode(episode, spec, how)
-    name = FileName(identity, hashlib.sha256(content).hexdigest()[:16])
-    _place(folder, name, content)
-    return name
+    return FileName(identity, hashlib.sha256(content).hexdigest()[:16]), content
+
+
+def store_episode(folder: Path, file: str, content: bytes) -> None:
+    """Writes the content of a file of that name durably; raises EpisodeCorrupt unless it is what the name says."""
+    name, content = _checked(file, content)
+    place_episode(folder, name, content)
 
 
 def copy_episode(path: Path, folder: Path) -> FileName:
     """Copies an episode's file, byte for byte, so that packed pictures lose nothing more; raises as reading and writing do."""
     name, content = _content(path)
-    _place(folder, name, content)
+    place_episode(folder, name, content)
     return name
 
 
-def _place(folder: Path, name: FileName, content: bytes | memoryview) -> None:
+def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> None:
+    """Writes a file durably under its name; raises OSError where the disk is full."""
     temporary = folder / f"{name.identity}{TEMPORARY}"
     try:
         with temporary.open("wb") as file:
@@ -106,29 +120,42 @@ def _place(folder: Path, name: FileName, content: bytes | memoryview) -> None:
 
 def read_episode(path: Path) -> EpisodeFile:
     """Returns an episode and the spec that it was recorded with; raises EpisodeCorrupt unless every byte is as written."""
+    return _read(path.name, lambda: _content(path)[1])
+
+
+def episode_in(name: str, content: bytes) -> EpisodeFile:
+    """Returns the episode in the content of a file of that name, as `read_episode` does."""
+    return _read(name, lambda: _checked(name, content)[1])
+
+
+def _read(name: str, content_of: Callable[[], bytes]) -> EpisodeFile:
     try:
-        _, content = _content(path)
+        content = content_of()
         with h5py.File(io.BytesIO(content), "r") as file:
             return _decode(read_arrays(file, len(content)))
     except EpisodeCorrupt as error:
-        raise EpisodeCorrupt(f"Episode {path.name} cannot be read. {error}", fix="robo-rl data repair DATASET") from None
+        raise EpisodeCorrupt(f"Episode {name} cannot be read. {error}", fix="robo-rl data repair DATASET") from None
     except (
         *(OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
         RoboRLError,
     ) as error:
         raise EpisodeCorrupt(
-            f"Episode {path.name} is no episode of schema {SCHEMA}.", got=f"{type(error).__name__}: {error}"
+            f"Episode {name} is no episode of schema {SCHEMA}.", got=f"{type(error).__name__}: {error}"
         ) from error
 
 
 def _content(path: Path) -> tuple[FileName, bytes]:
     """Returns name and content of a file; raises EpisodeCorrupt unless the content is what the name says."""
-    name = FileName.parse(path.name)
+    FileName.parse(path.name)
     if not path.is_file() and path.exists():
         raise EpisodeCorrupt(f"{path.name} is no plain file.", allowed="a file that ends")
-    content = path.read_bytes()
+    return _checked(path.name, path.read_bytes())
+
+
+def _checked(text: str, content: bytes) -> tuple[FileName, bytes]:
+    name = FileName.parse(text)
     if hashlib.sha256(content).hexdigest()[:16] != name.digest:
-        raise EpisodeCorrupt(f"{path.name} was changed after it was written, or is torn.", got=f"{len(content)} bytes")
+        raise EpisodeCorrupt(f"{text} was changed after it was written, or is torn.", got=f"{len(content)} bytes")
     return name, content
 
 

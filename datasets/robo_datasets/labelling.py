@@ -16,10 +16,12 @@ from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
 from robo_rl.prefetch import prefetched
 from robo_rl.protocols import RewardModel, RewardModelOfMany
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.types import RewardLabels
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
+Answers = Callable[[Sequence[Entry]], Generator[tuple[Entry, RewardLabels], None, None]]
+"""Labels episodes, in any order; begins the next one when the labels of one have been taken."""
 
 
 def label(
@@ -30,6 +32,7 @@ def label(
     cache: LabelCache | None = None,
     *,
     replay: bool = False,
+    answers: Answers | None = None,
 ) -> int:
     """Labels the episodes that have no labels in the set `name` yet, or gaps, and returns how many it labelled.
 
@@ -37,6 +40,7 @@ def label(
     process is killed, but of a `RewardModelOfMany` what it had under way. What the cache knows is not asked at all. An episode
     that has gaps, in the set or in the cache, is asked about again, because an answer may have been missing for the moment;
     where the model is gone, or with `replay`, which asks nothing, it has the gaps that it had.
+    answers: asks the model somewhere else than here.
     Raises InvalidSetting where the set holds labels of another model, or a model would have to be asked that is gone or must
     not be; DatasetBusy while another process labels the set.
     """
@@ -46,30 +50,32 @@ def label(
         _require_same(name, labels.makers, {maker})
         there = labels.labelled if problem is not None else labels.without_gaps
         pending = [entry for entry in dataset.entries() if entry.identity not in there]
-        for found in () if cache is None else cache.find(maker, pending, with_gaps=problem is not None):
-            labels.add_all(found)
-            there |= found.keys()
+        for known in () if cache is None else cache.find(maker, pending, with_gaps=problem is not None):
+            labels.add_all(known)
+            there |= known.keys()
         missing = [entry for entry in pending if entry.identity not in there]
         if missing and problem is not None:
             raise InvalidSetting(
                 f"The model cannot be asked, and the cache lacks its labels of {len(missing)} of {len(pending)} episodes.",
                 got=problem,
             ) from problem
-        with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
-            for entry, episode in zip(watch(missing), episodes, strict=True):
-                answer = model.label(episode)
+        with closing((answers or _answers_here(dataset, model))(missing)) as found:
+            for _, (entry, answer) in zip(watch(missing), found, strict=True):
                 if cache is not None:
                     cache.add(maker, entry, answer)
                 labels.add(entry.identity, answer)
     return len(pending)
 
 
-def _answers(model: RewardModel, episodes: Iterable[Episode]) -> Generator[RewardLabels, None, None]:
-    """Yields the labels of episodes in their order."""
-    if isinstance(model, RewardModelOfMany):
-        yield from model.label_all(episodes)
-    else:
-        yield from map(model.label, episodes)
+def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
+    """Returns what has the model label episodes in this process, in their order."""
+
+    def labelled(missing: Sequence[Entry]) -> Generator[tuple[Entry, RewardLabels], None, None]:
+        with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
+            answers = model.label_all(episodes) if isinstance(model, RewardModelOfMany) else map(model.label, episodes)
+            yield from zip(missing, answers, strict=True)
+
+    return labelled
 
 
 def _maker_of(model: RewardModel, cache: LabelCache | None, replay: bool) -> tuple[Maker, RoboRLError | None]:

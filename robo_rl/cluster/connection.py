@@ -7,6 +7,7 @@ which is "token" unless it is set.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import shutil
@@ -26,11 +27,14 @@ from typing import Any
 from robo_rl.errors import ClusterUnavailable, InvalidSetting, MissingExtra
 
 AUTO = "auto"
+LOOPBACK = ("127.0.0.1", "localhost")
 TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 NOBODY = 5.0
 """[s] until a port counts as one where nobody listens."""
 PATIENCE = 60.0
 """[s] for a cluster to let a driver in; Ray itself would wait for minutes."""
+
+ENDS = "Ray ends this command in a minute unless it is back. What was stored is kept; the same command goes on."
 
 
 @dataclass(frozen=True)
@@ -61,36 +65,84 @@ class Cluster:
 def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
     """Yields a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
 
-    cores: of a new one, 0 for those of this process. Raises MissingExtra, InvalidSetting, ClusterUnavailable.
+    cores: of a new one, 0 for those of this process. Inside such a block another one yields the same cluster.
+    Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
+    if is_connected():
+        yield _joined()
+        return
+    require_library()
     usual = signal.getsignal(signal.SIGTERM)
-    with _environment(where == AUTO):
+    with _environment(where):
+        if where != AUTO:
+            require_open(where)
         ray = ray_library()
+        _read_environment_again(where)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp")) if where == AUTO else None
         try:
             if folder is not None:
                 count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
                 here = {"include_dashboard": False, "num_cpus": count, "_temp_dir": str(folder)}
-                found = ray.init(address="local", **here, **quiet)
+                ray.init(address="local", **here, **quiet)
             else:
-                require_open(where)
-                found = ray.init(address=where, **quiet)
+                ray.init(address=where, **quiet)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, usual)  # Ray's own would end this process before anything is saved
-            yield Cluster(ray, found.address_info["gcs_address"])
+            cluster = _joined()
+            with _head_watched(cluster.address):
+                yield cluster
         finally:
             ray.shutdown(wait_for_processes=folder is not None)
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def _head_watched(address: str) -> Iterator[None]:
+    """Says when the head is gone: Ray ends the process a minute later, from within, so that nothing can be said then."""
+    over = threading.Event()
+
+    def watch() -> None:
+        host, _, port = address.rpartition(":")
+        while not over.wait(NOBODY):
+            try:
+                socket.create_connection((host, int(port)), NOBODY).close()
+            except OSError as error:
+                os.write(2, f"error: the head of the cluster at {address} is gone ({error}). {ENDS}\n".encode())
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def is_connected() -> bool:
+    """Returns whether this process is part of a cluster."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
+
+
+def _joined() -> Cluster:
+    ray = ray_library()
+    return Cluster(ray, ray.get_runtime_context().gcs_address)
+
+
+def require_library() -> None:
+    """Raises MissingExtra where there is no Ray; does not load it."""
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtra("--ray", "ray", "ray")
+
+
 def ray_library() -> Any:
     """Returns Ray; raises MissingExtra."""
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise MissingExtra("--ray", error.name or "ray", "ray") from None
+    require_library()
+    import ray
+
     return ray
 
 
@@ -147,19 +199,35 @@ def _refusal(address: str, said: str) -> ClusterUnavailable:
     )
 
 
+def _read_environment_again(where: str) -> None:
+    """Has Ray read what it reads when it is loaded: somebody else may have loaded it before."""
+    from ray._private import ray_constants
+    from ray._raylet import AuthenticationTokenLoader, Config
+
+    ray_constants.ENABLE_RAY_CLUSTER = not _is_on_loopback(where)
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _is_on_loopback(where: str) -> bool:
+    return where == AUTO or where.rpartition(":")[0] in LOOPBACK
+
+
 @cache
 def _fresh_token() -> str:
     return secrets.token_hex(32)  # once in a process: Ray keeps the first that it reads
 
 
 @contextmanager
-def _environment(is_ours: bool) -> Iterator[None]:
+def _environment(where: str) -> Iterator[None]:
     """Sets what Ray and its processes read from the environment, and takes it back at the end."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     wanted["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"  # accelerators are not hidden from workers
-    if is_ours:
+    if _is_on_loopback(where):
         # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it is told it
         wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    if where == AUTO:
+        wanted["RAY_worker_niceness"] = "0"  # 15 by Ray's default: slower beside others than the same command without Ray
         if not any(os.environ.get(name) for name in TOKENS):
             wanted["RAY_AUTH_TOKEN"] = _fresh_token()
     usual = {name: os.environ.get(name) for name in wanted}

@@ -71,6 +71,24 @@ class Host:
         return resolve_name(self._kind)(self._setup)
 
 
+def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
+    """Returns what a Host of this process is made of."""
+    return kind, setup, os.getcwd(), version("robo-rl")
+
+
+def content_of(name: str, reply: bytes) -> bytes:
+    """Returns what a Host's object returned; raises what it raised, `name` being that of the worker."""
+    if reply[:1] == b"+":
+        return reply[1:]
+    kind, words = json.loads(reply[1:])
+    found = getattr(errors, kind, None) if kind else None
+    if found is None:
+        raise WorkerFailed(f"{name} failed.", got=words)
+    error: RoboRLError = found.__new__(found)
+    error.args = (words,)
+    raise error
+
+
 class Worker:
     """One such object as the driver sees it; has one question under way at most."""
 
@@ -93,7 +111,7 @@ class Worker:
             raise InvalidSetting("No node has that many cores.", got=f"{cores:g}", allowed=f"{cluster.largest:g} or fewer")
         self._cluster, self._ray, self._patience, self._say, self.name = cluster, cluster.ray, patience, say, name
         self._host = self._ray.remote(Host).options(num_cpus=cores, max_restarts=0)
-        self._made_of = kind, setup, os.getcwd(), version("robo-rl")
+        self._made_of = made_of(kind, setup)
         self.reference: Any = None
         """Ray's, of the answer under way, to wait for; None where there is none."""
         self._is_made = False
@@ -128,11 +146,10 @@ class Worker:
         except self._ray.exceptions.RayError as error:
             self._replace(f"died ({type(error).__name__})")
         self.reference = None
-        if reply[:1] == b"-":
-            raise _error_of(self.name, reply)
+        content = content_of(self.name, reply)
         if self._is_made:
             self._asked = None
-            return reply[1:]
+            return content
         self._is_made = True
         if self._asked is not None:
             self._send(*self._asked, self._patience.answer)
@@ -158,14 +175,3 @@ class Worker:
         self._say(f"{self.name} {why} and is replaced")
         self._begin()
         raise WorkerLost(f"{self.name} {why}")
-
-
-def _error_of(name: str, reply: bytes) -> RoboRLError:
-    """Returns what an object raised, of the same kind."""
-    kind, words = json.loads(reply[1:])
-    found = getattr(errors, kind, None) if kind else None
-    if found is None:
-        return WorkerFailed(f"{name} failed.", got=words)
-    error: RoboRLError = found.__new__(found)
-    error.args = (words,)
-    return error

@@ -32,11 +32,11 @@ class Listener(Protocol):
 class CachedJudge:
     """A judge whose answers are durable one by one, whenever the process ends."""
 
-    def __init__(self, judge: Judge, listener: Listener | None = None) -> None:
-        """Wraps a judge. listener: hears each answer before it is kept, and may end the asking."""
+    def __init__(self, judge: Judge, listener: Listener | None = None, cache: AnswerCache | None = None) -> None:
+        """Wraps a judge. listener: hears each answer before it is kept, and may end the asking. cache: another than its own."""
         self.judge, self._listener = judge, listener
         self.identity = judge.identity
-        self._name, self._terms, self._cache = ":".join(judge.identity), judge.terms, AnswerCache(judge.terms.cache)
+        self._name, self._terms, self._cache = ":".join(judge.identity), judge.terms, cache or AnswerCache(judge.terms.cache)
         self._asked, self._kept, self._silent = 0, 0, 0
         self._tokens, self._models = (0, 0), list[str]()
         self._statuses: Counter[str] = Counter()

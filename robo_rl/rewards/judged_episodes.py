@@ -40,6 +40,10 @@ class Judged:
         """The judge, asked with care."""
         return cached_judge(self.judge, self.judge_settings)
 
+    def ask_by(self, asking: CachedJudge) -> None:
+        """Has it be asked by somebody else, such as one who shares the answers with others."""
+        vars(self)["asking"] = asking  # where the property keeps its own
+
     def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
         """Returns a name that holds the judge's, and a hash of the judge, the words and all other settings."""
         own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}

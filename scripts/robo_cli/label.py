@@ -9,8 +9,9 @@ from typing import Annotated
 
 import tyro
 
+from robo_cli.cluster_label import labelled_at
 from robo_cli.display import counted
-from robo_cli.reward_file import read_labeller
+from robo_cli.reward_file import named_reward, read_labeller
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
@@ -23,6 +24,7 @@ EXAMPLES = """robo-rl label data/pick --reward oracle --name oracle
 robo-rl label data/pick --reward noisy-oracle --settings deviation=0.5 missing=0.1 --name noisy
 robo-rl label data/pick --reward my-reward.yaml --name mine
 robo-rl label data/pick --reward my-reward.yaml --name again --replay     (from the cache; the model may be gone)
+robo-rl label data/pick --reward my-reward.yaml --name mine --ray 10.0.0.1:6379     (by the machines of a Ray cluster)
 robo-rl label data/pick --shuffled mine --name control     (labels of another set, dealt out by chance)
 robo-rl train offline-iql --dataset data/pick --labels mine"""
 
@@ -48,6 +50,11 @@ class Label:
     replay: bool = False
     """Ask nothing: labels come from the cache with the gaps that they had, and an error says where it lacks any."""
 
+    ray: str = ""
+    """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
+    workers: int = 0
+    """Models on the cluster; 0 for as many as it has cores for."""
+
     def __post_init__(self) -> None:
         if bool(self.reward) == bool(self.shuffled):
             got = "both" if self.reward else "neither"
@@ -62,14 +69,16 @@ def run(arguments: Label) -> int:
     if arguments.shuffled:
         done = shuffle(dataset, arguments.shuffled, arguments.name, arguments.seed)
     else:
-        model = read_labeller(arguments.reward, settings_of(arguments.settings))
+        named = named_reward(arguments.reward, settings_of(arguments.settings))
+        model = read_labeller(*named)
         if hasattr(model, "require"):
             model.require(dataset.spec)
         if getattr(model, "mode", "") == "potential":
             print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)
         shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
-        done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay)
+        there = labelled_at(arguments.ray, dataset, model, named, arguments.workers) if arguments.ray else None
+        done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay, answers=there)
         if hasattr(model, "report"):
             print(model.report())
         if cache is not None:

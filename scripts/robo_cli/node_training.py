@@ -1,34 +1,37 @@
-"""A training on a node of a cluster: a command in a folder of its own, whose files and words are told to whoever began it.
-
-python -m robo_cli.node_training PARENT FOLDER COMMAND ...     the command itself, which removes the folder if PARENT was killed
-"""
+"""A training on a node of a cluster: a command in a folder of its own, whose files and words are told to whoever began it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
-from robo_cli.job import end_with
-from robo_cli.main import main
 from robo_rl.checkpoints import packed, unpacked
 
 BEAT = 1.0
 """[s] after which there is an answer, whether there is news or not."""
 LOOK = 0.05
+"""[s] between two looks for it."""
+PREFIX = "robo-rl-training-"
 
 
 class NodeTraining:
     """One training; it is begun once."""
 
     def __init__(self, _: bytes) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="robo-rl-"))
+        _remove_left()
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = (self._folder / "lock.new").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        (self._folder / "lock.new").rename(self._folder / "lock")
         self._runs, self._log = self._folder / "runs", self._folder / "log"
         self._copy: ChangingFolder | None = None
         self._told = 0
@@ -45,7 +48,7 @@ class NodeTraining:
             self._copy.changes()
             words = ["resume", str(run)]
         self._milestones = self._reached()
-        words = [sys.executable, "-m", "robo_cli.node_training", str(os.getpid()), str(self._folder), *words]
+        words = [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=_environment(told["threads"])
@@ -97,17 +100,15 @@ class NodeTraining:
         return {"run": self._copy.path.name, "files": files, "gone": gone}
 
 
+def _remove_left() -> None:
+    """Removes the folders of trainings that were killed, which hold their locks no more."""
+    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/lock"):
+        with suppress(OSError), path.open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+
 def _environment(threads: str) -> dict[str, str]:
     """Returns an environment in which BLAS has the threads that it has where the command was given: Ray sets its own."""
     others = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return others | ({"OMP_NUM_THREADS": threads} if threads else {})
-
-
-if __name__ == "__main__":
-    parent, folder = int(sys.argv.pop(1)), sys.argv.pop(1)
-    end_with(parent)
-    try:
-        main()
-    finally:
-        if os.getppid() != parent:
-            shutil.rmtree(folder, ignore_errors=True)

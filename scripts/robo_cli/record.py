@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import tyro
 
 from robo_cli.actors import Actor, actor
 from robo_cli.assembly import recipe_of
+from robo_cli.cluster_record import recorded_at
 from robo_cli.display import display
 from robo_cli.families import PLAYED
 from robo_cli.family_recorder import record_family
@@ -23,6 +24,7 @@ from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
 from robo_cli.sources import Sources
 from robo_cli.typed_settings import settings_of
+from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_datasets.recorder import record_episode
@@ -36,6 +38,7 @@ EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah
 robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.7,random=0.3 --episodes 100 --out data/mixed
 robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100
+robo-rl record carla/Town-v0 --episodes 100 --out data/town --ray auto     (one stand-in for each worker of a cluster)
 robo-rl record gymnasium/HalfCheetah-v5 --family medium-replay --run RUN --out data/cheetah-medium-replay
 robo-rl record gymnasium/HalfCheetah-v5 --family mixed-30 --run RUN --episodes 200 --out data/cheetah-mixed"""
 
@@ -76,8 +79,18 @@ class Record:
     """Of an environment that drives: where a CARLA server runs, instead of a stand-in."""
     carla_port: tuple[int, ...] = ()
     """Its port."""
+    ray: str = ""
+    """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
+    workers: int = 0
+    """Environments on the cluster, each with a simulator of its own; 0 for as many as it has cores for."""
 
     def __post_init__(self) -> None:
+        if self.ray and (self.family is not None or self.carla_host or self.carla_port):
+            raise InvalidSetting(
+                "On a cluster a policy plays, and each worker begins its own simulator.",
+                got="--ray with --family, --carla-host or --carla-port",
+                fix="leave --ray out",
+            )
         require_at_least(self, {"seed": 0, "noise": 0} | ({} if self.episodes is None else {"episodes": 1}))
         if self.family is not None and self.policy is not None:
             raise InvalidSetting("A family says itself who acts.", got="--family and --policy", allowed="one of the two")
@@ -116,20 +129,48 @@ def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: s
     with dataset.writer() as writer:
         for found in repair(writer, thorough=False):
             print(f"{found.name}: {found.problem}; {found.action}")
-        _record(arguments, writer, choose, environment)
+        if arguments.ray:
+            environment.close()  # it was here for its spec
+            entries = _played_there(arguments, writer, policy, settings)
+        else:
+            entries = _played(arguments, writer, choose, environment)
+        with closing(entries):
+            _record(arguments, entries)
     return dataset
 
 
-def _record(
-    arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
-) -> None:
+def _record(arguments: Record, entries: Iterable[Entry]) -> None:
     progress, episodes = Progress(), arguments.episodes or PLAYED
     with display(f"record {arguments.environment}", episodes, "episodes") as shown:
-        for index in range(episodes):
-            seed = arguments.seed + index
-            name, policy, is_deterministic = choose(seed)
-            entry = record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
-            shown.update(index + 1, progress.add(entry))
+        for number, entry in enumerate(entries, 1):
+            shown.update(number, progress.add(entry))
+
+
+def _played(
+    arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
+) -> Generator[Entry, None, None]:
+    """Yields what is known of each episode once it is stored."""
+    for seed in _seeds(arguments):
+        name, policy, is_deterministic = choose(seed)
+        yield record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
+
+
+def _played_there(
+    arguments: Record, writer: DatasetWriter, policy: str, settings: dict[str, Any]
+) -> Generator[Entry, None, None]:
+    """Yields the same from a cluster."""
+    facts = {"environment": arguments.environment, "arguments": settings, "policy": policy, "noise": arguments.noise}
+    facts |= {"stochastic": arguments.stochastic, "runs": str(arguments.runs), "pictures": _pictures(writer)}
+    return recorded_at(arguments.ray, writer, _seeds(arguments), facts, arguments.workers)
+
+
+def _pictures(writer: DatasetWriter) -> str:
+    """Returns how the dataset keeps pictures, which was said when it was made."""
+    return str(writer.dataset.card.get("pictures", EXACT))
+
+
+def _seeds(arguments: Record) -> range:
+    return range(arguments.seed, arguments.seed + (arguments.episodes or PLAYED))
 
 
 def _record_family(arguments: Record, family: str) -> Dataset:

@@ -22,8 +22,17 @@ SHIPPED = Path(str(files("robo_cli") / "programs"))
 def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
     """Returns a reward model by its name or from a YAML file with `reward` and `settings`, to which `settings` are added.
 
-    "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline.
     Raises UnknownName, and InvalidSetting naming the setting.
+    """
+    name, settings = named_reward(name, settings)
+    model: RewardModel = settings_as(load("rewards", name), settings, source=f"the reward {name}")
+    return model
+
+
+def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Returns a reward's own name and all its settings, out of a file where one is named; raises InvalidSetting.
+
+    "program:PATH" is short for the reward `program` with that path, also in such a file and among the sources of a pipeline.
     """
     if name.endswith((".yaml", ".yml")) and not name.startswith(PROGRAM):
         found = _read(Path(name))
@@ -32,8 +41,7 @@ def read_reward(name: str, settings: Mapping[str, Any]) -> RewardModel:
         name, settings = "program", {**settings, "path": str(program_file(name.removeprefix(PROGRAM)))}
     elif name == PIPELINE and isinstance(sources := settings.get("sources"), list | tuple):
         settings = {**settings, "sources": [_source(each) for each in sources]}
-    model: RewardModel = settings_as(load("rewards", name), settings, source=f"the reward {name}")
-    return model
+    return name, settings
 
 
 def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:

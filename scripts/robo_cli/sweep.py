@@ -93,7 +93,7 @@ def main(arguments: list[str]) -> int:
         finally:  # what is finished counts, whatever else happened
             conclude_sweep(folder, search, rule, space)
         if order.confirm:
-            confirm(folder, search, space, fresh_seeds(seeds, order.confirm), order.jobs)
+            confirm(folder, search, space, fresh_seeds(seeds, order.confirm), order.jobs, order.ray)
             conclude_sweep(folder, search, rule, space)
     return 0
 

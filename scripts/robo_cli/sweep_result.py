@@ -57,12 +57,12 @@ def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: S
     print(f"{markdown(facts)}\nreport   {write_sweep(facts, folder.path / 'report.html')}", flush=True)
 
 
-def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[int], jobs: int) -> None:
+def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[int], jobs: int, cluster: str = "") -> None:
     """Trains the best trial with seeds, and judges it on episodes, that had no part in the choice; goes on where it stopped."""
     if (best := best_of(search.trials())) is None:
         return
     recipe = space.at(best.values, folder.name_of(best.number))
-    train_seeds(_elsewhere(recipe), seeds, folder.path / "confirmed", jobs)
+    train_seeds(_elsewhere(recipe), seeds, folder.path / "confirmed", jobs, cluster)
 
 
 def fresh_seeds(seeds: Sequence[int], count: int) -> range:

@@ -1,1 +1,23 @@
-"""One small cluster for all tests of a module, and an object of ours to ask."""
+"""One small cluster for all tests of a module; its workers find `asked` beside this file."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from robo_rl.cluster.connection import AUTO, connected
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("needs the extra ray")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])]))
+        patch.setattr(sys, "path", [HERE, *sys.path])
+        with connected(AUTO, cores=2) as found:
+            yield found

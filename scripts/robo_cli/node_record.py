@@ -1,0 +1,51 @@
+"""An environment and who acts in it on a node of a cluster: plays an episode for a seed, and returns it as its file will be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from robo_cli.actors import actor
+from robo_datasets.catalogue import Entry
+from robo_datasets.dataset import new_identity
+from robo_datasets.episode_file import encoded_episode
+from robo_datasets.packed_pictures import packing
+from robo_rl.checkpoints import packed, unpacked
+from robo_rl.discovery import make_environment
+from robo_rl.rollout import rollout
+from robo_rl.spec import EnvironmentSpec, specification
+
+
+@dataclass(frozen=True)
+class ActorOptions:
+    """What actors are told; as of `robo-rl record`."""
+
+    noise: float
+    stochastic: bool
+    runs: Path
+
+
+class NodeRecorder:
+    """Holds one environment, with whatever simulator that begins."""
+
+    def __init__(self, setup: bytes) -> None:
+        told = unpacked(setup)
+        torch.set_num_threads(told["threads"])
+        self._environment = make_environment(told["environment"], **told["arguments"])
+        self._spec, self._packing = specification(self._environment), packing(told["pictures"])
+        EnvironmentSpec.from_json(told["spec"]).require(self._spec, what="A node has another environment")
+        options = ActorOptions(told["noise"], told["stochastic"], Path(told["runs"]))
+        self._choose = actor(told["policy"], self._environment, options)
+
+    def work(self, task: bytes) -> bytes:
+        """Returns the episode of a seed, and what the catalogue knows of it."""
+        seed = int(task)
+        name, policy, deterministic = self._choose(seed)
+        episode = rollout(self._environment, policy, seed=seed, deterministic=deterministic)
+        episode = replace(episode, metadata={**episode.metadata, "source": name})
+        file, content = encoded_episode(new_identity(), episode, self._spec, self._packing)
+        entry = Entry.of(episode, file, len(content))
+        return packed({"entry": asdict(entry), "content": np.frombuffer(content, np.uint8)})

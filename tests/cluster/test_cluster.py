@@ -1,0 +1,206 @@
+"""Workers on a cluster of this machine, and the commands on it: the same results as without it, whoever dies."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
+from robo_rl.cluster.connection import connected
+from robo_rl.cluster.pool import Pool
+from robo_rl.cluster.worker import Patience, Worker
+from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
+
+pytestmark = pytest.mark.timeout(280)
+SHORT = [
+    "arm-reach-sac",
+    "--steps",
+    "60",
+    "--learner.learning-starts",
+    "30",
+    "--evaluation.every",
+    "0",
+    "--checkpoint-every",
+    "20",
+    "--evaluation.episodes",
+    "2",
+    "--evaluation.films",
+    "0",
+]
+FEW = ["record", "robo/ArmReach-v0", "--episodes", "4", "--arguments", "max_steps=20", "action_repeat=2", "--out"]
+
+
+# without a cluster
+
+
+def test_nothing_imports_ray_before_a_cluster_is_asked_for():
+    modules = "robo_cli.train, robo_cli.label, robo_cli.record, robo_cli.sweep, robo_rl.cluster.pool"
+    program = (
+        f"import sys, {modules}; from robo_cli.main import dispatch; dispatch(['--help']); assert 'ray' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("words", [["train", *SHORT, "--seeds", "0-1"], ["label", "data", "--reward", "oracle", "--name", "x"]])
+def test_without_ray_it_says_what_to_install(monkeypatch, words):
+    dispatch([*FEW, "data"])
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r'(?s)--ray needs the package .ray.(.*)pip install "robo-rl\[ray\]"'):
+        dispatch([*words, "--ray", "auto"])
+
+
+def test_what_is_no_address_is_refused_at_once():
+    pytest.importorskip("ray")
+    for where in ("here", "ray://127.0.0.1:10001", "127.0.0.1:", ":1"):
+        with pytest.raises(InvalidSetting, match="auto, or HOST:PORT"), connected(where):
+            pass
+
+
+def test_where_nobody_listens_it_says_so_at_once():
+    pytest.importorskip("ray")
+    with (
+        pytest.raises(ClusterUnavailable, match=r"Nobody listens at 127\.0\.0\.1:1\.(.|\n)*ray start --head"),
+        connected("127.0.0.1:1"),
+    ):
+        pass
+
+
+# workers
+
+
+def test_every_port_is_on_loopback_and_asks_for_the_token(cluster):
+    assert cluster.address.startswith("127.0.0.1:") and cluster.cores == 2
+    assert os.environ["RAY_AUTH_MODE"] == "token" and len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    assert {local for local, inode in listening() if inode in sockets_of(descendants())} <= {"0100007F", "0" * 24 + "0100007F"}
+
+
+def listening() -> list[tuple[str, str]]:
+    """Returns address and inode of each port that is listened on."""
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    found = [(line[1].split(":")[0], line[9]) for line in lines if line[3] == "0A"]
+    return [(re.sub("^0{16}FFFF0000", "0" * 24, address), inode) for address, inode in found]
+
+
+def descendants() -> set[int]:
+    """Returns this process and all that it began."""
+    parents = {
+        int(path.parent.name): int(path.read_text().rpartition(")")[2].split()[1]) for path in Path("/proc").glob("[0-9]*/stat")
+    }
+    found = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def sockets_of(pids: set[int]) -> set[str]:
+    links = [os.readlink(link) for pid in pids for link in Path(f"/proc/{pid}/fd").glob("*") if link.is_symlink()]
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
+    said = []
+    patience = Patience(answer=8.0)
+    with Pool(cluster, "asked:Asked", b">", count=2, patience=patience, say=said.append) as pool:
+        words = ["a", f"die {tmp_path / 'died'}", "b", f"hang {tmp_path / 'hung'}", "c"]
+        found = dict(pool.results(word.encode() for word in words))
+        assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
+        assert sorted("died" in line for line in said) == [False, True] and all("is replaced" in line for line in said)
+        drawn = []
+        tasks = (drawn.append(word) or word for word in [f"slow {tmp_path / 'slow'}".encode(), b"b", b"c", b"d", b"e"])
+        results = pool.results(tasks, ahead=3)
+        assert next(results) == (0, b">slow") and len(drawn) == 3, "no more is begun than was allowed"
+        assert [number for number, _ in results] == [1, 2, 3, 4]
+        with pytest.raises(BudgetReached, match=r"The budget is spent\.\n  got:     3"):
+            list(pool.results([b"refuse"]))
+        with pytest.raises(WorkerFailed, match=r"(?s)worker \d failed.*ZeroDivisionError: of nothing"):
+            list(pool.results([b"fail"]))
+
+
+def test_what_no_node_can_hold_is_refused(cluster):
+    with pytest.raises(InvalidSetting, match="No node has that many cores"):
+        Worker(cluster, "asked:Asked", cores=3.0)
+
+
+# commands
+
+
+def told(run: Path) -> list:
+    """Returns what a run found, without what depends on the clock."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = [{name: value for name, value in line.items() if not name.startswith("time")} for line in lines]
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    return [lines, evaluation["returns"], evaluation["lengths"]]
+
+
+def test_seeds_are_trained_as_they_are_here(cluster, tmp_path, capsys):
+    order = ["train", *SHORT, "--out"]
+    assert dispatch([*order, str(tmp_path / "there"), "--seeds", "0,3", "--ray", "auto"]) == 0
+    folder = tmp_path / "there" / "arm-reach-sac-seeds"
+    assert "2 training seeds" in capsys.readouterr().out and (folder / "report.html").exists()
+    assert "run " in (folder / "logs" / "seed-3.log").read_text()
+    assert dispatch([*order, str(tmp_path / "here"), "--seed", "3"]) == 0
+    (here,), (there,) = (tmp_path / "here").iterdir(), folder.glob("runs/*-3")
+    assert told(here) == told(there)
+    for name in ("learner.safetensors", "replay.safetensors"):
+        one, other = ((run / "checkpoints" / "0000000060" / name) for run in (here, there))
+        assert one.exists() == other.exists() and (not one.exists() or one.read_bytes() == other.read_bytes()), name
+
+
+def test_labels_are_those_that_are_made_here(cluster, capsys):
+    dispatch([*FEW, "data"])
+    words = ["label", "data", "--reward", "noisy-oracle", "--cache"]
+    assert dispatch([*words, "none", "--name", "here"]) == 0
+    assert dispatch([*words, "kept", "--name", "there", "--ray", "auto"]) == 0
+    assert dispatch([*words, "kept", "--name", "again", "--replay"]) == 0, "one cache has what came back"
+    dataset = Dataset(Path("data"))
+    assert len({LabelSet(dataset, name).digest(dataset.entries()) for name in ("here", "there", "again")}) == 1
+
+
+def test_a_budget_holds_for_all_workers_together(cluster):
+    arguments = ["--arguments", "max_steps=20", "action_repeat=2", "cameras=[front]", "image_size=16"]
+    dispatch(["record", "robo/ArmReach-v0", "--episodes", "4", *arguments, "--out", "seen"])
+    dataset = Dataset(Path("seen"))
+
+    def words(name: str, **terms: int) -> list[str]:
+        settings = ["judge=chance", f"judge_settings={json.dumps({'terms': {'cache': 'answers', **terms}})}", "every=5"]
+        return ["label", "seen", "--reward", "judge-progress", "--settings", *settings, "--cache", "none", "--name", name]
+
+    assert dispatch(words("here", cache="elsewhere")) == 0
+    with pytest.raises(BudgetReached, match="The budget is spent"):
+        dispatch([*words("there", most_tokens=200), "--ray", "auto"])
+    done = len(LabelSet(dataset, "there").labelled) if (dataset.path / "labels" / "there.sqlite").exists() else 0
+    assert done < 4
+    assert dispatch([*words("there", most_tokens=10**6), "--ray", "auto"]) == 0
+    assert LabelSet(dataset, "here").digest(dataset.entries()) == LabelSet(dataset, "there").digest(dataset.entries())
+
+
+def test_episodes_are_those_that_are_played_here(cluster, capsys):
+    words = [
+        "record",
+        "robo/ArmReach-v0",
+        "--episodes",
+        "5",
+        "--noise",
+        "0.2",
+        "--arguments",
+        "max_steps=20",
+        "action_repeat=2",
+    ]
+    for name, more in (("here", []), ("there", ["--ray", "auto", "--workers", "2"])):
+        assert dispatch([*words, "--out", name, *more]) == 0
+    here, there = (Dataset(Path(name)) for name in ("here", "there"))
+    assert [entry.seed for entry in there.entries()] == [0, 1, 2, 3, 4]
+    for one, other in zip(here, there, strict=True):
+        assert one.observations.keys() == other.observations.keys() and one.success == other.success
+        for name, values in one.observations.items():
+            assert values.tobytes() == other.observations[name].tobytes()
+        assert one.actions.tobytes() == other.actions.tobytes() and one.rewards.tobytes() == other.rewards.tobytes()
+        assert one.metadata == other.metadata
+    with pytest.raises(InvalidSetting, match="each worker begins its own simulator"):
+        dispatch(["record", "carla/Town-v0", "--out", "x", "--ray", "auto", "--carla-port", "2000"])

@@ -63,11 +63,12 @@ def test_names_say_what_is_inside():
 def test_importing_only_defines_names():
     """No import prints, starts a thread, draws random numbers or writes a file."""
     program = f"""
-import importlib, threading
+import importlib, sys, threading
 import numpy
 before = numpy.random.get_state()[1].copy()
 for name in {[dotted(path) for path in MODULES if path.stem != "__main__"]!r}:
     importlib.import_module(name)
+assert "ray" not in sys.modules, "an extra is loaded where it is asked for"
 assert threading.active_count() == 1, threading.enumerate()
 assert (numpy.random.get_state()[1] == before).all(), "numpy's global random numbers were drawn"
 """

@@ -1,11 +1,14 @@
 """Labelling with a judge from the command line: killed in the middle of an episode, out of budget, with its server gone."""
 
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -147,3 +150,50 @@ def test_killed_in_the_middle_of_an_episode_nothing_that_was_answered_is_asked_a
     assert dispatch(order("whole", concurrency=3)) == 0
     np.testing.assert_array_equal(values(dataset, "killed"), values(dataset, "whole"))
     assert len(chat_server.asked) == asked
+
+
+def descendants(pid: int) -> set[int]:
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found = {pid}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {pid}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_on_a_cluster_nothing_that_came_back_is_asked_again_and_the_budget_is_one(dataset, order, chat_server):
+    pytest.importorskip("ray")
+
+    def slowly(words, pictures):
+        time.sleep(0.2)
+        return brightness(words, pictures)
+
+    def begun(**settings) -> subprocess.Popen:
+        command = [sys.executable, "-m", "robo_cli.main", *order("there", **settings), "--ray", "auto", "--workers", "2"]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    chat_server.answer = slowly
+    limited = begun(terms={"most_tokens": 1000})
+    assert "The budget is spent" in limited.communicate(timeout=200)[1] and limited.returncode == 1
+    assert len(chat_server.asked) == 10, "after 10 of 110 tokens each it is spent, whoever asked"
+    killed = begun(concurrency=2)
+    while killed.poll() is None and len(chat_server.asked) < 16:
+        time.sleep(0.01)
+    workers = [pid for pid in descendants(killed.pid) if b"ray::Host" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(max(workers), signal.SIGKILL)
+    while killed.poll() is None and len(chat_server.asked) < 20:
+        time.sleep(0.01)
+    assert killed.poll() is None
+    killed.kill()
+    killed.communicate()
+    last = begun()
+    assert last.wait(200) == 0, last.communicate()[1]
+    counts = Counter(json.dumps(body) for body in chat_server.asked)
+    assert len(counts) == 4 * QUESTIONS and sum(counts.values()) <= 4 * QUESTIONS + 2 + 4  # under way at the two kills
+    asked = len(chat_server.asked)
+    assert dispatch(order("here")) == 0 and len(chat_server.asked) == asked
+    np.testing.assert_array_equal(values(dataset, "there"), values(dataset, "here"))

@@ -1,0 +1,175 @@
+"""What a cluster of two nodes on loopback survives: killed workers, nodes, heads and commands, and who may not come in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from robo_cli.main import dispatch
+from robo_datasets.dataset import Dataset
+from robo_rl.checkpoints import checkpoint_steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+NODES = Path(__file__).with_name("nodes.py")
+LONG = ["arm-reach-sac", "--steps", "1500", "--learner.learning-starts", "30", "--evaluation.every", "0"]
+LONG += ["--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
+REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
+
+
+class Nodes:
+    """A head and another node, with one core each."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, str(NODES), "1", "1"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        told = json.loads(self.process.stdout.readline())
+        self.address, (self.head, self.other) = told["address"], told["nodes"]
+
+    def end(self) -> None:
+        ours = descendants(self.process.pid)
+        try:
+            self.process.communicate(timeout=60)
+        finally:
+            left = [pid for pid in ours if is_alive(pid)]
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def nodes(monkeypatch) -> Iterator[Nodes]:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    found = Nodes()
+    yield found
+    found.end()
+
+
+def descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found, new = [], [pid]
+    while new:
+        new = [child for parent in new for child in children.get(parent, [])]
+        found += new
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def hosts(pid: int) -> list[int]:
+    """Returns the workers of ours below a process."""
+    return [child for child in descendants(pid) if b"ray::Host" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def robo_rl(*words: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "robo_cli.main", *words]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment}
+    )
+
+
+def until(holds: Callable[[], object], process: subprocess.Popen[str] | None = None, limit: float = 300.0) -> None:
+    deadline = time.monotonic() + limit
+    while not holds():
+        assert process is None or process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def reached(folder: str, seed: int) -> int:
+    runs = [*Path(folder).glob(f"arm-reach-sac-seeds/runs/*-{seed}/checkpoints")]
+    return max((step for run in runs for step in checkpoint_steps(run)), default=0)
+
+
+def returns(folder: str) -> dict[str, list[float]]:
+    found = Path(folder).rglob("*/evaluation.json")
+    return {path.parent.name[-1]: json.loads(path.read_text())["returns"] for path in found}
+
+
+def test_a_wrong_token_and_none_are_errors_within_seconds(nodes):
+    dispatch([*REACH, "--episodes", "2", "--out", "data"])
+    words = ["label", "data", "--reward", "oracle", "--name", "mine", "--cache", "none", "--ray", nodes.address]
+    for token, what in (("wrong" * 8, "the one of RAY_AUTH_TOKEN"), ("", "none in the environment")):
+        started = time.monotonic()
+        process = robo_rl(*words, RAY_AUTH_TOKEN=token, HOME=str(Path.cwd()))
+        told = process.communicate(timeout=120)[0]
+        assert process.returncode == 1 and re.search(rf"does not take this token\.\n  got:     {what}", told), told
+        assert "Traceback" not in told and time.monotonic() - started < 60
+    assert robo_rl(*words).wait(300) == 0
+
+
+def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
+    process = robo_rl("train", *LONG, "--seeds", "0-1", "--out", "there", "--ray", nodes.address)
+    until(lambda: reached("there", 0) and reached("there", 1), process)
+    os.kill(nodes.other["raylet"], signal.SIGKILL)
+    time.sleep(1)
+    for pid in hosts(nodes.head["raylet"]):
+        os.kill(pid, signal.SIGKILL)
+    told = process.communicate(timeout=600)[0]
+    assert process.returncode == 0 and len(re.findall(r"the worker of seed-\d .* and is replaced", told)) >= 2, told
+    logs = "".join(path.read_text() for path in Path("there").rglob("logs/*.log"))
+    assert re.search(r"resumed at step [1-9]\d*, exact", logs)
+    for seed in "01":
+        assert dispatch(["train", *LONG, "--seed", seed, "--out", "here"]) == 0
+    assert returns("here") == returns("there")
+
+
+def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
+    words = ["train", *LONG, "--seeds", "0-1", "--out", "runs"]
+    process = robo_rl(*words, "--ray", nodes.address)
+    until(lambda: reached("runs", 0) and reached("runs", 1), process)
+    os.kill(nodes.head["gcs_server"], signal.SIGKILL)
+    told = process.communicate(timeout=180)[0]
+    assert process.returncode != 0 and re.search(r"the head of the cluster at .* is gone .* the same command goes on", told), (
+        told
+    )
+    steps = [reached("runs", seed) for seed in (0, 1)]
+    assert min(steps) >= 100
+    assert robo_rl(*words).wait(600) == 0
+    logs = "".join(path.read_text() for path in Path("runs").rglob("logs/*.log"))
+    assert all(f"resumed at step {step}, exact" in logs for step in steps if step < 1500)
+
+
+def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):
+    words = ["train", *LONG, "--seeds", "0-1", "--out", "runs", "--ray", "auto"]
+    process = robo_rl(*words)
+    until(lambda: reached("runs", 0) and reached("runs", 1), process)
+    ours = descendants(process.pid)
+    assert len(ours) > 4
+    process.kill()
+    process.communicate()
+    until(lambda: not any(map(is_alive, ours)), limit=60)
+    assert robo_rl(*words).wait(600) == 0
+    assert {*returns("runs")} == {"0", "1"} and len([*Path("runs").rglob("evaluation.json")]) == 2
+
+
+def test_each_seed_is_recorded_once_though_workers_are_killed(nodes):
+    words = [*REACH, "--episodes", "40", "--out"]
+    process = robo_rl(*words, "there", "--ray", nodes.address)
+    until(lambda: Path("there/catalogue.sqlite").exists() and len(Dataset(Path("there"))) >= 3, process)
+    os.kill(hosts(nodes.other["raylet"])[0], signal.SIGKILL)
+    told = process.communicate(timeout=600)[0]
+    assert process.returncode == 0 and "is replaced" in told, told
+    assert dispatch([*words, "here"]) == 0
+    here, there = Dataset(Path("here")), Dataset(Path("there"))
+    assert [entry.seed for entry in there.entries()] == [*range(40)]
+    assert all(one.actions.tobytes() == other.actions.tobytes() for one, other in zip(here, there, strict=True))

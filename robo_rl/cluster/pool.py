@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from robo_rl.cluster.connection import Cluster
-from robo_rl.cluster.worker import USUAL, Patience, Worker, WorkerLost
+from robo_rl.cluster.worker import LOGS, USUAL, Patience, Worker, WorkerLost
 from robo_rl.errors import WorkerFailed
 
 MOMENT = 0.2
@@ -55,27 +55,27 @@ class Pool:
         losses, waiting = Counter[int](), dict[int, bytes]()
         drawn = given = 0
         while True:
-            for worker in self.workers:
-                if worker in held or (ahead and not again and drawn - given >= ahead):
-                    continue
+            for worker in (each for each in self.workers if each.is_ready):
+                if ahead and not again and drawn - given >= ahead:
+                    break
                 task = again.popleft() if again else next(numbered, None)
                 if task is None:
+                    if not held:
+                        return
                     break
                 drawn = max(drawn, task[0] + 1)
                 held[worker] = task
                 worker.ask("work", task[1])
-            if not held:
-                return
-            self._ray.wait([worker.reference for worker in held], timeout=MOMENT)
-            for worker in [*held]:
+            self._ray.wait([each.reference for each in self.workers if each.reference is not None], timeout=MOMENT)
+            for worker in self.workers:
                 try:
                     result = worker.answer()
                 except WorkerLost as lost:
-                    task = held.pop(worker)
-                    losses[task[0]] += 1
-                    if losses[task[0]] >= self._losses:
-                        raise _failure(task[0], losses[task[0]], lost) from None
-                    again.append(task)
+                    if (task := held.pop(worker, None)) is not None:
+                        losses[task[0]] += 1
+                        if losses[task[0]] >= self._losses:
+                            raise _failure(task[0], losses[task[0]], lost) from None
+                        again.append(task)
                     continue
                 if result is None:
                     continue
@@ -91,5 +91,5 @@ def _failure(number: int, losses: int, lost: WorkerLost) -> WorkerFailed:
     return WorkerFailed(
         f"Task {number} cost {losses} workers in a row.",
         got=str(lost),
-        fix="look whether it runs here, without --ray; the logs of the node are in its /tmp/ray/session_latest/logs",
+        fix=LOGS,
     )

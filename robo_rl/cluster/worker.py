@@ -21,6 +21,7 @@ from robo_rl.cluster.connection import Cluster
 from robo_rl.errors import ClusterUnavailable, InvalidSetting, RoboRLError, WorkerFailed
 
 MADE = b"made"
+LOGS = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Patience:
     """How long a worker may be silent."""
 
     start: float = 300.0
-    """[s] until it is made, waiting for room on a node included; then it is asked for again."""
+    """[s] until it is made, waiting for room on a node included; then it is asked for again, as often as it takes."""
     answer: float = 600.0
     """[s] for one answer; then it counts as hung and is replaced."""
     losses: int = 3
-    """Workers in a row that one task may cost, by death or silence, until it is an error."""
+    """Workers in a row that one task may cost, or that may die before they are made, until it is an error."""
 
 
 USUAL = Patience()
@@ -114,7 +115,7 @@ class Worker:
         self._made_of = made_of(kind, setup)
         self.reference: Any = None
         """Ray's, of the answer under way, to wait for; None where there is none."""
-        self._is_made = False
+        self._is_made, self._deaths = False, 0
         self._asked: tuple[str, bytes] | None = None
         self._begin()
 
@@ -132,25 +133,28 @@ class Worker:
     def answer(self) -> bytes | None:
         """Returns the answer to what was asked, None while it is under way; to be called again and again.
 
-        Raises WorkerLost, what the object raised if it is one of robo_rl.errors, WorkerFailed for any other.
+        Raises WorkerLost, what the object raised if it is one of robo_rl.errors, WorkerFailed for any other, and where it dies
+        again and again before it is made.
         """
         if self.reference is None:
             return None
         found, _ = self._ray.wait([self.reference], timeout=0)
         if not found:
             if time.monotonic() > self._until:
-                self._replace(f"was silent for {self._allowed:g} s")
+                what = "was silent" if self._is_made else "found no room, or was silent,"
+                self._replace(f"{what} for {self._allowed:g} s")
             return None
         try:
             reply: bytes = self._ray.get(found[0])
         except self._ray.exceptions.RayError as error:
+            self._deaths += not self._is_made
             self._replace(f"died ({type(error).__name__})")
         self.reference = None
         content = content_of(self.name, reply)
         if self._is_made:
             self._asked = None
             return content
-        self._is_made = True
+        self._is_made, self._deaths = True, 0
         if self._asked is not None:
             self._send(*self._asked, self._patience.answer)
         return None
@@ -172,6 +176,8 @@ class Worker:
     def _replace(self, why: str) -> None:
         with suppress(self._ray.exceptions.RayError):
             self.end()
+        if self._deaths >= self._patience.losses:
+            raise WorkerFailed(f"{self.name} died {self._deaths} times in a row before it was ready.", got=why, fix=LOGS)
         self._say(f"{self.name} {why} and is replaced")
         self._begin()
         raise WorkerLost(f"{self.name} {why}")

@@ -76,7 +76,8 @@ def run(arguments: Label) -> int:
         if getattr(model, "mode", "") == "potential":
             print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)
-        shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=getattr(model, "spent", dict))
+        spent = dict if arguments.ray else getattr(model, "spent", dict)  # workers ask, and this model knows nothing of it
+        shown = partial(counted, f"label as {arguments.name}", "episodes", metrics=spent)
         there = labelled_at(arguments.ray, dataset, model, named, arguments.workers) if arguments.ray else None
         done = label(dataset, model, arguments.name, shown, cache, replay=arguments.replay, answers=there)
         if hasattr(model, "report"):

@@ -63,7 +63,7 @@ class Train(Generic[Learner]):
     jobs: int = 0
     """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
     ray: str = ""
-    """With `--seeds`: on a Ray cluster, "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
+    """Several trainings on a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""

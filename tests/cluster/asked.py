@@ -26,3 +26,10 @@ class Asked:
                 os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(1000 if word == "hang" else 0.5)
         return self._setup + word.encode()
+
+
+class Fatal:
+    """Dies while it is made."""
+
+    def __init__(self, _: bytes) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -121,6 +121,15 @@ def test_what_no_node_can_hold_is_refused(cluster):
         Worker(cluster, "asked:Asked", cores=3.0)
 
 
+def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
+    patience = Patience(losses=1)
+    fatal = pytest.raises(WorkerFailed, match=r"worker 0 died 1 times in a row before it was ready")
+    with Pool(cluster, "asked:Fatal", count=1, patience=patience) as pool, fatal:
+        list(pool.results([b"a"]))
+    with Pool(cluster, "asked:Asked", count=3, patience=patience) as pool:
+        assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and not all(each.is_ready for each in pool.workers)
+
+
 # commands
 
 

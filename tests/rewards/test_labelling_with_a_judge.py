@@ -191,7 +191,8 @@ def test_on_a_cluster_nothing_that_came_back_is_asked_again_and_the_budget_is_on
     killed.kill()
     killed.communicate()
     last = begun()
-    assert last.wait(200) == 0, last.communicate()[1]
+    told = last.communicate(timeout=200)[1]
+    assert last.returncode == 0, told
     counts = Counter(json.dumps(body) for body in chat_server.asked)
     assert len(counts) == 4 * QUESTIONS and sum(counts.values()) <= 4 * QUESTIONS + 2 + 4  # under way at the two kills
     asked = len(chat_server.asked)

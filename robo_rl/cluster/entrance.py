@@ -1,10 +1,74 @@
-"""Try to join a cluster, and leave it at once: python -m robo_rl.cluster.entrance HOST:PORT."""
+"""Try a cluster before it is joined: Ray retries for minutes, and some of its failures end the process.
+
+python -m robo_rl.cluster.entrance HOST:PORT     joins it and leaves it at once, or says why not
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
 import sys
+import tempfile
+from typing import Any
 
-from robo_rl.cluster.connection import ray_library
+from robo_rl.cluster.environment import AUTO, TOKENS, ray_library
+from robo_rl.errors import ClusterUnavailable, InvalidSetting
+
+NOBODY = 5.0
+"""[s] until a port counts as one where nobody listens."""
+PATIENCE = 60.0
+"""[s] for a cluster to let a driver in; Ray itself would wait for minutes."""
+
+
+def require_open(address: str) -> None:
+    """Raises InvalidSetting for what is no address, ClusterUnavailable where no cluster lets us in."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), NOBODY).close()
+    except OSError as error:
+        raise ClusterUnavailable(
+            f"Nobody listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
+        ) from None
+    words = [sys.executable, "-m", "robo_rl.cluster.entrance", address]
+    with tempfile.TemporaryFile("w+") as told, subprocess.Popen(words, stdout=told, stderr=told, text=True) as entering:
+        try:
+            status = _status(entering, told)
+        finally:
+            entering.kill()
+        told.seek(0)
+        said = told.read()
+    if status != 0:
+        raise _refusal(address, said)
+
+
+def _status(entering: subprocess.Popen[str], told: Any) -> int:
+    """Returns how an attempt ended, as soon as its end is clear; a wrong token is tried again by Ray for a while."""
+    for _ in range(int(PATIENCE / 0.1)):
+        try:
+            return entering.wait(0.1)
+        except subprocess.TimeoutExpired:
+            if "InvalidAuthToken" in os.pread(told.fileno(), 1 << 20, 0).decode(errors="replace"):
+                break
+    return 1
+
+
+def _refusal(address: str, said: str) -> ClusterUnavailable:
+    if "InvalidAuthToken" in said or "no authentication token was found" in said:
+        return ClusterUnavailable(
+            f"The cluster at {address} does not take this token.",
+            got=next((f"the one of {name}" for name in TOKENS if os.environ.get(name)), "none in the environment"),
+            fix="the head's own in RAY_AUTH_TOKEN, or in a file that RAY_AUTH_TOKEN_PATH names",
+        )
+    lines = [line for line in said.splitlines() if line.strip()]
+    return ClusterUnavailable(
+        f"The cluster at {address} lets nobody in.",
+        got="\n           ".join(lines[-6:]) or f"silence for {PATIENCE:g} s",
+        allowed="the same Ray and the same Python there and here, and this machine as a node",
+        fix=f"here: RAY_AUTH_MODE=token ray start --address {address}",
+    )
 
 
 def main(address: str) -> None:

@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.cluster.connection import Cluster, ray_library
+from robo_rl.cluster.connection import Cluster
+from robo_rl.cluster.environment import ray_library
 from robo_rl.cluster.worker import Host, content_of, made_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import RewardModel

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from robo_rl.cluster.connection import AUTO, connected
+from robo_rl.cluster.connection import connected
+from robo_rl.cluster.environment import AUTO
 
 HERE = str(Path(__file__).parent)
 

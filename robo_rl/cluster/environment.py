@@ -1,0 +1,73 @@
+"""What Ray reads from the environment: where it listens, and which token it takes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from robo_rl.errors import MissingExtra
+
+AUTO = "auto"
+LOOPBACK = ("127.0.0.1", "localhost")
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+def require_library() -> None:
+    """Raises MissingExtra where there is no Ray; does not load it."""
+    if importlib.util.find_spec("ray") is None:
+        raise MissingExtra("--ray", "ray", "ray")
+
+
+def ray_library() -> Any:
+    """Returns Ray; raises MissingExtra."""
+    require_library()
+    import ray
+
+    return ray
+
+
+@contextmanager
+def environment(where: str) -> Iterator[None]:
+    """Sets what Ray and its processes read from the environment, and takes it back at the end."""
+    wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
+    if _is_on_loopback(where):
+        # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it is told it
+        wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    if where == AUTO:
+        wanted["RAY_worker_niceness"] = "0"  # 15 by Ray's default: slower beside others than the same command without Ray
+        if not any(os.environ.get(name) for name in TOKENS):
+            wanted["RAY_AUTH_TOKEN"] = _fresh_token()
+    usual = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in usual.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def read_again(where: str) -> None:
+    """Has Ray read what it reads when it is loaded: somebody else may have loaded it before."""
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    native: Any = importlib.import_module("ray._raylet")
+    constants.ENABLE_RAY_CLUSTER = not _is_on_loopback(where)
+    native.Config.initialize("")
+    native.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _is_on_loopback(where: str) -> bool:
+    return where == AUTO or where.rpartition(":")[0] in LOOPBACK
+
+
+@cache
+def _fresh_token() -> str:
+    return secrets.token_hex(32)  # once in a process: Ray keeps the first that it reads

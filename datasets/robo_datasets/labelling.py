@@ -16,7 +16,7 @@ from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
 from robo_rl.prefetch import prefetched
 from robo_rl.protocols import RewardModel, RewardModelOfMany
-from robo_rl.types import RewardLabels
+from robo_rl.types import Episode, RewardLabels
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
@@ -67,13 +67,17 @@ def label(
     return len(pending)
 
 
+def answers_of(model: RewardModel, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
+    """Returns the labels of episodes in their order."""
+    return iter(model.label_all(episodes)) if isinstance(model, RewardModelOfMany) else map(model.label, episodes)
+
+
 def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
     """Returns what has the model label episodes in this process, in their order."""
 
     def labelled(missing: Sequence[Entry]) -> Generator[tuple[Entry, RewardLabels], None, None]:
         with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
-            answers = model.label_all(episodes) if isinstance(model, RewardModelOfMany) else map(model.label, episodes)
-            yield from zip(missing, answers, strict=True)
+            yield from zip(missing, answers_of(model, episodes), strict=True)
 
     return labelled
 

@@ -10,7 +10,7 @@ import os
 import sys
 
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
-os.environ["RAY_worker_niceness"] = "0"  # 15 by default: beside other tests next to nothing
+os.environ |= {"RAY_worker_niceness": "0"}  # 15 by default: beside other tests next to nothing
 
 from ray.cluster_utils import Cluster
 

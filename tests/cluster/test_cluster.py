@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_rl.cluster import entrance
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.worker import Patience, Worker
@@ -63,6 +65,19 @@ def test_where_nobody_listens_it_says_so_at_once():
         connected("127.0.0.1:1"),
     ):
         pass
+
+
+def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "x" * 64)
+    monkeypatch.setattr(entrance, "PATIENCE", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        where = f"127.0.0.1:{mute.getsockname()[1]}"
+        with (
+            pytest.raises(ClusterUnavailable, match=r"lets nobody in\.(.|\n)*the same Ray and the same Python"),
+            connected(where),
+        ):
+            pass
 
 
 # workers

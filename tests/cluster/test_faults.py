@@ -31,7 +31,9 @@ class Nodes:
 
     def __init__(self) -> None:
         words = [sys.executable, str(NODES), "1", "1"]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         told = json.loads(self.process.stdout.readline())
         self.address, (self.head, self.other) = told["address"], told["nodes"]
 
@@ -87,6 +89,12 @@ def robo_rl(*words: str, **environment: str) -> subprocess.Popen[str]:
     )
 
 
+def ended(process: subprocess.Popen[str], limit: float = 600.0) -> tuple[int, str]:
+    """Returns status and words of a command."""
+    told = process.communicate(timeout=limit)[0]
+    return process.returncode, told
+
+
 def until(holds: Callable[[], object], process: subprocess.Popen[str] | None = None, limit: float = 300.0) -> None:
     deadline = time.monotonic() + limit
     while not holds():
@@ -114,7 +122,8 @@ def test_a_wrong_token_and_none_are_errors_within_seconds(nodes):
         told = process.communicate(timeout=120)[0]
         assert process.returncode == 1 and re.search(rf"does not take this token\.\n  got:     {what}", told), told
         assert "Traceback" not in told and time.monotonic() - started < 60
-    assert robo_rl(*words).wait(300) == 0
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
 
 
 def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
@@ -144,7 +153,8 @@ def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
     )
     steps = [reached("runs", seed) for seed in (0, 1)]
     assert min(steps) >= 100
-    assert robo_rl(*words).wait(600) == 0
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
     logs = "".join(path.read_text() for path in Path("runs").rglob("logs/*.log"))
     assert all(f"resumed at step {step}, exact" in logs for step in steps if step < 1500)
 
@@ -158,8 +168,20 @@ def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):
     process.kill()
     process.communicate()
     until(lambda: not any(map(is_alive, ours)), limit=60)
-    assert robo_rl(*words).wait(600) == 0
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
     assert {*returns("runs")} == {"0", "1"} and len([*Path("runs").rglob("evaluation.json")]) == 2
+
+
+def test_an_interrupted_command_brings_home_what_was_learnt(tmp_path):
+    process = robo_rl("train", *LONG, "--seeds", "0-1", "--out", "runs", "--ray", "auto")
+    until(lambda: reached("runs", 0) and reached("runs", 1), process)
+    process.send_signal(signal.SIGINT)
+    status, told = ended(process, 120)
+    assert status == 130, told
+    for seed in (0, 1):
+        (log,) = Path("runs").rglob(f"seed-{seed}.log")
+        assert f"interrupted at step {reached('runs', seed)};" in log.read_text()
 
 
 def test_each_seed_is_recorded_once_though_workers_are_killed(nodes):

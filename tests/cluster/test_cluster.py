@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,9 @@ def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp
         found = dict(pool.results(word.encode() for word in words))
         assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
         assert sorted("died" in line for line in said) == [False, True] and all("is replaced" in line for line in said)
+        while not all(each.is_ready for each in pool.workers):  # the one that takes the place of the hung one begins
+            assert [each.answer() for each in pool.workers] == [None, None]
+            time.sleep(0.05)
         drawn = []
         tasks = (drawn.append(word) or word for word in [f"slow {tmp_path / 'slow'}".encode(), b"b", b"c", b"d", b"e"])
         results = pool.results(tasks, ahead=3)

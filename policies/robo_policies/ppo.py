@@ -23,6 +23,7 @@ from robo_policies.ppo_policy import PPOPolicy
 from robo_policies.senses import Senses
 from robo_policies.tanh_towers import Floats, TanhTowers
 from robo_policies.trajectories import Rows, Trajectories, flat
+from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
 from robo_rl.protocols import OnlineRewards, Policy
@@ -215,12 +216,38 @@ class PPO:
         require_finite_data({"rewards": given}, self.updates, "rollout")
         if step.final_observations:
             self._vectors("final observations", step.final_observations)
-        observations, ended = self._vectors("observations", step.observations), step.terminated | step.truncated
+        observations = self._vectors("observations", step.observations)
         self.senses.fit(observations)
+        self._remember(step, observations)
+
+    def take_in(self, rollout: CollectedRollout) -> None:
+        """Takes in a whole rollout of others, who acted with the policy as it is now.
+
+        Differs from `observe`: all of it is scaled by the moments from before, with which the others acted, and is merged into
+        them afterwards, because the others do not know each other's observations. Raises NonFiniteUpdate as `observe` does.
+        """
+        require_finite_data({"rewards": rollout.rewards}, self.updates, "rollout")
+        if rollout.final_observations:
+            self._vectors("final observations", rollout.final_observations)
+        steps = [*rollout.steps()]
+        first = {name: values[0] for name, values in rollout.observations.items()}
+        vectors = [self._vectors("observations", seen) for seen in (first, *(step.observations for step in steps))]
+        if rollout.begins:
+            self.rewards.restart(self.config.num_envs)
+        self.trajectories.begin(self.senses.scaled(vectors[0]), first)
+        for step, actions, observed in zip(steps, rollout.actions, vectors[1:], strict=True):
+            self.trajectories.actions[self.trajectories.length] = actions
+            self._remember(step, observed)
+        for observed in vectors if rollout.begins else vectors[1:]:
+            self.senses.fit(observed)
+
+    def _remember(self, step: VectorStep, observations: Floats) -> None:
+        """Stores what the actions led to; its observations come as vectors, too, not yet scaled."""
+        ended = step.terminated | step.truncated
         final_values = np.zeros(len(ended), np.float32)
         if step.final_observations:
             final_values[step.truncated & ~step.terminated] = self._final_values(step.final_observations)
-        rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards(given, ended)
+        rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards(step.rewards, ended)
         self.trajectories.add(self.senses.scaled(observations), rewards, ended, final_values, step.observations)
 
     def reward(self, rewards: Floats, known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:

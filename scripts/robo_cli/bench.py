@@ -32,6 +32,7 @@ BENCHES = {
     "data": ("robo_datasets.reading_speed",),
     "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
     "annotation": ("robo_cli.bench_annotation",),
+    "collectors": ("robo_cli.bench_collectors",),
     "robot": ("robo_real.speed",),
     "drive": ("robo_sims.carla.speed", "robo_sims.carla.step_speed"),
 }
@@ -43,7 +44,8 @@ class Bench:
     """Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."""
 
     what: Annotated[
-        tyro.conf.Positional[str], tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|robot|drive|all")
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|collectors|robot|drive|all"),
     ]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0

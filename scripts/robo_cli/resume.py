@@ -12,6 +12,7 @@ import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
 from robo_cli.beginning import take_over, wait_for_robot
+from robo_cli.collecting import collected_training, settings_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
@@ -22,6 +23,7 @@ from robo_cli.recipe import to_yaml
 from robo_cli.refine import robot_at
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
+from robo_rl.collecting.asynchronous import AsynchronousTraining
 from robo_rl.protocols import Training
 from robo_rl.runs import Run, find_run, write_text
 
@@ -45,6 +47,8 @@ class Resume:
     """Environment steps of that; 0 for as many as the recipe names, or as there were updates."""
     dataset: str = ""
     """Where the dataset of the run lies now, if it was moved; it must hold the episodes that the run learnt from."""
+    ray: str = ""
+    """Where the run's collectors are from now on: auto, HOST:PORT, or "here" for processes of this machine."""
     robot: str = ""
     """Where the robot of the run is served now, if at another address."""
 
@@ -74,13 +78,18 @@ def run(arguments: Resume) -> int:
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
         with operator_of(recipe) as operator:
             training: Training
-            if learns_apart(recipe) and (is_prepared(interrupted) or not checkpoint.parts):
+            collecting = settings_of(interrupted, arguments.ray)
+            if collecting is not None:
+                training = collected_training(interrupted, recipe, collecting, demonstrations_of(recipe, reward)[0])
+            elif learns_apart(recipe) and (is_prepared(interrupted) or not checkpoint.parts):
                 if not is_prepared(interrupted):
                     prepare(interrupted, drawn_spec(recipe), demonstrations_of(recipe, reward)[0])
                 training = acting_training(interrupted, recipe, reward)
             else:
                 training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward, operator)
-            if checkpoint.parts:
+            if isinstance(training, AsynchronousTraining):
+                training.go_on(checkpoint.parts or None)
+            elif checkpoint.parts:
                 training.load_state_dict(checkpoint.parts)
             else:
                 take_over(recipe, training)

@@ -13,6 +13,7 @@ import tyro
 
 from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
 from robo_cli.beginning import begin, left_still, take_over
+from robo_cli.collecting import CollectingSettings, collected_training, dismissed, require_collectable
 from robo_cli.completion import completed, learnt_from, with_dataset, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
@@ -37,6 +38,8 @@ EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
 robo-rl train arm-pick-rlpd --seeds 0-4     (side by side, one table, one report)
 robo-rl train arm-pick-rlpd --seeds 0-9 --ray 10.0.0.1:6379     (on the machines of a Ray cluster: docs/clusters.md)
+robo-rl train halfcheetah-ppo --collectors 4     (processes that act for one learner)
+robo-rl train halfcheetah-sac --collectors 4 --ray auto     (the same on a Ray cluster; or HOST:PORT)
 robo-rl train arm-pick-bc --demonstrations.dataset data/pick     (made by `robo-rl record` with the recipe's action_repeat=3)
 robo-rl train offline-iql --dataset data/pick --labels my-labels     (rewards of a model, made by `robo-rl label`)
 robo-rl train offline-iql --dataset data/pick --then online --online.steps 5000
@@ -63,7 +66,14 @@ class Train(Generic[Learner]):
     jobs: int = 0
     """Trainings at once with `--seeds`; 0 for as many as there are cores for."""
     ray: str = ""
-    """Several trainings on a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
+    """With `--seeds` or `--collectors`: on a Ray cluster, "auto" for one of this machine that ends with the command, or
+    HOST:PORT of a head."""
+    collectors: int = 0
+    """Processes that act in environments for the learner (docs/collectors.md); 0: it acts itself."""
+    patience: float = CollectingSettings(1).patience
+    """[s] after which a collector (`--collectors`) that has not answered counts as hung, and is replaced."""
+    most_stale: int = 0
+    """Steps that the parameters of collectors may be old, where the learner is off-policy; 0 for 128 for each of them."""
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""
@@ -86,13 +96,16 @@ def main(arguments: list[str]) -> int:
     if order.dry_run:
         print(to_yaml(recipe), end="")
         return 0
-    if order.ray and not order.seeds:
+    if order.ray and not (order.seeds or order.collectors):
         raise InvalidSetting(
-            "A cluster trains several seeds.", got="--ray without --seeds", fix="--seeds 0-9, or leave --ray out"
+            "A cluster trains several seeds, or collects for one.",
+            got="--ray without --seeds or --collectors",
+            fix="--seeds 0-9 or --collectors 4, or leave --ray out",
         )
+    collecting = _collecting(order, recipe)
     if order.seeds:
         return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs, order.ray)
-    return start(recipe, order.out)
+    return start(recipe, order.out, collecting)
 
 
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
@@ -100,18 +113,18 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
     return resolved(parsed(Train, arguments[0], arguments[1:]))
 
 
-def start(recipe: Recipe[Any], root: Path) -> int:
-    """Trains a recipe in a new run folder under `root`."""
+def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None = None) -> int:
+    """Trains a recipe in a new run folder under `root`, with collectors where there are some."""
     torch.set_num_threads(recipe.threads)
     with operator_of(recipe) as operator:
-        return _start(recipe, root, operator)
+        return _start(recipe, root, operator, collecting)
 
 
-def _start(recipe: Recipe[Any], root: Path, operator: Operator | None) -> int:
+def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> int:
     reward = reward_of(recipe)
     demonstrations, origin = demonstrations_of(recipe, reward)
     apart = learns_apart(recipe)
-    if not apart:
+    if not apart and collecting is None:
         training = training_of(recipe, demonstrations, reward, operator)
         take_over(recipe, training)
         require_episodes(recipe, training)
@@ -127,6 +140,9 @@ def _start(recipe: Recipe[Any], root: Path, operator: Operator | None) -> int:
         if apart:
             prepare(run, drawn_spec(recipe), demonstrations)
             training = acting_training(run, recipe, reward)
+        if collecting is not None:
+            run.describe(collectors=collecting.to_json())
+            training = collected_training(run, recipe, collecting, demonstrations)
         with display(recipe.name, recipe.total_steps) as shown:
             shown.say(f"run {run.path}")
             if demonstrations:
@@ -149,7 +165,7 @@ def train_on(
     record = RunRecord(run, cadence, evaluate, shown, training.step)
     if state is not None:
         record.load_state_dict(state)
-    with ended(training, shown.say):
+    with ended(training, shown.say), dismissed(training, shown.say):
         try:
             begin(run, recipe, training, record)
             with left_still(training), kept(run, recipe, training), gentle_interruption(asking(record, operator)):
@@ -159,6 +175,21 @@ def train_on(
             raise
         record.finish(training.step, training)
     return record
+
+
+def _collecting(order: Train[Any], recipe: Recipe[Any]) -> CollectingSettings | None:
+    """Returns who collects, None where nobody does; raises InvalidSetting where that cannot be."""
+    if not order.collectors:
+        return None
+    settings = CollectingSettings(order.collectors, order.ray, order.patience, order.most_stale)
+    if order.seeds:
+        raise InvalidSetting(
+            "Several seeds and collectors cannot be combined so far.",
+            got=f"--seeds {order.seeds} --collectors {order.collectors}",
+            fix="leave one of them out",
+        )
+    require_collectable(recipe, settings)
+    return settings
 
 
 def resolved(order: Train[Any]) -> Recipe[Any]:

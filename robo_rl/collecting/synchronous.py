@@ -1,0 +1,136 @@
+"""On-policy training whose environments are in other processes: each rollout with the newest parameters, all waited for.
+
+A collector acts with the parameters that it has, those of the last update, for a whole rollout. Observations are scaled
+by the moments of the rollouts before.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Protocol
+
+from robo_rl.collecting.crew import Crew
+from robo_rl.collecting.rollouts import CollectedLearner, CollectedRollout
+from robo_rl.protocols import Policy, TrainingObserver
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.types import Metrics, StateDict
+
+TICK = 0.5  # [s] between two looks for collectors that hang
+
+
+class OnPolicyConfig(Protocol):
+    """Settings of a learner that a crew can collect for; a plain learner's `build` takes no steps."""
+
+    @property
+    def num_envs(self) -> int:
+        """Environments that step together."""
+        ...
+
+    @property
+    def steps_per_env(self) -> int:
+        """Steps of each between two updates."""
+        ...
+
+    def build(self, spec: Any, seed: int, *, steps: int) -> CollectedLearner:
+        """Returns a fresh learner for a training of so many steps."""
+        ...
+
+
+class SynchronousTraining:
+    """A learner, its crew and how far it got; ends with the rollout of its last step. One for any number of collectors.
+
+    A collector that is lost is replaced; its environments begin new episodes, and its part of the rollout is collected again.
+    """
+
+    def __init__(self, learner: CollectedLearner, crew: Crew, config: OnPolicyConfig, *, steps: int) -> None:
+        self.learner, self.crew, self.steps = learner, crew, steps
+        self._rollout_steps, self._environments = config.steps_per_env, config.num_envs
+        self.stopwatch = Stopwatch()
+        self.step = 0
+        """Environment steps, over all environments."""
+        self.resumed: str | None = None
+        """"exact" or "warm" after `load_state_dict`."""
+        self._restored: dict[int, StateDict] = {}  # place -> the state from which its environments go on
+
+    @property
+    def policy(self) -> Policy:
+        """The policy being trained."""
+        return self.learner.policy
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last, and to the end of the rollout that contains it."""
+        time = self.stopwatch.time
+        self.stopwatch.start()
+        while self.step < self.steps:
+            parts = time("simulate", self._collected)
+            for part in parts:
+                self._tell_of_episodes(part, observer)
+            self.step += self._rollout_steps * self._environments
+            time("infer", partial(self.learner.take_in, CollectedRollout.of(parts)))
+            metrics = time("update", self.learner.update)
+            time("log", partial(observer.on_metrics, self.step, metrics | self._account))
+            time("log", partial(observer.on_step, self.step, self))
+
+    @property
+    def _account(self) -> Metrics:
+        return {"collect/collectors": float(self.crew.count), "collect/lost": float(self.crew.losses), "collect/staleness": 0.0}
+
+    def _collected(self) -> list[StateDict]:
+        """Returns the parts of a rollout, in the order of the environments."""
+        self.crew.publish(self.step, self.learner.policy.parameters())
+        self._restore()
+        wanted = {"do": "rollout", "step": self.step, "steps": self._rollout_steps}
+        return [part for _, part in sorted(self._asked(wanted).items())]
+
+    def _restore(self) -> None:
+        """Puts the environments where a checkpoint has them; those of a collector that is lost over it begin anew."""
+        for index, state in self._restored.items():
+            self.crew.ask(index, {"do": "restore", "state": state})
+        self._answers(set(self._restored), None)
+        self._restored = {}
+
+    def _asked(self, request: StateDict) -> dict[int, Any]:
+        """Has every collector answer a request; one that takes the place of another gets it, too."""
+        for index in range(self.crew.count):
+            self.crew.ask(index, request)
+        return self._answers(set(range(self.crew.count)), request)
+
+    def _answers(self, places: set[int], again: StateDict | None) -> dict[int, StateDict | None]:
+        """Returns the answers of places; where a collector is lost its successor is asked `again`, or None is its answer."""
+        found: dict[int, StateDict | None] = {}
+        while places - set(found):
+            reply = self.crew.next(TICK)
+            if reply is None:
+                continue
+            if reply.content is None and again is not None and reply.place not in found:
+                self.crew.ask(reply.place, again)
+            elif reply.content is not None or again is None:
+                found[reply.place] = reply.content
+        return found
+
+    def _tell_of_episodes(self, part: StateDict, observer: TrainingObserver) -> None:
+        for episode in part["episodes"]:
+            told = dict(episode)
+            observer.on_episode(self.step + (told.pop("step") + 1) * self._environments, **told)
+
+    def state_dict(self) -> StateDict:
+        """Returns learner, counters, and the environments where all of them can be saved."""
+        states = self._restored or {
+            index: answer["state"] for index, answer in self._asked({"do": "save"}).items() if answer["state"] is not None
+        }
+        training = {"step": self.step, "seconds": self.stopwatch.state_dict()}
+        return {
+            "learner": self.learner.state_dict(),
+            "training": training,
+            "environments": {str(index): state for index, state in states.items()},
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a training and says in `resumed` whether its environments go on where they were."""
+        training, environments = state["training"], state["environments"]
+        self.learner.load_state_dict(state["learner"])
+        self.step = int(training["step"])
+        self.stopwatch.load_state_dict(training["seconds"])
+        is_whole = len(environments) == self.crew.count
+        self._restored = {int(index): each for index, each in environments.items()} if is_whole else {}
+        self.resumed = "exact" if is_whole else "warm"

@@ -1,0 +1,155 @@
+"""robo-rl train --collectors: which recipes can have collectors, and the training that they collect for.
+
+RUN/collectors.txt  what they printed      RUN/collected/  segments of off-policy learners that came since the last checkpoints
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from robo_cli.collector import is_synchronous
+from robo_cli.recipe import Recipe, to_yaml
+from robo_rl.cluster.connection import require_library
+from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
+from robo_rl.collecting.crew import Crew, Engine, Patience
+from robo_rl.collecting.local import LocalEngine
+from robo_rl.collecting.over_ray import RayEngine
+from robo_rl.collecting.segment_log import SegmentLog
+from robo_rl.collecting.synchronous import SynchronousTraining
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import SelfTrainedConfig, Training
+from robo_rl.runs import Run
+from robo_rl.types import Episode
+
+HERE = "here"
+LOG, COLLECTED = "collectors.txt", "collected"
+
+
+@dataclass(frozen=True)
+class CollectingSettings:
+    """Who collects for a training."""
+
+    count: int
+    """Collectors."""
+    ray: str = ""
+    """Where: empty for processes of this machine, "auto" for a Ray cluster on it, HOST:PORT for one to join."""
+    patience: float = Patience().answer
+    """[s] after which a collector that has not answered counts as hung."""
+    most_stale: int = 0
+    """Of off-policy learners: steps that parameters may be old (robo_rl.collecting.asynchronous.Pace)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what run.json holds of it."""
+        return dict(vars(self))
+
+
+def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> None:
+    """Raises InvalidSetting where a recipe's training cannot have these collectors."""
+    unfit = {
+        "reward.name": recipe.reward.name,
+        "human.kind": recipe.human.kind,
+        "initial.run": recipe.initial.run,
+        "online.steps": recipe.online.steps,
+        "record_episodes": recipe.record_episodes,
+        "learner_process on": recipe.learner_process == "on",
+        "an environment at an address": "://" in recipe.environment.name,
+        "environment.arguments.host": "host" in recipe.environment.arguments,  # one server, or one for each environment
+    }
+    if found := [name for name, value in unfit.items() if value]:
+        raise InvalidSetting(
+            "What this recipe asks for takes place in one process, and not in collectors so far.",
+            got=", ".join(found),
+            fix="leave it out, or leave --collectors out",
+        )
+    sampling = getattr(recipe.learner, "sampling", None)
+    acts = not isinstance(recipe.learner, SelfTrainedConfig) and sampling is not None and sampling.offline_fraction < 1.0
+    if not acts and not is_synchronous(recipe):
+        raise InvalidSetting(
+            f"The learner {recipe.algorithm} has no use for collectors.",
+            got=f"--collectors {settings.count}",
+            allowed="learners that act: ppo, sac, rlpd",
+            fix="leave --collectors out",
+        )
+    if settings.ray:
+        require_library()
+    if settings.count < 1:
+        raise InvalidSetting("A training needs a collector.", got=f"--collectors {settings.count}", allowed="1 or more")
+    if is_synchronous(recipe) and recipe.learner.num_envs % settings.count:
+        raise InvalidSetting(
+            "Every collector has as many environments as the others.",
+            got=f"{recipe.learner.num_envs} environments, --collectors {settings.count}",
+            allowed="a divisor of learner.num_envs",
+            fix="choose another of the two",
+        )
+
+
+def collected_training(
+    run: Run, recipe: Recipe[Any], settings: CollectingSettings, demonstrations: Sequence[Episode]
+) -> SynchronousTraining | AsynchronousTraining:
+    """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
+    patience = Patience(answer=settings.patience)
+    crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, patience=patience)
+    if is_synchronous(recipe):
+        _refuse_demonstrations(demonstrations)
+        learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
+        return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
+    checkpoint = run.load().step if run.has_checkpoint else 0
+    return AsynchronousTraining(
+        run.spec,
+        recipe.learner.build(run.spec, recipe.seed),
+        recipe.learner.sampling,
+        crew,
+        SegmentLog(run.path / COLLECTED, checkpoint),
+        run.path / "checkpoints",
+        steps=recipe.steps,
+        seed=recipe.seed,
+        demonstrations=demonstrations,
+        pace=Pace(most_stale=settings.most_stale),
+    )
+
+
+def engine_of(run: Run, settings: CollectingSettings) -> Engine:
+    """Returns what starts collectors, here or on a cluster."""
+    if settings.ray:
+        return RayEngine(settings.ray, "robo_cli.collector:RemoteCollector", settings.count)
+    return LocalEngine([sys.executable, "-m", "robo_cli.collector"], run.path / LOG)
+
+
+@contextmanager
+def dismissed(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
+    """Ends the collectors of a training, where it has some, with the block."""
+    if not isinstance(training, SynchronousTraining | AsynchronousTraining):
+        yield
+        return
+    training.crew.tell = tell
+    try:
+        yield
+    finally:
+        training.crew.close()
+
+
+def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
+    """Returns who collects for a run; None where it acts by itself.
+
+    ray: where they are from now on, "here" for processes of this machine; empty for where they were.
+    """
+    found = run.description.get("collectors")
+    if ray and found is None:
+        raise InvalidSetting(f"The run {run.path.name} has no collectors.", got=f"--ray {ray}", fix="leave --ray out")
+    if ray:
+        found = {**found, "ray": "" if ray == HERE else ray}
+        run.describe(collectors=found)
+    return None if found is None else CollectingSettings(**found)
+
+
+def _refuse_demonstrations(demonstrations: Sequence[Episode]) -> None:
+    if demonstrations:
+        raise InvalidSetting(
+            "PPO learns from its own actions alone.",
+            got=f"{len(demonstrations)} demonstrations",
+            fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
+        )

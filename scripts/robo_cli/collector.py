@@ -1,0 +1,74 @@
+"""A collector of a recipe: what runs in each process that acts for a learner, here or on another machine."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import yaml
+
+from robo_cli.assembly import RecipeEnvironments
+from robo_cli.recipe import Recipe, parse_recipe
+from robo_rl.actor_learner.process import inherited
+from robo_rl.checkpoints import packed, unpacked
+from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
+from robo_rl.collecting.segments import SegmentCollector
+from robo_rl.collecting.worker import Collector, serve
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import TransferablePolicy, VectorFactory
+from robo_rl.spec import specification
+from robo_rl.training import episode_seed
+from robo_rl.types import StateDict
+
+
+def collector_of(job: StateDict) -> Collector:
+    """Returns the collector that a job describes: the text of a recipe, and which of how many collectors it is."""
+    recipe = parse_recipe(yaml.safe_load(job["recipe"]), source="the recipe of a collector")
+    torch.set_num_threads(recipe.threads)
+    if is_synchronous(recipe):
+        return _of_rollouts(recipe, job["index"], job["count"])
+    return _of_segments(recipe, job["birth"])
+
+
+def is_synchronous(recipe: Recipe[Any]) -> bool:
+    """Returns whether a recipe's learner forgets what it has learnt from, and waits for whole rollouts."""
+    return hasattr(recipe.learner, "steps_per_env")
+
+
+def _of_rollouts(recipe: Recipe[Any], index: int, count: int) -> RolloutCollector:
+    each = recipe.learner.num_envs // count
+    factory: VectorFactory = RecipeEnvironments(recipe)
+    environments = factory.make_vector(each)
+    spec = environments.environment_spec  # type: ignore[attr-defined]  # of our own, beside Gymnasium's attributes
+    learner: CollectedLearner = recipe.learner.build(spec, recipe.seed)
+    return RolloutCollector(environments, learner.policy, seed=recipe.seed, first=index * each)
+
+
+def _of_segments(recipe: Recipe[Any], birth: int) -> SegmentCollector:
+    environment = RecipeEnvironments(recipe)()
+    seed = episode_seed(recipe.seed + 1, birth)  # of the random numbers of its actions, which no other collector has
+    policy = recipe.learner.build(specification(environment), seed).policy
+    if not isinstance(policy, TransferablePolicy):
+        raise InvalidSetting(f"The policy of {recipe.algorithm} cannot be sent to collectors.", got=type(policy).__name__)
+    return SegmentCollector(environment, policy, seed=recipe.seed, birth=birth)
+
+
+class RemoteCollector:
+    """A collector whose messages are bytes, as an actor of a cluster makes it (robo_rl.collecting.over_ray)."""
+
+    def __init__(self, job: bytes) -> None:
+        self._collector = collector_of(unpacked(job))
+
+    def load(self, parameters: bytes) -> bytes:
+        """Acts with these parameters from now on."""
+        self._collector.load_parameters(unpacked(parameters))
+        return b""
+
+    def answer(self, request: bytes) -> bytes:
+        """Returns the answer to a request."""
+        return packed(self._collector.handle(unpacked(request)))
+
+
+if __name__ == "__main__":
+    serve(inherited(int(sys.argv[1])), collector_of)

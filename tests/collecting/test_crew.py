@@ -1,0 +1,163 @@
+"""The crew: who is asked what with which parameters, and what becomes of collectors that die, hang or cannot go on."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pytest
+
+from robo_rl.checkpoints import packed, unpacked
+from robo_rl.collecting.crew import Crew, Patience
+from robo_rl.errors import RunError, SimulationFailed
+
+
+class Scripted:
+    """An engine whose answers the test writes."""
+
+    def __init__(self) -> None:
+        self.links: list[ScriptedLink] = []
+        self.answers: deque[tuple[ScriptedLink, bytes | None]] = deque()
+        self.is_closed = False
+
+    def start(self, job: bytes) -> ScriptedLink:
+        self.links.append(ScriptedLink(unpacked(job)))
+        return self.links[-1]
+
+    def next(self, timeout: float) -> tuple[ScriptedLink, bytes | None] | None:
+        return self.answers.popleft() if self.answers else None
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def say(self, index: int, **content: Any) -> None:
+        self.answers.append((self.links[index], packed(content)))
+
+    def lose(self, index: int) -> None:
+        self.answers.append((self.links[index], None))
+
+
+class ScriptedLink:
+    def __init__(self, job: Any) -> None:
+        self.job, self.asked, self.has_ended = job, [], False
+
+    def ask(self, request: bytes, parameters: bytes) -> None:
+        self.asked.append((unpacked(request), unpacked(parameters) if parameters else None))
+
+    def end(self) -> None:
+        self.has_ended = True
+
+    def last_words(self) -> str:
+        return "Segmentation fault"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def crew_of(engine: Scripted, clock: Clock | None = None) -> Crew:
+    crew = Crew(engine, {"recipe": "r"}, 2, patience=Patience(start=100, answer=10, losses=3), clock=clock or Clock())
+    crew.publish(0, {"a": 1})
+    return crew
+
+
+def test_each_collector_gets_its_job_and_each_version_of_the_parameters_once() -> None:
+    engine = Scripted()
+    crew = crew_of(engine)
+    for _ in range(2):
+        crew.ask(0, {"do": "it"})
+    crew.publish(7, {"a": 2})
+    crew.ask(0, {"do": "it"})
+    crew.ask(1, {"do": "it"})
+    assert [link.job for link in engine.links] == [
+        {"recipe": "r", "index": 0, "count": 2, "birth": 0},
+        {"recipe": "r", "index": 1, "count": 2, "birth": 1},
+    ]
+    assert [(request["version"], sent) for request, sent in engine.links[0].asked] == [(0, {"a": 1}), (0, None), (7, {"a": 2})]
+    assert engine.links[1].asked == [({"do": "it", "version": 7}, {"a": 2})]
+    assert crew.open(0) == 3 and crew.oldest == 0
+    engine.say(0, x=1)
+    engine.say(0, x=2)
+    replies = [crew.next(0.0) for _ in range(3)]
+    assert [reply and (reply.place, reply.content) for reply in replies] == [(0, {"x": 1}), (0, {"x": 2}), None]
+    assert crew.open(0) == 1 and crew.oldest == 7
+
+
+def test_one_that_dies_is_replaced_gets_the_parameters_anew_and_its_last_answer_is_not_taken_for_the_others() -> None:
+    engine = Scripted()
+    crew = crew_of(engine)
+    told: list[str] = []
+    crew.tell = told.append
+    crew.ask(1, {})
+    engine.lose(1)
+    reply = crew.next(0.0)
+    assert reply is not None and reply.content is None and reply.place == 1
+    assert told == ["collector 1 died; another one takes its place, and its environments begin new episodes"]
+    assert engine.links[1].has_ended and engine.links[2].job["birth"] == 2 and crew.losses == 1 and crew.open(1) == 0
+    engine.say(1, x=1)  # was on its way
+    assert crew.next(0.0) is None
+    crew.ask(1, {})
+    assert engine.links[2].asked == [({"version": 0}, {"a": 1})]
+
+
+def test_one_that_hangs_is_replaced_the_first_answer_may_take_longer() -> None:
+    engine, clock = Scripted(), Clock()
+    crew = crew_of(engine, clock)
+    crew.ask(0, {})
+    crew.ask(1, {})
+    clock.now = 99.0
+    assert crew.next(0.0) is None
+    engine.say(1)
+    assert crew.next(0.0) is not None
+    clock.now = 101.0
+    reply = crew.next(0.0)
+    assert reply is not None and (reply.place, reply.content) == (0, None), "nothing was heard of it since it was started"
+    crew.ask(1, {})
+    crew.ask(1, {})
+    clock.now = 110.0
+    engine.say(1)
+    assert crew.next(0.0) is not None
+    clock.now = 119.9  # its second request counts from the first answer on
+    assert crew.next(0.0) is None
+    clock.now = 120.1
+    reply = crew.next(0.0)
+    assert reply is not None and (reply.place, reply.content) == (1, None)
+
+
+def test_a_place_whose_collectors_are_lost_again_and_again_ends_the_training() -> None:
+    engine = Scripted()
+    crew = crew_of(engine)
+    for losses in (2, 3):
+        for _ in range(losses):
+            crew.ask(0, {})
+            engine.lose(-1 if crew.losses else 0)
+            if crew.losses == 4:
+                with pytest.raises(RunError, match=r"Collector 0 was lost 3 times in a row.\n.*it died.*Segmentation fault"):
+                    crew.next(0.0)
+                return
+            assert crew.next(0.0) is not None
+        crew.ask(0, {})
+        engine.say(-1)  # it answers: what was before does not count any more
+        assert crew.next(0.0) is not None
+
+
+@pytest.mark.parametrize(("kind", "raised"), [("InvalidSetting", RunError), ("SimulationFailed", SimulationFailed)])
+def test_what_another_one_would_meet_too_ends_the_training_at_once(kind: str, raised: type[Exception]) -> None:
+    engine = Scripted()
+    crew = crew_of(engine)
+    crew.ask(1, {})
+    engine.say(1, error="Unknown task 'Reech'.", kind=kind)
+    with pytest.raises(raised, match=r"Collector 1 cannot go on.\n.*Reech"):
+        crew.next(0.0)
+
+
+def test_closing_ends_all_of_them() -> None:
+    engine = Scripted()
+    crew = crew_of(engine)
+    crew.ask(0, {})
+    crew.close()
+    crew.close()
+    assert [link.has_ended for link in engine.links] == [True, True] and engine.is_closed

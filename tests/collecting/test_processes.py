@@ -1,0 +1,134 @@
+"""Collectors in processes of their own: killed, hung, or left by a learner that was killed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from robo_rl.collecting.crew import Patience
+from robo_rl.collecting.segment_log import SegmentLog
+from robo_rl.errors import RunError
+from robo_rl.rows import columns_of
+
+SCRIPT = Path(__file__).with_name("toys.py")
+
+
+def loaded() -> Any:
+    spec = importlib.util.spec_from_file_location("collecting_toys_here", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+toys = loaded()
+
+
+class Clock:
+    """Stands still unless a test moves it, so that a slow machine makes nobody late."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Any]:
+    """None of its collectors outlives the test."""
+    made = toys.local(tmp_path)
+    yield made
+    for link in made.links:
+        link.end()
+
+
+def steps_of(training: Any) -> Counter[Any]:
+    rows = training.replay.state_dict()["rows"]
+    starts, columns = rows["starts"].astype(bool), columns_of(toys.SPEC)
+    birth, count = (rows["vectors"][starts][:, columns[name]].ravel().tolist() for name in ("birth", "count"))
+    return Counter(zip(birth, count, strict=True))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 100
+    while not all(map(is_gone, pids)):
+        assert time.monotonic() < deadline, f"{pids} are left behind"
+        time.sleep(0.01)
+
+
+def test_a_killed_and_a_hung_collector_are_replaced_and_the_learner_learns_on(tmp_path: Path, engine: Any) -> None:
+    clock = Clock()
+    crew = toys.crew_of(engine, patience=Patience(start=1e9, answer=50), clock=clock)
+    told: list[str] = []
+    crew.tell = told.append
+    training = toys.training_of(tmp_path, crew, 400)
+    pids: list[int] = []
+
+    def kill_one_and_stop_the_other() -> None:
+        first, second = engine.links
+        pids.extend((first.pid, second.pid))
+        os.kill(first.pid, signal.SIGKILL)
+        os.kill(second.pid, signal.SIGSTOP)
+        hear = crew.next
+
+        def later(timeout: float) -> Any:
+            """The clock moves where the learner has nothing to do but to wait, until the one that is stopped is replaced."""
+            reply = hear(timeout)
+            if reply is None and timeout and not any(words.startswith("collector 1") for words in told):
+                clock.now += 51
+            return reply
+
+        crew.next = later
+
+    training.run(toys.Observer(at=100, deed=kill_one_and_stop_the_other))
+    crew.close()
+    assert training.step == 400 and max(steps_of(training).values()) == 1 and sum(steps_of(training).values()) == 400
+    assert any(words.startswith("collector 0 died") for words in told)
+    assert any(words.startswith("collector 1 did not answer in time") for words in told)
+    assert all(map(is_gone, pids)) and engine.links[-1].has_ended
+
+
+def test_a_learner_that_is_killed_leaves_no_process_and_loses_nothing_that_it_had_taken(tmp_path: Path, engine: Any) -> None:
+    died = subprocess.run([sys.executable, SCRIPT, "train", tmp_path, "137"], timeout=250, check=False)
+    assert died.returncode == -signal.SIGKILL
+    until_gone([int(pid) for pid in (tmp_path / "pids.txt").read_text().split()])
+    taken = [
+        (float(step.observation["birth"][0]), float(step.observation["count"][0]))
+        for _, segment in SegmentLog(tmp_path / "collected").since(0)
+        for step in segment.transitions()
+    ]
+    crew = toys.crew_of(engine)
+    training = toys.training_of(tmp_path, crew, 300)
+    assert training.step == 100 and training.resumed == "warm"
+    training.run(toys.Observer())
+    crew.close()
+    assert len(taken) >= 137 and set(taken) <= set(steps_of(training)) and sum(steps_of(training).values()) == 300
+    assert training.learner.updates == 300 - toys.SAMPLING.learning_starts + 1
+
+
+def test_a_collector_that_cannot_start_says_why(tmp_path: Path, engine: Any) -> None:
+    engine._command = [sys.executable, "-c", "import sys; sys.exit('no such simulator')"]
+    crew = toys.crew_of(engine, 1, patience=Patience(losses=2))
+    crew.ask(0, {})
+    with pytest.raises(RunError, match=r"lost 2 times in a row.\n.*no such simulator"):
+        while True:
+            if (reply := crew.next(1.0)) is not None and reply.content is None:
+                crew.ask(0, {})
+    crew.close()

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from robo_rl.checkpoints import packed
-from robo_rl.cluster.connection import NOBODY, connected
+from robo_rl.cluster.connection import connected
+from robo_rl.cluster.entrance import NOBODY
 from robo_rl.cluster.worker import Host, made_of
 from robo_rl.errors import ClusterUnavailable, InvalidSetting
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from robo_cli.collector import is_synchronous
 from robo_cli.recipe import Recipe, to_yaml
-from robo_rl.cluster.connection import require_library
+from robo_rl.cluster.environment import require_library
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
 from robo_rl.collecting.crew import Crew, Engine, Patience
 from robo_rl.collecting.local import LocalEngine

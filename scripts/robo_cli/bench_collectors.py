@@ -40,12 +40,16 @@ STEPS = 32
 """Steps of one answer, as those of off-policy learners."""
 KINDS = {"transition (HalfCheetah)": (17,), "frame (84x84x3)": (84, 84, 3)}
 
+CLOCKS = {"hop": time.perf_counter, "receive": time.process_time}
+"""From a request to its answer, by the clock; and what that takes of the learner's processor."""
+
 
 def cases(effort: Effort) -> Cases:
     """Returns the cases."""
     found: Cases = {f"act: {count} collectors, 16 {TASK}": partial(_acting, count, effort) for count in COUNTS}
     for kind in KINDS:
-        found[f"hop: a {kind}"] = partial(_hop, kind, effort)
+        for case in CLOCKS:
+            found[f"{case}: a {kind}"] = partial(_hop, case, kind, effort)
         for verb in ("pack", "unpack"):
             found[f"{verb}: a {kind}"] = partial(_packing, verb, kind, effort)
     found["pack: parameters of SAC"] = partial(_parameters, effort)
@@ -81,25 +85,27 @@ def _acting(count: int, effort: Effort) -> Measurement:
         return measurement("collectors", case, "steps/s", trials, effort, bounds=["one process"])
 
 
-def _hop(kind: str, effort: Effort) -> Measurement:
+def _hop(case: str, kind: str, effort: Effort) -> Measurement:
     """Measures a request and its answer, packed there, unpacked here, for each of its steps; two are open at a time."""
+    clock = CLOCKS[case]
 
     def trial(crew: Crew, seconds: float) -> float:
         crew.publish(0, {})
-        done, start = 0, time.perf_counter()
         crew.ask(0, {"kind": kind})
-        while (elapsed := time.perf_counter() - start) < seconds or not done:
+        done, start, begun = 0, time.perf_counter(), clock()
+        while time.perf_counter() - start < seconds or not done:
             crew.ask(0, {"kind": kind})
             _answer(crew)
             done += STEPS
+        taken = clock() - begun
         _answer(crew)
-        return 1e6 * elapsed / done
+        return 1e6 * taken / done
 
     with ExitStack() as stack:
         engines = _engines([sys.executable, "-m", "robo_cli.bench_collectors"], "robo_cli.bench_collectors:RemoteEcho", 1)
         crews = {name: stack.enter_context(_crew(engine, {}, 1)) for name, engine in engines.items()}
         trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
-        return measurement("collectors", f"hop: a {kind}", "us", trials, effort)
+        return measurement("collectors", f"{case}: a {kind}", "us", trials, effort)
 
 
 def _packing(verb: str, kind: str, effort: Effort) -> Measurement:

@@ -109,7 +109,7 @@ def test_no_step_is_learnt_from_with_parameters_older_than_is_allowed(tmp_path: 
     training, observer = run(tmp_path, Shuffled(toys.collector_of, slow=slow), steps=600, pace=pace)
     allowed = (most_stale or 2 * 4 * 2 * 3) + 5
     staleness = [metrics["collect/staleness"] for metrics in observer.metrics]
-    assert (min(staleness) >= 0 and max(staleness) == training.stalest) or training.stalest <= allowed
+    assert min(staleness) >= 0 and max(staleness) <= training.stalest
     assert allowed / 3 < training.stalest <= allowed
 
 

@@ -18,6 +18,11 @@ RECENT = 100  # episodes in human/intervention_rate, as in rollout/success_rate
 class Human(Stateful, Protocol):
     """Somebody who watches a policy: behind a keyboard or a gamepad, or simulated."""
 
+    @property
+    def source(self) -> ActionSource:
+        """Of the newest action that `command` returned: HUMAN, or GUARD where the person was lost and it merely holds still."""
+        ...
+
     def reset(self) -> None:
         """A new episode begins, in which the policy acts until the person takes over."""
         ...
@@ -70,7 +75,7 @@ class PersonInTheLoop:
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
         """Returns the action to execute, and who chose it."""
         commanded = self.human.command(observation, proposed)
-        source = ActionSource.POLICY if commanded is None else ActionSource.HUMAN
+        source = ActionSource.POLICY if commanded is None else self.human.source
         self.count(source)
         return proposed if commanded is None else commanded, source
 

@@ -14,7 +14,7 @@ import numpy as np
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols import Policy, Stateful
 from robo_rl.spec import Observation
-from robo_rl.types import Array, StateDict
+from robo_rl.types import ActionSource, Array, StateDict
 
 AGREEMENT = 0.3  # cosine between two actions from which they count as the same intention
 
@@ -62,6 +62,8 @@ def habits_of(kind: str) -> Habits:
 
 class SimulatedHuman:
     """Helps as an expert would; all of it follows from a seed, and a saved state goes on exactly."""
+
+    source = ActionSource.HUMAN
 
     def __init__(self, expert_for: Callable[[int], Policy], habits: Habits, seed: int) -> None:
         """expert_for: makes an expert from a seed; raises InvalidSetting for one that cannot be saved."""

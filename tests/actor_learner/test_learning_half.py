@@ -18,7 +18,7 @@ from robo_rl.human import PersonInTheLoop
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import OnlineTraining
-from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.types import ActionSource, Array, Metrics, StateDict
 
 SPEC = EnvironmentSpec(
     "test/Line",
@@ -48,6 +48,7 @@ class EveryOther:
     """A person who commands every other step."""
 
     calls = 0
+    source = ActionSource.HUMAN
 
     def reset(self) -> None: ...
 

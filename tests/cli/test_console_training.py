@@ -109,7 +109,10 @@ def test_a_person_begins_takes_over_labels_and_is_lost_and_the_robot_learns_from
     assert commanded.sum() >= 3 and (first.actions[commanded][:, 1] > 0).all()
     assert second.stop_reason == "operator_lost" and second.rewards.sum() == 0
     took_over = int(np.argmax(second.sources == ActionSource.HUMAN))
-    assert took_over > 0 and (second.sources[took_over:] == ActionSource.HUMAN).all(), "never back to the policy"
+    own = int((second.sources == ActionSource.HUMAN).sum())
+    assert took_over > 0 and own >= 3 and (second.sources[took_over : took_over + own] == ActionSource.HUMAN).all()
+    held = second.sources[took_over + own :]
+    assert len(held) > 2 and (held == ActionSource.GUARD).all(), "never back to the policy, and not the person's"
     assert np.abs(second.actions[-2][:4]).max() < 0.05, "the arm held before it was stopped"
     state = run.load().parts
     human = sum(int((episode.sources == ActionSource.HUMAN).sum()) for episode in (first, second, *others))

@@ -135,6 +135,8 @@ def test_an_expert_that_cannot_be_saved_is_refused() -> None:
 class Scripted:
     """Takes over where its script says H."""
 
+    source = ActionSource.HUMAN
+
     def __init__(self, script: str) -> None:
         self.script, self.step = script, 0
 

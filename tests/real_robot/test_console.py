@@ -196,16 +196,27 @@ def test_a_person_behind_the_page_is_a_human_for_learning_code():
     human = ConsoleHuman(hands.desk, robot, still)
     observation, proposed = {"gripper_opening": np.array([0.04], np.float32)}, np.ones(5, np.float32)
     assert human.command(observation, proposed).tolist() == pytest.approx(RIGHT) and robot.enabled == 1
+    assert (human.source, still.why) == (ActionSource.HUMAN, "")
     hands.hold(False)
-    assert human.command(observation, proposed) is None
+    assert human.command(observation, proposed) is None and human.source is ActionSource.POLICY
     hands.desk.rise(hands)
     assert human.command(observation, proposed).tolist() == pytest.approx([0, 0, 0, 0, 0], abs=1e-6)  # as wide as measured
     still.note(np.array([0, 0, 0, 0, -1], np.float32))
     assert human.command(observation, proposed)[4] == -1  # a hand that was closed around something stays closed
     assert robot.stopped == 0
+    assert (human.source, still.why) == (ActionSource.GUARD, "operator_lost")
     hands.now += STOP_AFTER + 0.1
     human.command(observation, proposed)
-    assert robot.stopped == 1
+    assert robot.stopped == 1 and human.source is ActionSource.GUARD
+
+
+def test_a_person_who_stops_the_arm_does_not_correct_the_policy():
+    hands, robot, spec = begun(), Stops(), arm_spec("a robot").action
+    still = Still(spec)
+    human = ConsoleHuman(hands.desk, robot, still)
+    hands.desk.stop()
+    assert human.command({}, np.ones(5, np.float32)) is not None
+    assert (human.source, still.why, robot.stopped) == (ActionSource.GUARD, "operator", 1)
 
 
 @pytest.mark.parametrize("message", ["", "[]", "{", '{"kind": 3}', b"\x00", "[" * 3000, '"x"'])
@@ -331,8 +342,14 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     told = watcher.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
     assert "ended: operator_lost" in told["message"]
     assert console.episodes.tally.acts == ""
-    assert {*kept.sources[kept.sources.index(ActionSource.HUMAN) : -1]} == {ActionSource.HUMAN}
-    assert [rollout.stop_reason for rollout in kept.ended] == ["operator_lost"]
+    stretches = [source for source, _ in itertools.groupby(kept.sources)]
+    assert stretches == [ActionSource.POLICY, ActionSource.HUMAN, ActionSource.GUARD], "what holds is not the person's"
+    (rollout,) = kept.ended
+    assert rollout.stop_reason == "operator_lost"
+    episode = rollout.episode()
+    held = np.flatnonzero(episode.sources == ActionSource.GUARD)
+    assert all("operator_lost" in episode.metadata["guard"][str(step)] for step in held)
+    assert [*episode.metadata["guard"]] == [str(step) for step in held] and len(episode.interventions) == 1
 
 
 @pytest.mark.parametrize("label", ["success", "failure", "discard"])

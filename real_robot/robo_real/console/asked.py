@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium
 
-from robo_real.console.human import ConsoleHuman
-from robo_real.console.labels import OPERATOR, LabelledByPerson
+from robo_real.console.human import OPERATOR, ConsoleHuman
+from robo_real.console.labels import LabelledByPerson
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotError
-from robo_rl.types import DISCARDED, ActionSource
+from robo_rl.types import DISCARDED
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator
@@ -51,7 +51,7 @@ class AskedFor(LabelledByPerson):
         except BaseException:
             self._over("")
             raise
-        self._tally.count(ActionSource.HUMAN if self.human.acts else ActionSource.POLICY, reward)
+        self._tally.count(self.human.source, reward)
         if self.is_discarded:
             info["stop_reason"] = DISCARDED
         if terminated or truncated:

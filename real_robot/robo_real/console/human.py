@@ -8,9 +8,15 @@ import numpy as np
 
 from robo_real.console.desk import Desk, Want
 from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
-from robo_rl.types import Array, StateDict
+from robo_rl.types import ActionSource, Array, StateDict
 
 GRIP = "gripper_opening"
+OPERATOR = "operator"
+"""Why a person stopped the arm, or ended an episode as no success."""
+LOST = "operator_lost"
+"""Why the arm holds, and then an episode is stopped: the person was lost."""
+
+SOURCES = {Want.POLICY: ActionSource.POLICY, Want.PERSON: ActionSource.HUMAN}
 
 
 class Stoppable(Protocol):
@@ -33,10 +39,12 @@ class Still:
         self._spec = action
         self.grip: float | None = None
         """In [-1, 1], where the fingers were sent last; None before the first step of an episode."""
+        self.why = ""
+        """Why nothing is to move in the present control period, where the desk says so and not the person"""
 
     def reset(self) -> None:
         """A new episode begins."""
-        self.grip = None
+        self.grip, self.why = None, ""
 
     def note(self, executed: Array) -> None:
         """An action was executed."""
@@ -60,12 +68,12 @@ class ConsoleHuman:
 
     def __init__(self, desk: Desk, robot: Stoppable, still: Still) -> None:
         self._desk, self._robot, self._still = desk, robot, still
-        self.acts = False
-        """whether the newest command was the person's"""
+        self.source = ActionSource.POLICY
+        """who chose the newest action; GUARD where the arm holds because the person was lost, or stopped it"""
 
     def reset(self) -> None:
         """A new episode begins."""
-        self.acts = False
+        self.source = ActionSource.POLICY
         self._desk.begin()
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
@@ -74,12 +82,13 @@ class ConsoleHuman:
         It stops the robot where the person stopped it or stays lost; the next step then ends the episode.
         """
         wish = self._desk.wish()
-        self.acts = wish.want is not Want.POLICY
-        if not self.acts:
+        self.source, self._still.why = SOURCES.get(wish.want, ActionSource.GUARD), ""
+        if wish.want is Want.POLICY:
             return None
         if wish.want is Want.PERSON:
             self._robot.enable()
             return wish.action
+        self._still.why = LOST if self._desk.is_lost else OPERATOR
         if wish.want is Want.STOP:
             self._robot.stop()
         return self._still.action(observation)

@@ -7,13 +7,8 @@ from typing import Any
 import gymnasium
 
 from robo_real.console.desk import Desk
-from robo_real.console.human import Still
+from robo_real.console.human import LOST, OPERATOR, Still
 from robo_real.environment import RobotEnv
-
-OPERATOR = "operator"
-"""The stop reason of an episode that a person ended as no success."""
-LOST = "operator_lost"
-"""The stop reason of one that was stopped because the person was lost."""
 
 
 class LabelledByPerson(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -37,6 +32,8 @@ class LabelledByPerson(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Commands an action; the operator's label counts more than the environment's own."""
         observation, reward, terminated, truncated, info = super().step(action)
         self._still.note(info["executed_action"])
+        if self._still.why:
+            info["guard"] = [*info["guard"], self._still.why]
         label = self._desk.take_label()
         if not label:
             if info.get("stop_reason") == "safety" and self._desk.is_lost:

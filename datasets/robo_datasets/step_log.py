@@ -7,6 +7,7 @@ returned from outlives both processes. One process writes, one reads; each may d
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -63,6 +64,13 @@ class StepLog:
         assert self._journal is not None, "begin comes before step"
         self._journal.step(transition)
         self.steps += 1
+
+    def since(self, step: int) -> Iterator[Begun | Transition]:
+        """Yields what was written from a step on, by earlier processes, too."""
+        reader = StepReader(self._folder, step)
+        while (found := reader.following()) is not None:
+            yield found
+        reader.close()
 
     def close(self) -> None:
         """Ends writing."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import gymnasium
 
+from robo_rl.actor_learner.learning import Beginning
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Learner, Stateful, TrainingObserver, TrainingSupervisor, TransferablePolicy
@@ -33,6 +35,10 @@ class StepWriter(Protocol):
 
     def step(self, transition: Transition) -> None:
         """Writes a step; what has returned from here is never lost."""
+        ...
+
+    def since(self, step: int) -> Iterator[Beginning | Transition]:
+        """Yields what was written from a step on."""
         ...
 
     def close(self) -> None:
@@ -82,7 +88,8 @@ class ActingTraining(OnlineTraining):
         if self.step:
             self.resumed = "warm"
             self.random = RandomPolicy(learner.policy.environment_spec, seed + self.step)
-        self._hold = getattr(environment.unwrapped, "hold", None)
+            self._count_again(0)
+        self._hold = environment.get_wrapper_attr("hold") if environment.has_wrapper_attr("hold") else None
         self.version = -1
         """steps that were learnt from for the parameters that act"""
         self.holds, self.held = 0, 0.0
@@ -93,6 +100,11 @@ class ActingTraining(OnlineTraining):
     def is_in_real_time(self) -> bool:
         """Whether the environment's time goes on between two steps."""
         return self._hold is not None
+
+    def may_begin(self) -> bool:
+        """Listens to the learner; returns whether an episode that begins now need not wait for it."""
+        self.process.poll()
+        return self._may_act(self._most_ahead)
 
     def run(self, observer: TrainingObserver) -> None:
         """Acts to the last step; whatever ends it, what goes on by itself is held then."""
@@ -125,6 +137,7 @@ class ActingTraining(OnlineTraining):
         policy = self.policy
         return {
             "acting": {
+                "step": self.step,
                 "episodes": self.episodes,
                 "diverged": self.diverged,
                 "random": self.random.state_dict(),
@@ -147,6 +160,18 @@ class ActingTraining(OnlineTraining):
             self.policy.load_state_dict(acting["policy"])
         if self.supervisor is not None:
             self.supervisor.load_state_dict(acting["supervisor"])
+        self._count_again(acting["step"])
+        self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
+
+    def _count_again(self, step: int) -> None:
+        """Has the supervisor count what an earlier process did behind a step."""
+        if self.supervisor is None:
+            return
+        for told in self.log.since(step):
+            if isinstance(told, Transition):
+                self.supervisor.count(told.source)
+            else:
+                self.supervisor.begin()
 
     def _make_ready(self, observer: TrainingObserver) -> None:
         """Listens to the learner; holds while there is none, or while it is too far behind."""

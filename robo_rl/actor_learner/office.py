@@ -54,7 +54,7 @@ class Office:
                 self._asked |= unpacked(self._connection.recv_bytes())
                 timeout = 0.0
         except (EOFError, OSError):  # killed: what it had written is learnt from by the next one
-            self._write(step, training, {})
+            self._write(step, training, self._asked.pop("parts", {}))
             raise Finished from None
         if self._asked.get("save", step + 1) <= step:
             self._save(step, training)

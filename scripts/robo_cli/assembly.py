@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import yaml
@@ -38,6 +38,15 @@ if TYPE_CHECKING:
     from robo_real.console.operator import Operator
 
 MOST_TRIES = 5  # per demonstration, before the expert is called unfit
+
+
+class ActingParts(NamedTuple):
+    """What acts in a training."""
+
+    environment: gymnasium.Env[Any, Any]
+    learner: Learner
+    person: PersonInTheLoop | None
+    """who corrects its policy"""
 
 
 @dataclass(frozen=True)
@@ -179,19 +188,18 @@ def training_of(
     return training
 
 
-def acting_parts(
-    recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None = None
-) -> tuple[gymnasium.Env[Any, Any], Learner, PersonInTheLoop | None]:
+def acting_parts(recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None = None) -> ActingParts:
     """Returns a fresh environment, a fresh learner for what a policy sees of it, and the person who corrects it, if any."""
     environment = drawn_environment(recipe)
     spec = specification(environment) if reward is None else reward.visible(specification(environment))
     learner: Learner = recipe.learner.build(spec, recipe.seed)
     if operator is not None:
         asked, person = operator.training(environment)
-        return asked, learner, person
+        return ActingParts(asked, learner, person)
     if not recipe.human.kind:
-        return environment, learner, None
-    return environment, learner, person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
+        return ActingParts(environment, learner, None)
+    person = person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
+    return ActingParts(environment, learner, person)
 
 
 def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:

@@ -16,7 +16,7 @@ from robo_real.server.lease import LASTS
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.evaluation import Evaluation, compare
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Training
+from robo_rl.protocols import Learner, Training
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
 from robo_rl.training import OnlineTraining
@@ -39,11 +39,16 @@ def take_over(recipe: Recipe[Any], training: Training) -> None:
             allowed="learners that act step by step, such as rlpd, sac and hil-serl",
             fix="leave initial.run out",
         )
+    teach(recipe, training.learner)
+
+
+def teach(recipe: Recipe[Any], learner: Learner) -> None:
+    """Gives a fresh learner what that of the recipe's initial run has learnt; raises as `take_over`."""
     run = find_run(recipe.initial.run, Path("."))
     name = run.path.name
-    run.spec.require_interface(training.policy.environment_spec, what=f"The policy of {name} was trained for another robot")
+    run.spec.require_interface(learner.policy.environment_spec, what=f"The policy of {name} was trained for another robot")
     try:
-        training.learner.load_state_dict(run.load().parts["learner"])
+        learner.load_state_dict(run.load().parts["learner"])
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise InvalidSetting(
             f"The learner of {name} is another than that of the recipe.",

@@ -47,12 +47,15 @@ def kept(run: Run, recipe: Recipe[Any], training: Training) -> Iterator[None]:
         return
     with _dataset(run, recipe, specification(training.environment)).writer() as writer:
         repair(writer, thorough=False)
-        if training.replays or isinstance(training, ActingTraining):  # whose steps lie in a log of their own
+        is_apart = isinstance(training, ActingTraining)
+        if training.replays and not is_apart:
             training.keep_episode = EpisodeStore(run, writer).keep
             yield
             return
         store = LivedEpisodes(run, writer)
-        training.keep_episode, training.journal, training.recorded = store.keep, store, store.recorded
+        training.keep_episode, training.journal = store.keep, store
+        if not is_apart:  # whose learner reads what was lived in a log of its own
+            training.recorded = store.recorded
         try:
             yield
         finally:

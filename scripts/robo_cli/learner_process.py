@@ -1,6 +1,6 @@
 """The learner's process of a training: which trainings have one, how it is started, what runs in it.
 
-RUN/learner/  steps/ (the log)  demonstrations/  spec.json  log.txt  lock
+RUN/learner/  steps/ (the log)  demonstrations/  initial/ (what the learner goes on from)  spec.json  log.txt  lock
 """
 
 from __future__ import annotations
@@ -14,45 +14,43 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from robo_cli.assembly import acting_parts, demonstrations_of, recipe_of
-from robo_cli.online_reward import reward_of
-from robo_cli.person import CONSOLE
+from robo_cli.assembly import ActingParts, acting_parts, demonstrations_of, recipe_of
+from robo_cli.beginning import teach
+from robo_cli.completion import with_dataset
+from robo_cli.online_reward import drawn_spec, reward_of
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.step_log import StepLog, StepReader
+from robo_real.console.asked import AskedFor
 from robo_real.priority import run_as_others, running_first
 from robo_rl.actor_learner.acting import ActingTraining, Apart
 from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess, inherited
+from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.protocols import OnlineRewards, SelfTrainedConfig, Training
+from robo_rl.protocols import Learner, OnlineRewards, SelfTrainedConfig, Training
 from robo_rl.recorded import ReplayableEpisodes
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Episode
 
-FOLDER, STEPS, DEMONSTRATIONS, SPEC, LOG, LOCK = "learner", "steps", "demonstrations", "spec.json", "log.txt", "lock"
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
+
+FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"
+SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
 NICE = 10
 """of a learner beside a robot, which comes first"""
 
 
 def learns_apart(recipe: Recipe[Any]) -> bool:
     """Returns whether a recipe's learner gets a process of its own; raises InvalidSetting where it is asked to and cannot."""
-    acts_and_learns = bool(recipe.initial.run) or recipe.human.kind == CONSOLE
-    if recipe.learner_process == "off":
+    if recipe.learner_process == "off" or (recipe.learner_process == "auto" and not _is_on_robot(recipe)):
         return False
-    if recipe.learner_process == "auto" and (acts_and_learns or not _is_on_robot(recipe)):
-        return False
-    if acts_and_learns:
-        raise InvalidSetting(
-            "A training that begins with a run, or has a person at the console, acts and learns in one process so far.",
-            got="learner_process: on",
-            fix="leave learner_process out",
-        )
     sampling = getattr(recipe.learner, "sampling", None)
     steps_online = sampling is not None and sampling.offline_fraction < 1.0
     if not isinstance(recipe.learner, SelfTrainedConfig) and steps_online:
@@ -67,15 +65,39 @@ def learns_apart(recipe: Recipe[Any]) -> bool:
     )
 
 
-def acting_training(run: Run, recipe: Recipe[Any], reward: OnlineRewards | None) -> ActingTraining:
+def acting_parts_of(recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None) -> ActingParts:
+    """Returns what acts in a training that begins, with what its initial run has learnt; raises as `teach`."""
+    parts = acting_parts(recipe, reward, operator)
+    if recipe.initial.run:
+        teach(recipe, parts.learner)
+    return parts
+
+
+def resumed(run: Run, recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None) -> ActingTraining:
+    """Returns the acting half of a training that goes on, or begins again where it was killed before it had a learner."""
+    if is_prepared(run):
+        return acting_training(run, recipe, acting_parts(recipe, reward, operator))
+    parts = acting_parts_of(recipe, reward, operator)
+    prepare(run, recipe, demonstrations_of(recipe, reward)[0], parts.learner)
+    return acting_training(run, recipe, parts)
+
+
+def acting_training(run: Run, recipe: Recipe[Any], parts: ActingParts) -> ActingTraining:
     """Returns the acting half of a training, whose learner is being started; its folder was prepared."""
-    environment, learner, supervisor = acting_parts(recipe, reward)
+    environment, learner, supervisor = parts
     folder = run.path / FOLDER
+    _take_over(folder, learner)
     step = run.load().step if run.has_checkpoint else 0
     log = StepLog(folder / STEPS, specification(environment), step)
-    process = LearnerProcess([sys.executable, "-m", "robo_cli.learner_process", str(run.path)], folder / LOG)
+    command = [sys.executable, "-m", "robo_cli.learner_process", str(run.path), recipe.demonstrations.dataset]
+    process = LearnerProcess(command, folder / LOG)
     settings: dict[str, Any] = {"steps": recipe.steps, "seed": recipe.seed, "supervisor": supervisor}
-    return ActingTraining(environment, learner, recipe.learner.sampling, Apart(log, process), **settings)
+    training = ActingTraining(environment, learner, recipe.learner.sampling, Apart(log, process), **settings)
+    if recipe.initial.run:
+        training.beginner = learner.policy
+    if isinstance(environment, AskedFor):
+        environment.may_begin = training.may_begin
+    return training
 
 
 def is_prepared(run: Run) -> bool:
@@ -83,8 +105,12 @@ def is_prepared(run: Run) -> bool:
     return (run.path / FOLDER / SPEC).exists()
 
 
-def prepare(run: Run, drawn: EnvironmentSpec, demonstrations: Sequence[Episode]) -> None:
-    """Writes what a learner needs beside the recipe. drawn: the environment's spec, with what is drawn for the reward."""
+def prepare(run: Run, recipe: Recipe[Any], demonstrations: Sequence[Episode], learner: Learner) -> None:
+    """Writes what the learner's process needs beside the recipe.
+
+    Also a copy of what the learner goes on from: the run that this came from may be gone, or have gone on itself, when the
+    process is started again.
+    """
     folder = run.path / FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it had a learner
     folder.mkdir()
@@ -93,7 +119,9 @@ def prepare(run: Run, drawn: EnvironmentSpec, demonstrations: Sequence[Episode])
         with Dataset.create(folder / DEMONSTRATIONS, run.spec, card).writer() as writer:
             for episode in demonstrations:
                 writer.add(episode)
-    write_text(folder / SPEC, json.dumps(drawn.to_json()))
+    if recipe.initial.run:
+        save_checkpoint(folder / INITIAL, Checkpoint(0, {"learner": learner.state_dict()}))
+    write_text(folder / SPEC, json.dumps(drawn_spec(recipe).to_json()))  # of the environment, with what its reward looks at
 
 
 @contextmanager
@@ -115,10 +143,10 @@ def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
         training.close()
 
 
-def main(path: str, descriptor: str) -> int:
-    """Learns for the acting process at the other end of an inherited socket."""
+def main(path: str, dataset: str, descriptor: str) -> int:
+    """Learns for the acting process at the other end of an inherited socket. dataset: where that of the recipe lies now."""
     connection, run = inherited(int(descriptor)), Run(Path(path))
-    recipe = recipe_of(run)
+    recipe = with_dataset(recipe_of(run), dataset)
     if _is_on_robot(recipe):
         run_as_others()
         os.nice(NICE)
@@ -133,9 +161,11 @@ def main(path: str, descriptor: str) -> int:
 def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     folder = run.path / FOLDER
     drawn, reward = EnvironmentSpec.from_json(json.loads((folder / SPEC).read_text())), reward_of(recipe)
+    learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
+    _take_over(folder, learner)
     return LearningTraining(
         drawn,
-        recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed),
+        learner,
         recipe.learner.sampling,
         steps=recipe.steps,
         seed=recipe.seed,
@@ -143,6 +173,12 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
         is_corrected=bool(recipe.human.kind),
         rewards=None if reward is None else reward.running(1),
     )
+
+
+def _take_over(folder: Path, learner: Learner) -> None:
+    """Gives a fresh learner what it goes on from, where there is such a thing."""
+    if has_checkpoint(folder / INITIAL):
+        learner.load_state_dict(load_checkpoint(folder / INITIAL).parts["learner"])
 
 
 def _demonstrations(folder: Path, recipe: Recipe[Any], reward: OnlineRewards | None) -> Sequence[Episode]:

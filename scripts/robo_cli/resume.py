@@ -16,8 +16,8 @@ from robo_cli.collecting import collected_training, settings_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
-from robo_cli.learner_process import acting_training, is_prepared, learns_apart, prepare
-from robo_cli.online_reward import drawn_spec, require_same_reward, reward_of
+from robo_cli.learner_process import is_prepared, learns_apart, resumed
+from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.person import operator_of
 from robo_cli.recipe import to_yaml
 from robo_cli.refine import robot_at
@@ -82,17 +82,15 @@ def run(arguments: Resume) -> int:
             if collecting is not None:
                 training = collected_training(interrupted, recipe, collecting, demonstrations_of(recipe, reward)[0])
             elif learns_apart(recipe) and (is_prepared(interrupted) or not checkpoint.parts):
-                if not is_prepared(interrupted):
-                    prepare(interrupted, drawn_spec(recipe), demonstrations_of(recipe, reward)[0])
-                training = acting_training(interrupted, recipe, reward)
+                training = resumed(interrupted, recipe, reward, operator)
             else:
                 training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward, operator)
+                if not checkpoint.parts:
+                    take_over(recipe, training)
             if isinstance(training, AsynchronousTraining):
                 training.go_on(checkpoint.parts or None)
             elif checkpoint.parts:
                 training.load_state_dict(checkpoint.parts)
-            else:
-                take_over(recipe, training)
             wait_for_robot(training)
             interrupted.rewind(training.step)
             kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")

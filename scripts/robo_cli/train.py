@@ -19,8 +19,8 @@ from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
-from robo_cli.learner_process import acting_training, ended, learns_apart, prepare
-from robo_cli.online_reward import drawn_spec, reward_of
+from robo_cli.learner_process import acting_parts_of, acting_training, ended, learns_apart, prepare
+from robo_cli.online_reward import reward_of
 from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.servers import with_server
@@ -123,8 +123,8 @@ def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None
 def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> int:
     reward = reward_of(recipe)
     demonstrations, origin = demonstrations_of(recipe, reward)
-    apart = learns_apart(recipe)
-    if not apart and collecting is None:
+    parts = acting_parts_of(recipe, reward, operator) if learns_apart(recipe) else None
+    if parts is None and collecting is None:
         training = training_of(recipe, demonstrations, reward, operator)
         take_over(recipe, training)
         require_episodes(recipe, training)
@@ -137,9 +137,9 @@ def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             run.describe(demonstrated_seconds=round(steps * run.spec.action.control_period, 3))
         if reward is not None:
             run.describe(reward=dict(reward.identity))
-        if apart:
-            prepare(run, drawn_spec(recipe), demonstrations)
-            training = acting_training(run, recipe, reward)
+        if parts is not None:
+            prepare(run, recipe, demonstrations, parts.learner)
+            training = acting_training(run, recipe, parts)
         if collecting is not None:
             run.describe(collectors=collecting.to_json())
             training = collected_training(run, recipe, collecting, demonstrations)

@@ -116,6 +116,6 @@ def test_a_person_begins_takes_over_labels_and_is_lost_and_the_robot_learns_from
     assert np.abs(second.actions[-2][:4]).max() < 0.05, "the arm held before it was stopped"
     state = run.load().parts
     human = sum(int((episode.sources == ActionSource.HUMAN).sum()) for episode in (first, second, *others))
-    assert state["training"]["supervisor"]["steps"] == human
+    assert state["acting"]["supervisor"]["steps"] == human
     assert int(np.sum(state["offline"]["corrections"]["rows"]["starts"])) == human
     assert state["replay"]["rows"]["vectors"][:, -1].max() == 1.0, "the label is the reward"

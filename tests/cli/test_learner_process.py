@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_cli import main
+from robo_cli import learner_process, main
+from robo_cli.assembly import recipe_of
 from robo_cli.learner_process import learns_apart
 from robo_cli.recipe import parse_recipe
+from robo_datasets.step_log import StepReader
+from robo_rl.actor_learner.office import Finished
 from robo_rl.errors import InvalidSetting
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
@@ -84,13 +88,74 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
+def leaves(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: leaves(value) for name, value in state.items()}
+    return np.asarray(state).tobytes() if hasattr(state, "__array__") else state
+
+
+def without_generator(learner: Any) -> Any:
+    """Returns a learner's state without the generator of its actions, which is the acting half's."""
+    state = leaves(learner)
+    del state["arm"]["policy"]
+    return state
+
+
+class Alone:
+    """Stands for an acting process of which nothing more is to be expected than what the log has."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+    def attend(self, *_: Any) -> None:
+        raise Finished
+
+
+def test_it_goes_on_from_what_a_run_has_learnt_also_once_that_run_is_gone_and_the_dataset_was_moved(tmp_path: Path) -> None:
+    short = {"steps": 30, "log_every": 0, "checkpoint_every": 0, "evaluation": {"episodes": 1, "films": 0}}
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump({**RECIPE, **short, "learner_process": "off"}))
+    assert main.dispatch(["train", str(tmp_path / "first.yaml"), "--out", str(tmp_path / "first")]) == 0
+    first = find_run("latest", tmp_path / "first")
+    command = ["record", "robo/ArmReach-v0", "--episodes", "2", "--out", str(tmp_path / "there"), "--arguments"]
+    main.dispatch([*command, "action_repeat=3", "max_steps=15"])
+    begins = {"initial": {"run": str(first.path)}, "demonstrations": {"dataset": str(tmp_path / "there")}}
+    (tmp_path / "next.yaml").write_text(yaml.safe_dump({**RECIPE, **short, **begins}))
+    assert main.dispatch(["train", str(tmp_path / "next.yaml"), "--out", str(tmp_path / "next")]) == 0
+    run = find_run("latest", tmp_path / "next")
+    before, learnt = first.load().parts["learner"], run.load().parts
+    assert leaves(run.load(0).parts["learner"]) == leaves(before)
+    assert learnt["learner"]["arm"]["updates"] == before["arm"]["updates"] + 30 - 10 + 1
+
+    alone = learner_process._learning(run, recipe_of(run))
+    reader = StepReader(run.path / "learner" / "steps")
+    with pytest.raises(Finished):
+        alone.learn_from(reader, Alone())  # type: ignore[arg-type]
+    reader.close()
+    for part, state in alone.state_dict().items():
+        if part in ("replay", "offline"):
+            assert leaves(learnt[part]) == leaves(state), part
+    expected = without_generator(alone.learner.state_dict())
+    assert without_generator(learnt["learner"]) == expected
+
+    shutil.rmtree(first.path)
+    (tmp_path / "there").rename(tmp_path / "elsewhere")
+    shutil.rmtree(run.path / "checkpoints")  # as if it had been killed before there was one
+    (run.path / "evaluation.json").unlink()
+    assert main.dispatch(["resume", str(run.path), "--dataset", str(tmp_path / "elsewhere")]) == 0
+    assert without_generator(run.load().parts["learner"]) == expected
+
+
+ON_ROBOT = {"learner_process": "auto", "environment": {"name": "robot:http://127.0.0.1:5000"}}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({}, True),
+        ({**ON_ROBOT, "human": {"kind": "console"}, "initial": {"run": "latest"}}, True),
         ({"learner_process": "auto"}, False),
-        ({"learner_process": "auto", "environment": {"name": "robot:http://127.0.0.1:5000"}}, True),
-        ({"learner_process": "off", "environment": {"name": "robot:http://127.0.0.1:5000"}}, False),
+        (ON_ROBOT, True),
+        ({**ON_ROBOT, "learner_process": "off"}, False),
         ({"learner_process": "auto", "environment": {"name": "robot:http://h:1"}, "algorithm": "bc", "learner": {}}, False),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_run_of_the_simulation_is_refined_on_the_twin(trained, twin, capsys, t
     sources = np.concatenate([episode.sources for episode in kept])
     assert len(sources) == 40 and ActionSource.HUMAN in sources
     rows = first.parts["offline"]["corrections"]["rows"]["starts"]
-    assert int(np.sum(rows)) == int((sources == ActionSource.HUMAN).sum()) == first.parts["training"]["supervisor"]["steps"]
+    assert int(np.sum(rows)) == int((sources == ActionSource.HUMAN).sum()) == first.parts["acting"]["supervisor"]["steps"]
 
     seeds = [
         json.loads(path.read_text())["seeds"]
@@ -158,14 +158,16 @@ def test_a_killed_refinement_goes_on_once_its_lease_has_ended_and_counts_the_int
     command = [sys.executable, str(script), str(tmp_path / "refine.yaml"), str(tmp_path / "runs"), "step", "39"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
     run = find_run("latest", tmp_path / "runs")
+    assert sum(map(len, lived_in(run))) == 39, "every step is kept as soon as it was taken"
     dispatch(["robot", "stop", twin])  # as the watchdog does before long where a client was killed
     dispatch(["robot", "rearm", twin])
     assert dispatch(["resume", str(run.path), "--robot", twin]) == 0
     kept = Dataset(run.path / "episodes")
     human = sum(int((episode.sources == ActionSource.HUMAN).sum()) for episode in kept)
-    counted = run.load().parts["training"]["supervisor"]
+    counted = run.load().parts["acting"]["supervisor"]
     assert sum(len(episode) for episode in kept) == 45 and human > 0
-    assert counted["steps"] == human
+    assert counted["steps"] == human == int(np.sum(run.load().parts["offline"]["corrections"]["rows"]["starts"]))
+    assert int(np.sum(run.load().parts["replay"]["rows"]["starts"])) == 45
     assert counted["interventions"] == sum(len(episode.interventions) for episode in kept)
 
 

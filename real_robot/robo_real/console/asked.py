@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from robo_real.console.operator import Operator
 
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
+HOLDS = "The arm holds: the learner is starting or catching up."
+READY = "The learner is ready."
 
 
 class AskedFor(LabelledByPerson):
@@ -29,13 +32,15 @@ class AskedFor(LabelledByPerson):
         super().__init__(environment, operator.desk, operator.still)
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)
+        self.may_begin: Callable[[], bool] = _always
+        """Whether an episode may begin, as far as the training is concerned; asked while the operator is waited for."""
         self.human = ConsoleHuman(operator.desk, self._robot, operator.still)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Begins an episode once the operator wants one and the robot is ready; what is in the way stands on the page."""
         while True:
             self._tally.doing = self.doing
-            self._operator.wait_for_start()
+            self._operator.wait_for_start(self.may_begin)
             try:
                 found = super().reset(**arguments)
                 break
@@ -59,6 +64,11 @@ class AskedFor(LabelledByPerson):
             self._over(f"ended: {info['stop_reason']}")
         return observation, reward, terminated, truncated, info
 
+    def hold(self) -> None:
+        """Leaves the robot still for the training, which waits or ends; an episode that is under way is over."""
+        self._over(HOLDS)
+        self._bare.hold()
+
     def close(self) -> None:
         """Leaves the robot still; an episode that is under way is over."""
         self._over("")
@@ -75,6 +85,10 @@ class AskedFor(LabelledByPerson):
     def _over(self, message: str) -> None:
         self._desk.end()
         self._tally.state, self._tally.acts, self._tally.message = "waiting", "", message
+
+
+def _always() -> bool:
+    return True
 
 
 class Judged(AskedFor):

@@ -18,7 +18,7 @@ class LabelledByPerson(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(environment)
         bare = environment.unwrapped
         assert isinstance(bare, RobotEnv)
-        self._desk, self._robot, self._still = desk, bare.robot, still
+        self._desk, self._bare, self._robot, self._still = desk, bare, bare.robot, still
         self.is_discarded = False
         """whether the operator does not want the newest episode kept"""
 

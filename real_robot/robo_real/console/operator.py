@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
-from robo_real.console.asked import AskedFor, Judged
+from robo_real.console.asked import HOLDS, READY, AskedFor, Judged
 from robo_real.console.desk import Desk
 from robo_real.console.episodes import LOOK, Tally
 from robo_real.console.human import Still
@@ -59,11 +60,20 @@ class Operator:
         """Returns an environment for evaluations, in which the operator judges and does not help."""
         return Judged(environment, self)
 
-    def wait_for_start(self) -> None:
-        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt after `leave`."""
+    def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
+        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt after `leave`.
+
+        may_begin: asked again and again. What is pressed before it says so begins nothing, now or later.
+        """
+        self.desk.end()
         while not self.desk.wait_for_start(LOOK):
             if self._leaves.is_set():
                 raise KeyboardInterrupt
+            if not may_begin():
+                self.tally.message = HOLDS
+                self.desk.end()
+            elif self.tally.message == HOLDS:
+                self.tally.message = READY
 
     def leave(self) -> None:
         """Nobody waits for the operator any more."""

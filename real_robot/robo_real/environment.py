@@ -30,6 +30,8 @@ ENDS: tuple[tuple[type[Exception], str], ...] = (
     (RobotUnavailable, "robot_lost"),
 )
 """Error -> why the episode was cut."""
+GRIP = "gripper_opening"
+"""The part of actions and observations that is a position of the fingers; the others displace the hand."""
 LOOK = 0.2
 """[s] between two tries to take a robot that somebody has"""
 LATE_CYCLES = 20
@@ -76,6 +78,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             raise InvalidSetting("The robot states no control period.", got=None, allowed="seconds")
         self._loop = ControlLoop(robot.clock, spec.action.control_period)
         self._observation: Observations = {}
+        self._sent = np.zeros(spec.action.size, np.float32)  # what was executed last, in [-1, 1]
         self._is_connected = False
         self._steps = self._overruns = 0
 
@@ -107,6 +110,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         self._scene.reset(seed)
         self._robot.arm()
         self._observation = self._observe()
+        self._sent = self._still()
         self._steps, self._overruns = 0, 0
         self._loop.start()
         return dict(self._observation), self._info(self._scene.success())
@@ -214,14 +218,23 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return observation
 
     def _together(self, done: list[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        """Returns what the actions of the robot's own periods come to: their mean, with nothing for those that never came."""
+        """Returns what the actions of the robot's own periods come to: their mean, with nothing for those that never came.
+
+        Where none came the fingers stay where they were sent last.
+        """
+        mean = np.mean([*done, *([self._still()] * (self._repeat - len(done)))], axis=0)
+        is_position = np.array([name == GRIP for name in self._robot.spec.action.names])
+        self._sent = np.where(is_position, done[-1] if done else self._sent, mean).astype(np.float32)
+        return self._sent
+
+    def _still(self) -> npt.NDArray[np.float32]:
+        """Returns an action that moves nothing, with the fingers where they are."""
         spec = self._robot.spec.action
-        still = spec.to_normalized(np.clip(np.zeros(spec.size), spec.low, spec.high))
-        mean = np.mean([*done, *([still] * (self._repeat - len(done)))], axis=0)
-        last = done[-1] if done else still
-        is_position = np.array([name == "gripper_opening" for name in spec.names])
-        found: npt.NDArray[np.float32] = np.where(is_position, last, mean).astype(np.float32)
-        return found
+        physical = np.clip(np.zeros(spec.size), spec.low, spec.high)
+        if GRIP in spec.names and GRIP in self._observation:
+            physical[spec.names.index(GRIP)] = self._observation[GRIP][0]
+        still: npt.NDArray[np.float32] = np.clip(spec.to_normalized(physical), -1.0, 1.0).astype(np.float32)
+        return still
 
     def _rest(self, end: str | None) -> None:
         """Leaves the arm still after an episode; a camera that is gone is for a person to look at."""
@@ -240,7 +253,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
 def repeated(action: ActionSpec, count: int) -> ActionSpec:
     """Returns the spec of actions that last several control periods: displacements grow, positions stay."""
-    is_position = [name == "gripper_opening" for name in action.names]
+    is_position = [name == GRIP for name in action.names]
 
     def grown(limits: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(limit if stays else limit * count for limit, stays in zip(limits, is_position, strict=True))

@@ -1,15 +1,23 @@
 """The console's page in a headless Chromium, where Playwright and one are installed (ROBO_RL_CHROMIUM names its file)."""
 
 import os
-from contextlib import contextmanager
+import threading
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("websockets")
 playwright = pytest.importorskip("playwright.sync_api")
 
+from robo_real.console.asked import HOLDS, READY  # noqa: E402
 from robo_real.console.assembly import RobotConsole  # noqa: E402
+from robo_real.console.human import HoldStill  # noqa: E402
+from robo_real.console.operator import operator_at  # noqa: E402
+from robo_rl.discovery import make_environment  # noqa: E402
+from robo_rl.rollout import Rollout  # noqa: E402
 
 DESKTOP, TABLET = {"width": 1280, "height": 800}, {"width": 820, "height": 1180}
 
@@ -41,7 +49,7 @@ def opened(window, console):
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.goto(console.server.url)
     playwright.expect(page.locator("#cameras figcaption")).to_contain_text("pictures/s", timeout=60_000)
-    assert page.locator("#cameras img").evaluate("image => image.naturalWidth") == 64
+    page.wait_for_function("document.querySelector('#cameras img').naturalWidth === 64")  # 0 while the next one is loaded
     said(page, "Waiting: nothing moves")
     page.wait_for_selector("#start:enabled")
     return page, errors
@@ -68,10 +76,97 @@ def test_a_person_takes_over_by_keys_stops_labels_and_comes_back(console):
         page.keyboard.press("Enter")
         said(page, "The policy acts")
         page.keyboard.press("1")
-        playwright.expect(page.locator("#message")).to_have_text("ended: goal", timeout=60_000)
+        ended(page, "ended: goal")
+        for key, words in (("2", "ended: operator"), ("3", "discarded")):
+            page.click("#start")
+            said(page, "The policy acts")
+            page.keyboard.press(key)
+            ended(page, words)
+        assert "33 % of 3" in page.locator("#facts").inner_text(), "the discarded one counts in no rate"
         page.reload()
         page.wait_for_selector("#start:enabled")
         assert errors == []
+
+
+def ended(page, words):
+    playwright.expect(page.locator("#message")).to_have_text(words, timeout=60_000)
+
+
+def test_a_socket_that_drops_in_an_intervention_is_opened_again_and_the_policy_does_not_act_in_that_episode(console):
+    with browser() as found:
+        context, sockets = found.new_context(viewport=DESKTOP), []
+        context.route_web_socket("**/socket", lambda socket: sockets.append((socket, socket.connect_to_server())))
+        page, _ = opened(context, console)
+        page.keyboard.press("Enter")
+        said(page, "The policy acts")
+        page.keyboard.down("Shift")
+        said(page, "You act")
+        page.evaluate("""() => {
+            window.said = [];
+            new MutationObserver(() => said.push(document.querySelector('#headline').textContent))
+                .observe(document.querySelector('#headline'), { childList: true, characterData: true, subtree: true }); }""")
+        for end in sockets[-1]:
+            end.close()
+        page.wait_for_function("said.includes('Connection lost: the arm holds, then stops')")
+        page.keyboard.up("Shift")
+        said(page, "Stopped")
+        assert len(sockets) > 1 and "The policy acts" not in page.evaluate("said")
+        page.click("#rearm")
+        page.wait_for_selector("#start:enabled")
+        page.keyboard.press("Enter")
+        said(page, "The policy acts")
+
+
+@pytest.fixture
+def training(serve, unhurried):
+    """Gives the operator of a training, and what says whether its learner is there."""
+    name, there, ends = f"robot:{serve(unhurried, cameras=('front',), image_size=64).url}", threading.Event(), []
+    operator = operator_at(name, address="127.0.0.1", port=0)
+    environment, person = operator.training(make_environment(name))
+    environment.may_begin = there.is_set
+    desk, start, pressed = operator.desk, operator.desk.start, threading.Event()
+    desk.start = lambda session: (start(session), pressed.set())
+    policy = HoldStill(environment.env.environment_spec, operator.still)
+
+    def train():
+        with suppress(KeyboardInterrupt):
+            while True:
+                episode = Rollout(environment, policy, seed=0, supervisor=person)
+                while not episode.done:
+                    episode.step()
+                ends.append(episode.episode())
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    yield SimpleNamespace(server=operator.server, there=there, ends=ends, desk=desk, pressed=pressed)
+    operator.leave()
+    thread.join(20)
+    environment.close()
+    operator.close()
+
+
+def test_in_a_training_the_page_says_what_for_and_why_nothing_begins_yet(training):
+    with browser() as found:
+        page, errors = opened(found.new_context(viewport=TABLET), training)
+        playwright.expect(page.locator("#doing")).to_have_text("training", timeout=60_000)
+        ended(page, HOLDS)
+        page.keyboard.press("Enter")  # nothing begins while the learner is not there, nor later
+        assert training.pressed.wait(60)
+        while training.desk._starts:
+            time.sleep(0.01)
+        training.there.set()
+        ended(page, READY)
+        said(page, "Waiting")
+        page.keyboard.press("Enter")
+        said(page, "The policy acts")
+        page.keyboard.down("Shift")
+        page.keyboard.down("a")
+        said(page, "You act")
+        page.keyboard.press("1")
+        ended(page, "ended: goal")
+        assert errors == []
+    (episode,) = training.ends
+    assert episode.rewards.sum() == 1 and len(episode.interventions) == 1
 
 
 def test_a_page_that_loses_its_keys_holds_and_stops_instead_of_giving_back(console):

@@ -34,6 +34,22 @@ def lockstep(task, **arguments) -> RobotEnv:
     return RobotEnv(GuardedArm(twin, TWIN, spec=twin.spec, scene=twin), twin, **arguments)
 
 
+def test_where_nothing_was_executed_the_fingers_stay_where_they_were_sent():
+    environment = lockstep("robo/ArmPick-v0", action_repeat=3)
+    environment.reset(seed=0)
+    opened = np.array([0, 0, 0, 0, 0.5], np.float32)
+    environment.step(opened)
+    environment.robot.stop()
+    *_, truncated, info = environment.step(opened)
+    assert truncated and info["stop_reason"] == "safety"
+    np.testing.assert_allclose(info["executed_action"], opened, atol=1e-6)
+    environment.robot.rearm()
+    environment.reset(seed=0)
+    environment.robot.stop()
+    executed = environment.step(np.array([0, 0, 0, 0, -1], np.float32))[-1]["executed_action"]
+    assert executed[4] > 0.9, "as wide as measured, where nothing was sent yet"
+
+
 # the same spec
 
 

@@ -66,14 +66,17 @@ class Operator:
         may_begin: asked again and again. What is pressed before it says so begins nothing, now or later.
         """
         self.desk.end()
-        while not self.desk.wait_for_start(LOOK):
-            if self._leaves.is_set():
-                raise KeyboardInterrupt
+        while not self._leaves.is_set():
             if not may_begin():
                 self.tally.message = HOLDS
+                self._leaves.wait(LOOK)
                 self.desk.end()
-            elif self.tally.message == HOLDS:
+                continue
+            if self.tally.message == HOLDS:
                 self.tally.message = READY
+            if self.desk.wait_for_start(LOOK):
+                return
+        raise KeyboardInterrupt
 
     def leave(self) -> None:
         """Nobody waits for the operator any more."""

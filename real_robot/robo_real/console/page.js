@@ -111,7 +111,7 @@ function headline() {
   if (!status) return "Connection lost: the arm holds, then stops";
   if (status.health.problem) return "The robot does not answer";
   if (stopWanted) return "Stopping";
-  if (isLatched()) return `Stopped: ${status.health.reason}`;
+  if (isLatched()) return `Stopped: ${status.health.reason}`.replace("Stopped: stop: ", "Stopped by ");
   if (status.state !== "running") return "Waiting: nothing moves";
   const words = { policy: "The policy acts", person: "You act", hold: "Lost you: the arm holds", stop: "Stopping" };
   if (status.operator !== "you" && status.wish === "person") return "The operator acts";
@@ -183,7 +183,7 @@ function pads() {
     buttons.push(grip);
   }
   buttons.push(pad("hold still", "Shift", null));
-  node("pads").replaceChildren(...buttons);
+  node("pads").replaceChildren(...buttons, node("speed").closest("label"));
 }
 
 function button(words, key) {

@@ -13,7 +13,7 @@ import numpy as np
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import EpisodeCorrupt, InvalidSetting, RoboRLError
 from robo_rl.rewards.raters import Rater, Segment
 from robo_rl.types import Episode, Preference
 
@@ -55,7 +55,8 @@ def questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> l
 def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: int, name: str, watch: Watch = iter) -> int:
     """Asks a rater what the set `name` has no answer to yet, and returns how many questions were answered.
 
-    One that a rater could not be reached for stays open. Raises InvalidSetting where the set holds segments of another length.
+    One that a rater could not be reached for stays open. Raises InvalidSetting where the set holds segments of another length,
+    EpisodeCorrupt for an answer to what is gone or has changed since the rater saw it.
     """
     preferences, rater_name, answered = PreferenceSet(dataset, name), ":".join(rater.identity), 0
     lengths = {stop - start for each in preferences for _, start, stop in (each.first, each.second)}
@@ -69,8 +70,11 @@ def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: i
     there = {(each.first, each.second) for each in preferences if each.rater == rater_name}
     pending = [question for question in dict.fromkeys(asked) if _ends(question, length) not in there]
 
+    seen: dict[Entry, _Stamp] = {}
+
     @lru_cache(HELD)
     def read(entry: Entry) -> Episode:
+        seen[entry] = _stamp(dataset, entry)
         return dataset.read(entry)
 
     watched = iter(watch(pending))
@@ -78,6 +82,8 @@ def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: i
         pairs = [tuple(Segment(read(entry), start, start + length) for entry, start in question) for question in group]
         answers = rater.compare_all(pairs) if hasattr(rater, "compare_all") else [rater.compare(*pair) for pair in pairs]
         found = [(question, answer) for question, answer in zip(group, answers, strict=True) if answer is not None]
+        for entry in {entry for question, _ in found for entry, _ in question}:
+            _require_as_seen(dataset, entry, seen[entry])
         preferences.add([Preference(*_ends(question, length), answer, rater_name, rater.kind) for question, answer in found])
         answered += len(found)
     return answered
@@ -98,6 +104,31 @@ def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int,
         (difference > 0) == (label == 1) for difference, label in differences if np.isfinite(difference) and difference != 0
     ]
     return sum(told), len(told)
+
+
+_Stamp = tuple[int, int, int] | None
+"""Of a file: what no change of its content leaves as it was; None where it is gone"""
+
+
+def _stamp(dataset: Dataset, entry: Entry) -> _Stamp:
+    try:
+        found = (dataset.path / "episodes" / entry.file).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _require_as_seen(dataset: Dataset, entry: Entry, seen: _Stamp) -> None:
+    if seen is not None and _stamp(dataset, entry) == seen:
+        return
+    try:
+        dataset.read(entry)  # its name says what its content must be
+    except (RoboRLError, OSError) as error:
+        raise EpisodeCorrupt(
+            "The answer is about a clip that is gone, or has changed, since it was shown; it is not kept.",
+            got=entry.file,
+            fix=f"robo-rl data repair {dataset.path}; then the same command goes on with what is there",
+        ) from error
 
 
 def _ends(question: Question, length: int) -> tuple[tuple[str, int, int], tuple[str, int, int]]:

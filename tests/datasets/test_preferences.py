@@ -10,7 +10,7 @@ from robo_datasets.comparing import compare, questions
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
-from robo_rl.errors import CheckpointCorrupt, DatasetError, InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import CheckpointCorrupt, DatasetError, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.preference import PreferenceReward, inputs_of, require_vectors, save
 from robo_rl.rewards.raters import OracleRater, Segment
@@ -76,6 +76,39 @@ def test_after_a_break_down_only_what_has_no_answer_is_asked(filled):
     assert Counting.asked == different
     compare(filled, OracleRater(), asked, 1, "whole")
     assert [*PreferenceSet(filled, "mine")] == [*PreferenceSet(filled, "whole")]
+
+
+class WhileItLooks(OracleRater):
+    """Something becomes of the second clip before it answers."""
+
+    deed = staticmethod(lambda segment: None)
+
+    def compare(self, first, second):
+        WhileItLooks.deed(second)
+        return super().compare(first, second)
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed"])
+def test_an_answer_to_a_clip_that_is_gone_or_has_changed_is_refused(filled, how, monkeypatch):
+    files = {entry.seed: filled.path / "episodes" / entry.file for entry in filled.entries()}
+    answered = []
+
+    def deed(segment):
+        answered.append(segment)
+        if len(answered) == 3:
+            file = files[segment.episode.seed]
+            file.unlink() if how == "deleted" else file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+    monkeypatch.setattr(WhileItLooks, "deed", staticmethod(deed))
+    with pytest.raises(EpisodeCorrupt, match=r"gone, or has changed, since it was shown; it is not kept(.|\n)*data repair"):
+        compare(filled, WhileItLooks(), questions(filled.entries(), 20, 1, seed=0), 1, "mine")
+    assert len(answered) == 3 and len([*PreferenceSet(filled, "mine")]) == 2
+
+
+def test_a_file_that_was_only_touched_is_the_clip_that_was_shown(filled, monkeypatch):
+    file = filled.path / "episodes" / filled.entries()[0].file
+    monkeypatch.setattr(WhileItLooks, "deed", staticmethod(lambda segment: file.touch()))
+    assert compare(filled, WhileItLooks(), questions(filled.entries(), 5, 1, seed=0), 1, "mine") == 5
 
 
 def test_raters_share_a_set_and_each_is_asked_itself(filled):

@@ -1,10 +1,14 @@
 """A training at a robot with a person at the console; a websocket client stands in for the browser."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
+from pathlib import Path
 from socket import SHUT_RDWR
 
 import numpy as np
@@ -33,11 +37,14 @@ RECIPE = {
 
 
 class Person:
-    """Begins every episode, labels the first of the training after an intervention, and is lost in the second one."""
+    """Begins every episode, labels the first of the training after an intervention, and is lost in the second one.
 
-    def __init__(self, address):
+    In the third the learner is killed.
+    """
+
+    def __init__(self, address, folder):
         self.host, self.token = re.search(r"http://([^/]+)/#(\S+)", address).groups()
-        self.doings, self.labels, self.drops = [], 0, 0
+        self.doings, self.labels, self.drops, self.folder, self.killed = [], 0, 0, folder, []
 
     def attend(self):
         """Returns when the console is closed."""
@@ -79,9 +86,24 @@ class Person:
             elif held and told["human_steps"] >= 3 and told["episodes"] >= 1 and self.drops == 0:
                 self.drops = 1
                 socket.socket.shutdown(SHUT_RDWR)
+            elif runs and trains and self.drops == 2 and told["steps"] >= 2 and not self.killed:
+                self.killed = learners(self.folder)
+                for learner in self.killed:
+                    os.kill(learner, signal.SIGKILL)
 
 
-def test_a_person_begins_takes_over_labels_and_is_lost_and_the_robot_learns_from_it(tmp_path):
+def learners(folder):
+    """Returns the learners' processes of the runs in a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes()
+            if b"robo_cli.learner_process" in words and str(folder).encode() in words:
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_a_person_begins_takes_over_labels_and_is_lost_and_a_learner_that_dies_once_learns_from_it(tmp_path):
     (tmp_path / "reach.yaml").write_text(yaml.safe_dump(RECIPE))
     runs, demos = tmp_path / "runs", tmp_path / "demos"
     dispatch(["train", str(tmp_path / "reach.yaml"), "--out", str(runs)])
@@ -93,13 +115,13 @@ def test_a_person_begins_takes_over_labels_and_is_lost_and_the_robot_learns_from
         twin_beside(tmp_path / "audit.jsonl", "cameras=[]") as url,
         subprocess.Popen([*command, "--robot", url], stdout=subprocess.PIPE, text=True) as process,
     ):
-        person = Person(process.stdout.readline())
+        person = Person(process.stdout.readline(), runs)
         desk = threading.Thread(target=person.attend, daemon=True)
         desk.start()
         said = process.stdout.read()
         desk.join(20)
     assert process.returncode == 0 and "on 1 shared seeds" in said
-    assert person.labels == 1 and person.drops == 2
+    assert person.labels == 1 and person.drops == 2 and len(person.killed) == 1
     assert {"training", "evaluation: to take over ends the episode as no success"} <= set(person.doings)
 
     run = find_run("latest", runs)
@@ -114,7 +136,9 @@ def test_a_person_begins_takes_over_labels_and_is_lost_and_the_robot_learns_from
     held = second.sources[took_over + own :]
     assert len(held) > 2 and (held == ActionSource.GUARD).all(), "never back to the policy, and not the person's"
     assert np.abs(second.actions[-2][:4]).max() < 0.05, "the arm held before it was stopped"
+    assert [episode.stop_reason for episode in others].count("learner_lost") == 1
     state = run.load().parts
+    assert int(np.sum(state["replay"]["rows"]["starts"])) == 60 == sum(map(len, (first, second, *others)))
     human = sum(int((episode.sources == ActionSource.HUMAN).sum()) for episode in (first, second, *others))
     assert state["acting"]["supervisor"]["steps"] == human
     assert int(np.sum(state["offline"]["corrections"]["rows"]["starts"])) == human

@@ -200,7 +200,7 @@ def test_a_hundred_thousand_steps_are_drawn(dataset, make_episode, serve, browse
     steps = 100_000
     episode = make_episode(0, steps=10)
     spec = dataset.spec
-    values = {"joint_position": np.zeros((steps + 1, 3), np.float32), "camera_wrist": np.zeros((steps + 1, 0, 0, 3), np.uint8)}
+    values = {"joint_position": np.zeros((steps + 1, 3), np.float32), "camera_wrist": np.zeros((steps + 1, 8, 6, 3), np.uint8)}
     flat = np.zeros((steps, 2), np.float32)
     rewards = np.zeros(steps, np.float32)
     rewards[60_000] = 1  # one step among a hundred thousand

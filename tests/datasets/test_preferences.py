@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robo_cli.reward_fit_preference import FitPreference, fit_preference
 from robo_datasets.comparing import compare, questions
 from robo_datasets.curation import make_dataset
 from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_datasets.repair import repair
 from robo_rl.errors import CheckpointCorrupt, DatasetError, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.preference import PreferenceReward, inputs_of, require_vectors, save
@@ -103,6 +105,15 @@ def test_an_answer_to_a_clip_that_is_gone_or_has_changed_is_refused(filled, how,
     with pytest.raises(EpisodeCorrupt, match=r"gone, or has changed, since it was shown; it is not kept(.|\n)*data repair"):
         compare(filled, WhileItLooks(), questions(filled.entries(), 20, 1, seed=0), 1, "mine")
     assert len(answered) == 3 and len([*PreferenceSet(filled, "mine")]) == 2
+
+
+def test_no_reward_is_fitted_to_a_comparison_of_an_episode_that_is_gone(filled, tmp_path):
+    compare(filled, OracleRater(), questions(filled.entries(), 40, 1, seed=0), 1, "mine")
+    (filled.path / "episodes" / filled.entries()[0].file).unlink()
+    with filled.writer() as writer:
+        repair(writer)
+    with pytest.raises(InvalidSetting, match="of an episode that the dataset does not have"):
+        fit_preference(FitPreference(filled.path, "mine", tmp_path / "reward"))
 
 
 def test_a_file_that_was_only_touched_is_the_clip_that_was_shown(filled, monkeypatch):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from robo_cli import demo
 from robo_cli.main import dispatch
 from robo_cli.twin_beside import twin_beside
 from robo_datasets.dataset import Dataset
-from robo_rl.errors import RobotUnavailable
+from robo_real.link import Link
+from robo_rl.errors import RobotStopped, RobotUnavailable
 from robo_rl.runs import find_run
 
 SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "1", "--speed", "3"]
@@ -41,6 +43,29 @@ def test_a_person_is_expected_by_default_and_each_task_has_its_recipe(tmp_path, 
     assert (recipe.human.kind, recipe.human.port, recipe.environment.name) == ("console", 0, "robot:http://127.0.0.1:1")
     assert Dataset(Path(recipe.demonstrations.dataset)).spec.name == "robo/ArmPegInsert-v0"
     assert recipe.evaluation.before and recipe.evaluation.every == 0 and recipe.record_episodes
+
+
+@pytest.mark.parametrize("human", ["simulated", "console"])
+def test_a_simulated_person_rearms_what_the_guard_stopped_and_a_real_one_does_so_herself(human, tmp_path, monkeypatch, capsys):
+    attempts = []
+
+    def start(recipe, runs):
+        attempts.append(recipe)
+        with closing(Link(recipe.environment.name.partition(":")[2])) as link:
+            if len(attempts) < 3:
+                link.json("/robo/stop", {"by": "a test"})
+                raise RobotStopped("fault", "hard_force")
+            return 0 if link.json("/robo/health", method="GET")["mode"] == "idle" else 1
+
+    monkeypatch.setattr(demo, "start", start)
+    monkeypatch.setattr(demo, "DEMONSTRATIONS", 1)
+    order = ["demo", "hil", "--human", human, "--out", str(tmp_path)]
+    if human == "console":
+        with pytest.raises(RobotStopped):
+            dispatch(order)
+        return
+    assert dispatch(order) == 0 and len(attempts) == 3
+    assert capsys.readouterr().out.count("the guard stopped the arm (hard_force)") == 2
 
 
 def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):

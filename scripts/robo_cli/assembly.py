@@ -79,26 +79,28 @@ def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None,
     return environment if operator is None else operator.judging(environment)
 
 
-def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None) -> tuple[Sequence[Episode], str]:
+def demonstrations_of(
+    recipe: Recipe[Any], reward: OnlineRewards | None, drawn: EnvironmentSpec | None = None
+) -> tuple[Sequence[Episode], str]:
     """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
 
-    Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. Raises
-    SpecMismatch for a dataset of another environment.
+    Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. `drawn`
+    is the spec of the environment where it is known, which is not asked then. Raises SpecMismatch for a dataset of another one.
     """
-    episodes, origin = _demonstrations(recipe)
+    episodes, origin = _demonstrations(recipe, drawn)
     if reward is None or not episodes:
         return episodes, origin
     pieces, told = labelled(reward, episodes, spec_of(recipe))
     return pieces, f"{origin}{told}"
 
 
-def _demonstrations(recipe: Recipe[Any]) -> tuple[Sequence[Episode], str]:
+def _demonstrations(recipe: Recipe[Any], drawn: EnvironmentSpec | None) -> tuple[Sequence[Episode], str]:
     settings = recipe.demonstrations
     if settings.dataset:
         dataset = Dataset(Path(settings.dataset))
         what = f"The dataset {dataset.path} was recorded in another environment"
         fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
-        drawn_spec(recipe).require(dataset.spec, what=what, fix=fix)
+        (drawn_spec(recipe) if drawn is None else drawn).require(dataset.spec, what=what, fix=fix)
         entries = dataset.entries()[: settings.episodes or None]
         if len(entries) < settings.episodes:
             raise InvalidSetting(

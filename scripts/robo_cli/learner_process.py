@@ -169,7 +169,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
         recipe.learner.sampling,
         steps=recipe.steps,
         seed=recipe.seed,
-        demonstrations=_demonstrations(folder, recipe, reward),
+        demonstrations=_demonstrations(folder, recipe, drawn),
         is_corrected=bool(recipe.human.kind),
         rewards=None if reward is None else reward.running(1),
     )
@@ -181,11 +181,12 @@ def _take_over(folder: Path, learner: Learner) -> None:
         learner.load_state_dict(load_checkpoint(folder / INITIAL).parts["learner"])
 
 
-def _demonstrations(folder: Path, recipe: Recipe[Any], reward: OnlineRewards | None) -> Sequence[Episode]:
+def _demonstrations(folder: Path, recipe: Recipe[Any], drawn: EnvironmentSpec) -> Sequence[Episode]:
+    """Returns what was stored for the learner, or lies in a dataset; the robot is asked nothing, which may be gone or busy."""
     stored = folder / DEMONSTRATIONS
     if (stored / DESCRIPTION).exists():
         return list(Dataset(stored))
-    return demonstrations_of(recipe, reward)[0] if recipe.demonstrations.dataset else []
+    return demonstrations_of(recipe, None, drawn)[0] if recipe.demonstrations.dataset else []
 
 
 def _is_on_robot(recipe: Recipe[Any]) -> bool:

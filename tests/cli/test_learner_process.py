@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 from robo_cli import learner_process, main
 from robo_cli.assembly import recipe_of
 from robo_cli.learner_process import learns_apart
-from robo_cli.recipe import parse_recipe
+from robo_cli.recipe import EnvironmentSettings, parse_recipe
 from robo_datasets.step_log import StepReader
 from robo_rl.actor_learner.office import Finished
 from robo_rl.errors import InvalidSetting
@@ -126,7 +127,8 @@ def test_it_goes_on_from_what_a_run_has_learnt_also_once_that_run_is_gone_and_th
     assert leaves(run.load(0).parts["learner"]) == leaves(before)
     assert learnt["learner"]["arm"]["updates"] == before["arm"]["updates"] + 30 - 10 + 1
 
-    alone = learner_process._learning(run, recipe_of(run))
+    nowhere = EnvironmentSettings("robot:http://127.0.0.1:1")  # the learner asks the robot nothing
+    alone = learner_process._learning(run, replace(recipe_of(run), environment=nowhere))
     reader = StepReader(run.path / "learner" / "steps")
     with pytest.raises(Finished):
         alone.learn_from(reader, Alone())  # type: ignore[arg-type]

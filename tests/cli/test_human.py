@@ -163,6 +163,4 @@ def test_the_table_has_the_persons_columns_where_there_was_one() -> None:
 
 def test_the_race_of_people_can_be_read() -> None:
     kinds = {"perfect", "noisy", "delayed", "lazy", "wrong", "no-demonstrations", "no-layer-norm"}
-    assert kinds | {"no-help", "demonstrations", "rlpd", "hg-dagger", "bc"} == set(
-        read_race("hil").methods
-    )
+    assert kinds | {"no-help", "demonstrations", "rlpd", "hg-dagger", "bc"} == set(read_race("hil").methods)

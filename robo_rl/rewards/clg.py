@@ -22,7 +22,7 @@ from robo_rl.rewards.similarity import SHORTEST, Direction, SimilarityReward
 from robo_rl.types import Episode
 
 Numbers = npt.NDArray[np.floating[Any]]
-PERCENTILES = (5, 95)
+PERCENTILES = (5.0, 95.0)
 FEWEST = 5
 """Episodes that an interval is found on."""
 RESAMPLES = 1000
@@ -99,10 +99,12 @@ class ContrastingLanguageGoals(SimilarityReward):
             )
         return safety(self.contrast(pictures), self.low, self.high)
 
-    def calibrated(self, episodes: Iterable[Episode]) -> tuple[ContrastingLanguageGoals, float]:
+    def calibrated(
+        self, episodes: Iterable[Episode], percentiles: tuple[float, float] = PERCENTILES
+    ) -> tuple[ContrastingLanguageGoals, float]:
         """Returns this reward with the interval of these episodes, and the width's standard error; raises InvalidSetting."""
         seen = (self.embedded(pictures_of(episode.observations, self.camera)) for episode in episodes)
-        low, high, noise = interval([self.contrast(pictures[valid]) for pictures, valid in seen])
+        low, high, noise = interval([self.contrast(pictures[valid]) for pictures, valid in seen], percentiles)
         return replace(self, low=low, high=high, found_for=self.subject), noise
 
 
@@ -111,24 +113,24 @@ def safety(z: Numbers, low: float, high: float) -> npt.NDArray[np.float64]:
     return np.asarray(1 - np.clip((np.asarray(z, np.float64) - low) / (high - low), 0, 1))
 
 
-def interval(episodes: Sequence[Numbers]) -> tuple[float, float, float]:
+def interval(episodes: Sequence[Numbers], percentiles: tuple[float, float] = PERCENTILES) -> tuple[float, float, float]:
     """Returns two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
 
     Raises InvalidSetting where the distance is below three standard errors, or rounding: z says nothing about these episodes.
     """
     if len(episodes) < FEWEST:
         raise InvalidSetting("Too few episodes to calibrate with.", got=len(episodes), allowed=f"{FEWEST} or more")
-    low, high = np.percentile(np.concatenate(episodes), PERCENTILES).tolist()
+    low, high = np.percentile(np.concatenate(episodes), percentiles).tolist()
     generator = np.random.default_rng(0)
     widths = []
     for _ in range(RESAMPLES):
         drawn = generator.integers(len(episodes), size=len(episodes))
-        widths.append(np.diff(np.percentile(np.concatenate([episodes[index] for index in drawn]), PERCENTILES)))
+        widths.append(np.diff(np.percentile(np.concatenate([episodes[index] for index in drawn]), percentiles)))
     noise = float(np.std(widths))
     if high - low < max(ERRORS * noise, SHORTEST):
         raise InvalidSetting(
             "The two sentences say nothing about these pictures.",
-            got=f"{high - low:.2g} between the percentiles {PERCENTILES}",
+            got=f"{high - low:.2g} between the percentiles {percentiles[0]:g} and {percentiles[1]:g}",
             allowed=f"above {max(ERRORS * noise, SHORTEST):.2g}, three standard errors",
             fix="other sentences, another image-text model, or episodes in which both happen",
         )

@@ -1,12 +1,16 @@
 """Contrasting language goals with the state of a car: the reward of VLM-RL (Huang et al. 2024, arXiv:2412.15544).
 
-    r = (1 - |v - c v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0)
+    r = s * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0), and s alone where s < 0
+    s = (c v_top - |v - c v_top|) / v_top
 
 c is the safety of `ContrastingLanguageGoals`. Speed, offset and angle are read from what a driving environment observes:
 `velocity` [m/s] forward and to the right, `route`, points ahead on the middle of the lane [m], both in the car's frame.
 
-Differs from VLM-RL: no factor for steadiness, which needs a memory of offsets that a single step has not; no reward of -10 at
-the end of an episode, so that collisions are told by the pictures alone; the interval of c is found, not given (see `clg`).
+Differs from VLM-RL: there s = 1 - |v - c v_top| / v_top, which pays 1 - c for standing in every step until the episode is cut.
+Here that is taken off, so that standing pays nothing, a metre that is driven no faster than looks safe pays the same at any
+speed, arriving loses nothing, and more than twice the speed that looks safe costs something wherever the car is in its lane.
+No factor for steadiness, which needs a memory of offsets that a single step has not; no reward of -10 at the end of an
+episode, so that collisions are told by the pictures alone; the interval of c is found, not given (see `clg`).
 """
 
 from __future__ import annotations
@@ -61,5 +65,6 @@ class DrivingGoals(ContrastingLanguageGoals):
         """Returns rewards (N,) for safeties (N,) and states (N, 3)."""
         speed, offset, angle = np.asarray(states, np.float64).T
         centring, heading = 1 - np.abs(offset) / SIDEWAYS, 1 - np.abs(angle) / TURNED
-        made = synthesis(values, speed, self.top_speed, np.maximum(centring, 0), np.maximum(heading, 0))
-        return made.astype(np.float32)
+        paid = synthesis(values, speed, self.top_speed) - synthesis(values, np.zeros_like(speed), self.top_speed)
+        keeping = np.maximum(centring, 0) * np.maximum(heading, 0)
+        return np.where(paid > 0, paid * keeping, paid).astype(np.float32)

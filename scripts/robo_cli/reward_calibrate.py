@@ -12,9 +12,9 @@ import yaml
 
 from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.protocols import RewardModel
-from robo_rl.rewards.clg import ContrastingLanguageGoals
+from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals
 from robo_rl.runs import write_text
 from robo_rl.settings import plain
 
@@ -31,6 +31,12 @@ class Calibrate:
     """A new file: the same reward with its interval."""
     episodes: int = 100
     """How many at most, evenly chosen."""
+    percentiles: tuple[float, float] = PERCENTILES
+    """Of all pictures' differences, at which safety is 1 and 0: 50 95 where more than half of the pictures are safe."""
+
+    def __post_init__(self) -> None:
+        low, high = self.percentiles
+        require_allowed(self, {"percentiles": (0 <= low < high <= 100, "two from 0 to 100, the lower first")})
 
 
 def calibrate(reward: RewardModel, arguments: Calibrate) -> int:
@@ -43,7 +49,8 @@ def calibrate(reward: RewardModel, arguments: Calibrate) -> int:
     entries = dataset.entries()
     places = np.linspace(0, len(entries) - 1, min(arguments.episodes, len(entries))).round().astype(int).tolist()
     chosen = [entries[place] for place in places]
-    found, noise = reward.calibrated(dataset.read(entry) for entry in counted("calibrate", "episodes", chosen))
+    read = (dataset.read(entry) for entry in counted("calibrate", "episodes", chosen))
+    found, noise = reward.calibrated(read, arguments.percentiles)
     settings: Any = {item.name: plain(getattr(found, item.name)) for item in fields(found)}
     write_text(arguments.out, yaml.safe_dump({"reward": found.method, "settings": settings}, sort_keys=False))
     print(

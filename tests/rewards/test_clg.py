@@ -71,11 +71,13 @@ def test_the_interval_is_of_two_percentiles_of_all_pictures():
     low, high, noise = interval(episodes)
     np.testing.assert_allclose((low, high), np.percentile(np.concatenate(episodes), (5, 95)))
     assert 0.02 < noise < 0.3
+    low, high, _ = interval(episodes, (50.0, 95.0))
+    np.testing.assert_allclose((low, high), np.percentile(np.concatenate(episodes), (50, 95)))
 
 
 def test_sentences_that_say_nothing_are_refused():
     with pytest.raises(
-        InvalidSetting, match=r"say nothing about these pictures.\n.*percentiles \(5, 95\)\n.*three standard errors"
+        InvalidSetting, match=r"say nothing about these pictures.\n.*percentiles 5 and 95\n.*three standard errors"
     ):
         CLG.calibrated(drive(seed, is_still=True) for seed in range(8))
     one_outlier = [np.zeros(20)] * 12 + [np.ones(20)]
@@ -113,6 +115,11 @@ def test_from_the_command_line(capsys):
     settings = yaml.safe_load(Path("ready.yaml").read_text())["settings"]
     assert f"safety is 1 at {settings['low']:.4g} and below" in told and settings["found_for"]
     assert dispatch(["label", "data", "--reward", "ready.yaml", "--name", "safety"]) == 0
+    narrow = ["reward", "calibrate", "safe.yaml", "--dataset", "data", "--out", "narrow.yaml", "--percentiles"]
+    assert dispatch([*narrow, "50", "95"]) == 0
+    assert yaml.safe_load(Path("narrow.yaml").read_text())["settings"]["low"] > settings["low"]
+    with pytest.raises(InvalidSetting, match=r"'percentiles' is out of range"):
+        dispatch([*narrow, "95", "50"])
     with pytest.raises(InvalidSetting, match=r"ready.yaml is there already"):
         dispatch(["reward", "calibrate", "safe.yaml", "--dataset", "data", "--out", "ready.yaml"])
     Path("other.yaml").write_text("reward: oracle\n")

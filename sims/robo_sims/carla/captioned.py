@@ -1,7 +1,8 @@
 """Pictures from above with sentences that are known to be true of them, for an image-text model that learns from them.
 
-Scenes are put together here, on the roads of a task: the car on a route, others on lanes near it, walkers, and in every third
-scene somebody very near, because those who drive well hardly ever see that. Nothing is simulated.
+Scenes are put together here, on the roads of a task: the car on a route, others on lanes near it, walkers, in every third
+scene somebody very near, and in every other one somebody on the route ahead, because those who drive well hardly ever see that.
+Nothing is simulated.
 """
 
 from __future__ import annotations
@@ -16,41 +17,53 @@ import numpy.typing as npt
 from robo_rl.errors import UnknownName
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.carla import birdseye, routes
-from robo_sims.carla.boxes import corners
 from robo_sims.carla.environment import CAMERA, DrivingEnv
 from robo_sims.carla.family import FAMILY
+from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
 from robo_sims.carla.rewards import EGO_SIZE
-from robo_sims.carla.roads import HEADING, Floats, Roads
-from robo_sims.carla.scene import HALF_LENGTH, HALF_WIDTH, WALKER, YAW, Ego, Scene, X, Y
+from robo_sims.carla.roads import HEADING, SPACING, Floats, Roads
+from robo_sims.carla.scene import GREEN, RED, WALKER, YELLOW, Ego, Scene, X, Y
 
-SLOTS = "own car", "car", "walker"
-"""What has a place: the car that is driven, and the nearest other one and the nearest walker in the picture."""
+SLOTS = "own car", "car", "walker", "somebody in the way"
+"""What has a place: the car that is driven, the nearest other one and the nearest walker in the picture, and the first of them
+that it would run into on its route."""
 NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
 """[m] between two bodies that are near, that collide, and that leave the road clear."""
+HALT, GO = 5.0, 12.0
+"""[m] from the car's front along the route to who makes it stop, and to who leaves it free to go."""
 DISTANCE = 10.0
 """[m] of a camera that would draw such a picture: any will do, because all lies on the ground."""
 CAR, PERSON = (2.3, 1.0), (0.25, 0.25)
 """[m] half length and half width."""
 LENGTH = 100.0
 """[m] of the routes."""
+UNIT = 20.0
+"""[m] that positions are told in: up to one unit from their mean, a metre for arms, the embedded model tells places apart."""
 
 Gaps = npt.NDArray[np.float64]
-Says = Callable[[Gaps, Gaps], npt.NDArray[np.bool_]]
+Says = Callable[[Gaps, Gaps, Gaps], npt.NDArray[np.bool_]]
 CAPTIONS: dict[str, Says] = {
-    "two cars have collided with each other on the road": lambda car, walker: car < TOUCH,
-    "the car has collided": lambda car, walker: np.minimum(car, walker) < TOUCH,
-    "a walker is hit by the car": lambda car, walker: walker < TOUCH,
-    "somebody is very near to the car": lambda car, walker: np.minimum(car, walker) < NEAR,
-    "a car is near": lambda car, walker: car < FREE,
-    "a walker is near": lambda car, walker: walker < FREE,
-    "the road is clear with no car accidents": lambda car, walker: np.minimum(car, walker) > FREE,
-    "the road ahead is clear": lambda car, walker: np.minimum(car, walker) > FREE,
-    "nobody is near to the car": lambda car, walker: np.minimum(car, walker) > FREE,
+    "two cars have collided with each other on the road": lambda car, walker, way: car < TOUCH,
+    "the car has collided": lambda car, walker, way: np.minimum(car, walker) < TOUCH,
+    "a walker is hit by the car": lambda car, walker, way: walker < TOUCH,
+    "somebody is very near to the car": lambda car, walker, way: np.minimum(car, walker) < NEAR,
+    "a car is near": lambda car, walker, way: car < FREE,
+    "a walker is near": lambda car, walker, way: walker < FREE,
+    "the road is clear with no car accidents": lambda car, walker, way: np.minimum(car, walker) > FREE,
+    "the road ahead is clear": lambda car, walker, way: np.minimum(car, walker) > FREE,
+    "nobody is near to the car": lambda car, walker, way: np.minimum(car, walker) > FREE,
+    "the car is about to hit somebody in its way": lambda car, walker, way: way < HALT,
+    "somebody is close ahead in the way of the car": lambda car, walker, way: way < HALT,
+    "somebody is in the way of the car": lambda car, walker, way: way < GO,
+    "the way of the car is free": lambda car, walker, way: way > GO,
+    "nobody is in the way of the car": lambda car, walker, way: way > GO,
 }
-"""Each with what makes it true: the gaps [m] to the nearest car and to the nearest walker, infinite for none."""
+"""Each with what makes it true: the gaps [m] to the nearest car and to the nearest walker, and that along the route to whoever
+is in the way first; infinite for none."""
 INSTRUCTIONS = {
     ("keep away from the car", "stay clear of the car"): "car",
     ("keep away from the walker", "stay clear of the walker"): "walker",
+    ("keep the way free", "stay back from who is in the way"): "somebody in the way",
 }
 
 
@@ -77,7 +90,7 @@ def captioned_pictures(task: str, *, camera: str, size: int, count: int, seed: i
         pictures=pictures,
         firsts=np.arange(count),
         slots=SLOTS,
-        positions=positions.astype(np.float32),
+        positions=(positions / UNIT).astype(np.float32),
         places=places.astype(np.float32),
         seen=seen,
         captions=tuple(CAPTIONS),
@@ -90,21 +103,23 @@ def captioned_pictures(task: str, *, camera: str, size: int, count: int, seed: i
 
 
 def _drawn(roads: Roads, random: np.random.Generator, size: int) -> tuple[npt.NDArray[np.uint8], Floats, Floats]:
-    """Returns a picture (size, size, 3), positions (S, 3) and the gaps to the nearest car and walker (2,)."""
+    """Returns a picture (size, size, 3), positions (S, 3), and the gaps (3,) that sentences are about."""
     route = routes.drawn(roads, random, "train", LENGTH)
     index = int(random.integers(12, len(route.points) - 30))
     x, y, _, heading, *_ = route.points[index].tolist()
     aside, turned = random.normal(0.0, 0.5), random.normal(0.0, 0.1)
     x, y = x - aside * math.sin(heading), y + aside * math.cos(heading)
     ego = Ego(x, y, heading + turned, 5.0, 0.0, 0.0, 0.0, 0.0, 10.0)
-    others = _others(roads, ego, random)
+    line = route.ahead(index * SPACING, np.arange(0.0, LOOK, FINE))
+    others = _others(roads, ego, line, random)
     painter = birdseye.BirdsEye(roads, route, size)
-    scene = Scene(0, ego, others)
+    stop, state = index + random.uniform(-5.0, 25.0), int(random.choice([RED, YELLOW, GREEN]))
+    scene = Scene(0, ego, others, [(stop, state)] if random.random() < 1 / 2 else [])  # of which no sentence tells
     picture = birdseye.coloured(painter.draw(scene, float(index), index), EGO_SIZE, painter.scale)
-    return picture, *_nearest(ego, others, size)
+    return picture, *_nearest(ego, line, others, size)
 
 
-def _others(roads: Roads, ego: Ego, random: np.random.Generator) -> Floats:
+def _others(roads: Roads, ego: Ego, line: Floats, random: np.random.Generator) -> Floats:
     points = np.concatenate([lane.points for lane in roads.lanes])
     points = points[np.hypot(points[:, X] - ego.x, points[:, Y] - ego.y) < 40.0]
     rows = []
@@ -120,12 +135,17 @@ def _others(roads: Roads, ego: Ego, random: np.random.Generator) -> Floats:
         x, y = ego.x + away * math.cos(angle), ego.y + away * math.sin(angle)
         turned = ego.yaw + random.choice([0.0, math.pi / 2, math.pi]) + random.normal(0.0, 0.3)
         rows.append([x, y, turned, 0.0, 0.0, *(PERSON if walks else CAR), walks])
+    if random.random() < 1 / 2:  # somebody on the route, who mostly drives there
+        walks, place = float(random.random() < 0.2), int(random.integers(round(4.0 / FINE), len(line) - 1))
+        (x, y), (onward, aside) = line[place] + random.normal(0.0, 0.3, 2), line[place + 1] - line[place]
+        across = random.normal(0.0, 0.1) if random.random() < 0.8 else random.uniform(0.0, math.pi)
+        rows.append([x, y, math.atan2(aside, onward) + across, 0.0, 0.0, *(PERSON if walks else CAR), walks])
     return np.array(rows).reshape(-1, 8)
 
 
-def _nearest(ego: Ego, others: Floats, size: int) -> tuple[Floats, Floats]:
-    """Returns where the own car, the nearest car and the nearest walker are [m], and the gaps to the two; NaN for none."""
-    positions, gaps = np.full((3, 3), np.nan), np.full(2, np.inf)
+def _nearest(ego: Ego, line: Floats, others: Floats, size: int) -> tuple[Floats, Floats]:
+    """Returns where everything that has a slot is [m], and the gaps to all but the own car; NaN and infinite for none."""
+    positions, gaps = np.full((len(SLOTS), 3), np.nan), np.full(len(SLOTS) - 1, np.inf)
     positions[0] = 0.0
     seen = ego.seen(others[:, :2])
     shown = (np.abs(_places(np.pad(seen, ((0, 0), (0, 1))), size)[:, :2]) < 1.0).all(1) if len(others) else np.zeros(0, bool)
@@ -136,18 +156,12 @@ def _nearest(ego: Ego, others: Floats, size: int) -> tuple[Floats, Floats]:
             nearest = chosen[int(away.argmin())]
             positions[1 + walks] = [*seen[nearest], 0.0]
             gaps[walks] = away.min()
+    ahead = np.array([way_to(line, other) for other in others])
+    if len(others) and np.where(shown, ahead, np.inf).min() < LOOK:
+        first = int(np.where(shown, ahead, np.inf).argmin())
+        positions[3] = [*seen[first], 0.0]
+        gaps[2] = max(ahead[first] - EGO_SIZE[0], 0.0)
     return positions, gaps
-
-
-def gap(ego: Ego, other: Floats) -> float:
-    """Returns the distance between the car's box and another's [m], by points on their edges; 0 where one lies in the other."""
-    own = corners(np.array([[ego.x, ego.y]]), np.array([ego.yaw]), *(np.array([side]) for side in EGO_SIZE))[0]
-    theirs = corners(other[None, [X, Y]], other[None, YAW], other[None, HALF_LENGTH], other[None, HALF_WIDTH])[0]
-    share = np.linspace(0.0, 1.0, 9)[:, None, None]
-    edges = [(box + share * (np.roll(box, 1, 0) - box)).reshape(-1, 2) for box in (own, theirs)]
-    apart = float(np.hypot(*(edges[0][:, None] - edges[1]).transpose(2, 0, 1)).min())
-    inside = np.abs(ego.seen(edges[1])) < EGO_SIZE
-    return 0.0 if inside.all(1).any() else apart
 
 
 def _places(positions: Floats, size: int) -> Floats:

@@ -20,22 +20,38 @@ GAP, HEADWAY = 3.0, 1.2
 """[m] to whoever is ahead, and [s] more."""
 CORRIDOR = 1.9
 """[m] from the route within which others are in the way."""
+REACH = np.concatenate([[0.0], DISTANCES])
+"""[m] along the route, of the car's middle and of the points that are seen."""
 EGO_HALF = 2.4
 STOP = 4.0
 """[m] before a stop line."""
 SOON = 0.0, 1.0, 2.0
 """[s] ahead for which others' places are foreseen."""
+TURN, NEXT = 0.04, 25.0
+"""[1/m] of curvature from which a way turns, somewhere in the next [m]."""
+ALONG, COMING = 0.5, 0.5
+"""Cosine of the heading from which others go the same way, and [m/s] from which they do not stand."""
+ASIDE = 2.5
+"""[m] between the ways of two cars that do not get into each other's way."""
+PACE, MARGIN = 4.0, 1.0
+"""[m/s] at least of cars that cross each other's way, and [s] between them."""
+SHORT = 1.0
+"""[m] before such a place that it stops, and after which it goes on."""
+WAITING = 100
+"""Actions that it stands before a left turn; then it goes."""
 
 
 class ScriptedDriver:
-    """Acts on one observation at a time; remembers nothing."""
+    """Acts on one observation at a time; remembers no more than how long it has given way."""
 
     def __init__(self, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
         self.environment_spec = spec
         self._noise, self._random = noise, np.random.default_rng(seed)
+        self._stood = 0
 
     def reset(self) -> None:
-        """Does nothing: the driver remembers no earlier step."""
+        """Begins an episode."""
+        self._stood = 0
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> npt.NDArray[np.float32]:
         """Returns (steer, longitudinal) in [-1, 1]; noise is added to both, and none where `deterministic`."""
@@ -55,24 +71,24 @@ class ScriptedDriver:
         return math.atan(WHEELBASE * curvature) / MOST_STEER
 
     def _pedals(self, observation: Observation, speed: float) -> float:
-        wanted = min(self._in_bends(observation), self._behind(observation, speed), self._at_lights(observation, speed))
+        wanted = min(
+            self._in_bends(observation),
+            self._behind(observation, speed),
+            self._at_lights(observation, speed),
+            self._before_oncoming(observation, speed),
+        )
         acceleration = min(max(1.2 * (wanted - speed), -6.0), 2.0)
         return acceleration / 5.0 + 0.08 if acceleration > 0 else acceleration / 8.0
 
     def _in_bends(self, observation: Observation) -> float:
         """Returns the speed that the limit and the bends ahead allow, foreseeing to brake."""
-        points = np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
-        steps = np.diff(points[1:], axis=0)
-        headings = np.unwrap(np.arctan2(steps[:, 1], steps[:, 0]))
-        apart = 0.5 * (np.hypot(*steps[1:].T) + np.hypot(*steps[:-1].T))
-        bend = np.abs(np.diff(headings)) / np.maximum(apart, 0.5)
-        there = np.sqrt(SIDEWAYS / np.maximum(bend, 1e-4))
+        there = np.sqrt(SIDEWAYS / np.maximum(np.abs(bends(observation)), 1e-4))
         now = np.sqrt(there**2 + 2 * BRAKING * DISTANCES[1:-1])
         return float(min(observation["speed_limit"][0], now.min()))
 
     def _behind(self, observation: Observation, speed: float) -> float:
         """Returns the speed that whoever is in the way allows, or will be in it soon."""
-        line = np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
+        line = line_of(observation)
         allowed = math.inf
         for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
             for look in SOON if there else ():
@@ -84,6 +100,27 @@ class ScriptedDriver:
                     allowed = min(allowed, math.sqrt(max(theirs**2 + 2 * BRAKING * gap, 0.0)))
         return allowed
 
+    def _before_oncoming(self, observation: Observation, speed: float) -> float:
+        """Returns the speed that lets those pass first who come across a left turn, until it has stood there for long."""
+        if bends(observation)[DISTANCES[1:-1] < NEXT].min() > -TURN:
+            self._stood = 0
+            return math.inf
+        reach = np.arange(0.0, NEXT, 0.5)
+        line = line_of(observation)
+        way = np.stack([np.interp(reach, REACH, line[:, axis]) for axis in (0, 1)], axis=1)
+        left = math.inf
+        for there, x, y, cosine, _, vx, vy, half in observation["others"].tolist():
+            velocity = np.array([vx + speed, vy])
+            if there and cosine < ALONG and math.hypot(*velocity) > COMING:
+                met, times = meeting(way, np.array([x, y]), velocity)
+                if not met.any() or reach[met][0] < EGO_HALF - SHORT:  # in their way already, it had better go on
+                    continue
+                begin, end = (reach[met][[0, -1]] + (-EGO_HALF, EGO_HALF)) / max(speed, PACE)
+                if times.min() - half / PACE < end + MARGIN and times.max() + half / PACE > begin - MARGIN:
+                    left = min(left, max(float(reach[met][0]) - EGO_HALF - SHORT, 0.0))
+        self._stood += left < math.inf and speed < 0.1 < self._at_lights(observation, speed)
+        return math.inf if self._stood > WAITING else math.sqrt(2 * BRAKING * left)
+
     def _at_lights(self, observation: Observation, speed: float) -> float:
         """Returns the speed that lets the car stop at a red light, and at a yellow one where there is still time."""
         distance, red, yellow, _ = observation["next_light"].tolist()
@@ -93,6 +130,30 @@ class ScriptedDriver:
         return math.sqrt(max(2 * BRAKING * left, 0.0))
 
 
+def line_of(observation: Observation) -> npt.NDArray[np.float64]:
+    """Returns the points (13, 2) of the route, the car's middle first."""
+    return np.concatenate([np.zeros((1, 2)), observation["route"].astype(np.float64)])
+
+
+def bends(observation: Observation) -> npt.NDArray[np.float64]:
+    """Returns the curvature [1/m] of the route at its points but the first and the last, to the right positive."""
+    steps = np.diff(observation["route"].astype(np.float64), axis=0)
+    headings = np.unwrap(np.arctan2(steps[:, 1], steps[:, 0]))
+    apart = 0.5 * (np.hypot(*steps[1:].T) + np.hypot(*steps[:-1].T))
+    found: npt.NDArray[np.float64] = np.diff(headings) / np.maximum(apart, 0.5)
+    return found
+
+
+def meeting(
+    way: npt.NDArray[np.float64], place: npt.NDArray[np.float64], velocity: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Returns which points (n, 2) of a way somebody comes near to who goes straight on, and when [s] to each of these."""
+    pace = math.hypot(*velocity)
+    ahead, aside = (way - place) @ velocity / pace, (way - place) @ np.array([-velocity[1], velocity[0]]) / pace
+    met: npt.NDArray[np.bool_] = (np.abs(aside) < ASIDE) & (ahead > 0)
+    return met, ahead[met] / max(pace, PACE)
+
+
 def beside(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, float]:
     """Returns how far along the points of the route, the car's middle first, a place lies, and how far from them."""
     start, step = line[:-1], np.diff(line, axis=0)
@@ -100,5 +161,4 @@ def beside(line: npt.NDArray[np.float64], x: float, y: float) -> tuple[float, fl
     share = np.clip(share, 0.0, 1.0)
     away = np.hypot(start[:, 0] + share * step[:, 0] - x, start[:, 1] + share * step[:, 1] - y)
     nearest = int(np.argmin(away))
-    reach = np.concatenate([[0.0], DISTANCES])
-    return float(reach[nearest] + share[nearest] * (reach[nearest + 1] - reach[nearest])), float(away[nearest])
+    return float(REACH[nearest] + share[nearest] * (REACH[nearest + 1] - REACH[nearest])), float(away[nearest])

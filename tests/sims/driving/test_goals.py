@@ -7,9 +7,11 @@ import pytest
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.driving_goals import DrivingGoals
-from robo_sims.carla.captioned import _places, gap
+from robo_sims.carla.captioned import _places
+from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
 from robo_sims.carla.scene import Ego
 
+HIT, FREE = "the car is about to hit somebody in its way", "the way of the car is free"
 UNDESIRED, DESIRED = "two cars have collided with each other on the road", "the road is clear with no car accidents"
 
 
@@ -19,9 +21,17 @@ def goals(**settings):
 
 def test_as_fast_as_looks_safe_times_keeping_to_the_lane():
     reward = goals(top_speed=8.0)
-    states = np.array([[8.0, 0, 0], [0.0, 0, 0], [0.0, 0, 0], [8.0, 1.5, 0], [8.0, 0, -math.pi / 4], [8.0, -4.0, 0]])
-    safety = np.array([1.0, 1.0, 0.0, 1.0, 1.0, 1.0])
-    assert reward.combined(safety, states) == pytest.approx([1.0, 0.0, 1.0, 0.5, 0.5, 0.0])
+    states = np.array([[8.0, 0, 0], [4.0, 0, 0], [4.0, 0, 0], [8.0, 1.5, 0], [8.0, 0, -math.pi / 4], [8.0, -4.0, 0]])
+    safety = np.array([1.0, 1.0, 0.5, 1.0, 1.0, 1.0])
+    assert reward.combined(safety, states) == pytest.approx([1.0, 0.5, 0.5, 0.5, 0.5, 0.0])
+
+
+def test_standing_pays_nothing_and_too_fast_for_what_is_seen_costs_wherever_in_the_lane():
+    reward = goals(top_speed=8.0)
+    standing = np.zeros((3, 3))
+    assert reward.combined(np.array([0.0, 0.5, 1.0]), standing) == pytest.approx([0.0, 0.0, 0.0])
+    fast = np.array([[8.0, 0, 0], [8.0, 2.5, 1.0], [8.0, 0, 0]])
+    assert reward.combined(np.array([0.0, 0.0, 0.5]), fast) == pytest.approx([-1.0, -1.0, 0.0])
 
 
 def test_speed_offset_and_angle_are_read_from_what_the_car_observes():
@@ -41,6 +51,15 @@ def test_the_gap_is_between_the_edges_of_two_cars_and_none_where_they_overlap():
     assert gap(ego, car) == pytest.approx(3.0)
     assert gap(ego, np.array([10.2, 6.0, 0.0, 0, 0, 2.3, 1.0, 0.0])) == pytest.approx(0.0, abs=0.3)
     assert gap(ego, np.array([10.0, 5.0, 0.0, 0, 0, 0.25, 0.25, 1.0])) == 0.0
+
+
+def test_who_drives_in_the_next_lane_is_not_in_the_way_and_who_is_has_a_distance_along_the_route():
+    line = np.stack([np.arange(0.0, LOOK, FINE), np.zeros(round(LOOK / FINE))], axis=1)
+    car = [0.0, 0.0, 2.3, 1.0, 0.0]
+    assert way_to(line, np.array([12.0, 0.0, 0.0, *car])) == pytest.approx(12.0 - 2.3, abs=FINE)
+    assert way_to(line, np.array([12.0, 1.5, 0.0, *car])) < 12.0  # half in the lane
+    assert way_to(line, np.array([12.0, -3.5, math.pi, *car])) == math.inf
+    assert way_to(line, np.array([-8.0, 0.0, 0.0, *car])) == math.inf  # behind
 
 
 def test_places_are_where_the_picture_shows_them():
@@ -69,12 +88,17 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
             z = model.embed_described(model.describe(held_out.pictures)) @ (contrast[0] - contrast[1])
             return area_under_roc(z[near | clear], near[near | clear])
         result["learned"] = area(model)
+        hit, free = (held_out.truth[:, held_out.captions.index(said)] for said in ("{HIT}", "{FREE}"))
+        contrast = model.embed_texts(["{HIT}", "{FREE}"])
+        z = model.embed_described(model.describe(held_out.pictures)) @ (contrast[0] - contrast[1])
+        beside = free & near  # somebody very near, who is not in the way
+        result["in the way"] = area_under_roc(z[hit | beside], hit[hit | beside])
         torch.manual_seed(0)
         result["by chance"] = [area(EmbeddedModel(model.origin)) for _ in range(5)]
         """,
         limit=600.0,
     )
-    assert result["learned"] > 0.9
+    assert result["learned"] > 0.9 and result["in the way"] > 0.9
     assert abs(np.mean(result["by chance"]) - 0.5) < 0.2 and max(result["by chance"]) < result["learned"]
 
 

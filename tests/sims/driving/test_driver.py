@@ -1,0 +1,64 @@
+"""The scripted driver before a left turn: it lets those pass who come across its way, and does not wait for ever."""
+
+import math
+
+import numpy as np
+import pytest
+
+from robo_sims.carla.driver import WAITING, ScriptedDriver
+from robo_sims.carla.observing import DISTANCES
+
+RADIUS, BEGIN = 14.0, 1.0
+"""[m] of the turn, and from the car to its begin."""
+
+
+def route(turn):
+    """Points ahead: straight on, then to the left (-1), to the right (1), or straight on (0)."""
+    bent = np.maximum(DISTANCES - BEGIN, 0.0) / RADIUS
+    angle = np.minimum(bent, math.pi / 2)
+    left = np.maximum(DISTANCES - BEGIN - RADIUS * math.pi / 2, 0.0)
+    points = np.stack([BEGIN + RADIUS * np.sin(angle), RADIUS * (1 - np.cos(angle)) + left], axis=1)
+    straight = np.stack([DISTANCES, np.zeros_like(DISTANCES)], axis=1)
+    return np.where((DISTANCES < BEGIN)[:, None] | (turn == 0), straight, points * [1, turn or 1]).astype(np.float32)
+
+
+def seen(turn=-1, speed=3.0, other=(30.0, -2.6, -8.0), red=False):
+    """What the driver observes; other: forward and to the right [m], velocity towards the car [m/s]."""
+    others = np.zeros((6, 8), np.float32)
+    forward, aside, velocity = other
+    others[0] = 1, forward, aside, -1, 0, velocity - speed, 0, 2.4
+    light = [4.0 if red else 100.0, red, 0, 0]
+    return {
+        "velocity": np.array([speed, 0.0]),
+        "route": route(turn),
+        "others": others,
+        "next_light": np.array(light),
+        "speed_limit": np.array([14.0]),
+    }
+
+
+@pytest.fixture
+def driver():
+    return ScriptedDriver(None, seed=0, noise=0.0)
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_who_comes_in_the_other_lane_is_in_nobody_s_way_but_a_left_turn_s(driver, turn):
+    assert driver.act(seen(turn))[1] > 0
+    assert driver.act(seen(-1))[1] < 0
+
+
+def test_it_turns_before_those_who_are_far_away_stand_or_have_passed(driver):
+    for other in ((58.0, -2.6, -5.0), (30.0, -2.6, 0.0), (-6.0, -2.6, -8.0)):
+        assert driver.act(seen(other=other))[1] > 0
+
+
+def test_it_does_not_wait_for_ever_and_waiting_at_red_does_not_count(driver):
+    waiting, at_red = seen(speed=0.0), seen(speed=0.0, red=True)
+    for _ in range(2 * WAITING):
+        driver.act(at_red)
+    assert driver.act(waiting)[1] <= 0
+    pedals = [driver.act(waiting)[1] for _ in range(WAITING + 1)]
+    assert pedals[0] <= 0 < pedals[-1]
+    driver.act(seen(turn=0))
+    assert driver.act(waiting)[1] <= 0, "the next turn is another one"

@@ -62,26 +62,29 @@ def set_of(lane: int, start: int) -> str:
 def _followed(roads: Roads, random: np.random.Generator, lane: int, start: int, length: float) -> Floats | None:
     """Returns points from a place on along successors drawn by chance; None where the lanes end before."""
     parts = [roads.lanes[lane].points[start:]]
-    missing = length + SPACING - (len(parts[0]) - 2) * SPACING
-    while missing > 0:
+    while reaches(np.concatenate(parts))[-1] < length:
         successors = roads.lanes[lane].successors
         if not successors:
             return None
         lane = successors[int(random.integers(len(successors)))]
         parts.append(roads.lanes[lane].points[1:])  # its first point is the last of the one before
-        missing -= (len(parts[-1]) - 1) * SPACING
     return resampled(np.concatenate(parts), length)
 
 
 def resampled(points: Floats, length: float) -> Floats:
     """Returns points at even distances along a line: where a lane ends, its points are closer."""
-    along = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(points[:, :2], axis=0).T))])
+    along = reaches(points)
     wanted = np.arange(round(length / SPACING) + 1) * SPACING
     columns = points.copy()
     columns[:, HEADING] = np.unwrap(points[:, HEADING])
     even = np.stack([np.interp(wanted, along, column) for column in columns.T], axis=1)
     even[:, JUNCTION] = even[:, JUNCTION] > 0.5
     return even
+
+
+def reaches(points: Floats) -> Floats:
+    """Returns how far along a line its points (n, 6) are [m]; inside of bends they are closer than `SPACING`."""
+    return np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(points[:, :2], axis=0).T))])
 
 
 @dataclass

@@ -91,14 +91,16 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
         hit, free = (held_out.truth[:, held_out.captions.index(said)] for said in ("{HIT}", "{FREE}"))
         contrast = model.embed_texts(["{HIT}", "{FREE}"])
         z = model.embed_described(model.describe(held_out.pictures)) @ (contrast[0] - contrast[1])
-        beside = free & near  # somebody very near, who is not in the way
-        result["in the way"] = area_under_roc(z[hit | beside], hit[hit | beside])
+        result["in the way"] = area_under_roc(z[hit | free], hit[hit | free])
+        beside = hit | (free & near)  # somebody very near, who is not in the way
+        result["beside"] = area_under_roc(z[beside], hit[beside])
         torch.manual_seed(0)
         result["by chance"] = [area(EmbeddedModel(model.origin)) for _ in range(5)]
         """,
         limit=600.0,
     )
-    assert result["learned"] > 0.9 and result["in the way"] > 0.9
+    assert min(result["learned"], result["in the way"]) > 0.9 and result["beside"] > 0.8
+    print(result)
     assert abs(np.mean(result["by chance"]) - 0.5) < 0.2 and max(result["by chance"]) < result["learned"]
 
 

@@ -57,6 +57,14 @@ def test_no_route_is_in_both_sets_and_each_follows_its_lanes(roads):
     assert share == pytest.approx(0.2, abs=0.05)
 
 
+def test_a_route_is_as_long_as_asked_for_where_the_points_of_bends_are_closer():
+    pieces = [np.stack([16.0 * number + 0.8 * np.arange(21.0), np.zeros(21)], axis=1) for number in range(30)]
+    roads = Roads([lane(piece, (number + 1,) if number < 29 else ()) for number, piece in enumerate(pieces)])
+    for seed in range(20):
+        route = drawn(roads, np.random.default_rng(seed), "train", 100.0)
+        assert np.hypot(*np.diff(route.points[:, :2], axis=0).T) == pytest.approx(1.0), "its end can be reached"
+
+
 def test_a_map_without_so_long_a_route_says_so(roads):
     with pytest.raises(InvalidSetting, match="no route of this length"):
         drawn(roads, np.random.default_rng(0), "train", 400.0)

@@ -100,7 +100,6 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
         limit=600.0,
     )
     assert min(result["learned"], result["in the way"]) > 0.9 and result["beside"] > 0.8
-    print(result)
     assert abs(np.mean(result["by chance"]) - 0.5) < 0.2 and max(result["by chance"]) < result["learned"]
 
 

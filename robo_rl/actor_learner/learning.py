@@ -85,6 +85,7 @@ class LearningTraining(OnlineTraining):
         """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
         self._steps_taken, self._office = steps, office
         office.publish(self.step, self.policy)
+        office.attend(self.step, self)  # what was asked for before the first step
         self.run(office)  # type: ignore[arg-type]
         while True:
             office.attend(self.step, self, IDLE)

@@ -103,8 +103,9 @@ class Until:
 
     def publish(self, step: int, policy: Any) -> None: ...
 
-    def attend(self, *_: Any) -> None:
-        raise Finished
+    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+        if timeout:  # it would wait
+            raise Finished
 
     def on_step(self, step: int, training: Any) -> None:
         if step == self.last:

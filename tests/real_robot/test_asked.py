@@ -90,8 +90,9 @@ class Until:
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
-    def attend(self, *_: Any) -> None:
-        raise Finished
+    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+        if timeout:  # it would wait
+            raise Finished
 
 
 def leaves(state: Any) -> Any:

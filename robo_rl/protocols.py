@@ -348,7 +348,7 @@ class RewardModel(Protocol):
 
 
 @runtime_checkable
-class RewardModelOfMany(RewardModel, Protocol):
+class RewardModelOfMany(Protocol):
     """A reward model that labels many episodes faster than one after the other, and is asked in vain at little cost."""
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:

@@ -86,7 +86,7 @@ class Person:
             elif held and told["human_steps"] >= 3 and told["episodes"] >= 1 and self.drops == 0:
                 self.drops = 1
                 socket.socket.shutdown(SHUT_RDWR)
-            elif runs and trains and self.drops == 2 and told["steps"] >= 2 and not self.killed:
+            elif runs and trains and told["episodes"] >= 2 and told["steps"] >= 2 and not self.killed:
                 self.killed = learners(self.folder)
                 for learner in self.killed:
                     os.kill(learner, signal.SIGKILL)

@@ -13,7 +13,7 @@ from robo_cli.study_table import markdown
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
 ONLINE = {"pictures": "online-rewards.md", "lare": "return-decomposition.md", "driving": "carla.md"}
-RACES = {"oni": "oni.md", "beacons": "words-as-beacons.md"}
+RACES = {"oni": "oni.md", "beacons": "words-as-beacons.md", "hil": "human-in-the-loop.md"}
 
 
 def facts_of(study: str):

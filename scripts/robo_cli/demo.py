@@ -40,7 +40,7 @@ class Hil:
     """pick: lift a cube. peg: put a peg into a hole."""
     human: Literal["console", "simulated"] = "console"
     """Who corrects: you, on a page in the browser, or a perfect person made of a script."""
-    steps: int = 3000
+    steps: int = 4000
     """Decisions of 0.15 s of the robot's time."""
     episodes: int = 5
     """Of the evaluation before the first step, and of that at the end."""

@@ -94,7 +94,7 @@ class ActingTraining(OnlineTraining):
         """steps that were learnt from for the parameters that act"""
         self.holds, self.held = 0, 0.0
         """times that it was held for the learner, and for how long [s] in all, the start not counted"""
-        self._acting_policy = _transferable(learner)
+        self._acting_policy = transferable(learner)
 
     @property
     def is_in_real_time(self) -> bool:
@@ -228,12 +228,13 @@ class ActingTraining(OnlineTraining):
         }
 
 
-def _transferable(learner: Learner) -> TransferablePolicy:
+def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
+    """Returns a learner's policy, whose parameters can be sent; raises InvalidSetting where they cannot."""
     if isinstance(learner.policy, TransferablePolicy):
         return learner.policy
     raise InvalidSetting(
         f"The policy of {type(learner).__name__} cannot be sent to another process.",
         got=type(learner.policy).__name__,
         allowed="a policy with parameters and load_parameters, such as those of sac, rlpd and hil-serl",
-        fix="set learner_process to off",
+        fix=fix,
     )

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from robo_rl.actor_learner.acting import transferable
 from robo_rl.actor_learner.learning import AbsentEnvironment
 from robo_rl.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
 from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import Segment
-from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols import Learner, TrainingObserver, TransferablePolicy
+from robo_rl.errors import require_allowed
+from robo_rl.protocols import Learner, TrainingObserver
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.training import OnlineTraining
@@ -77,7 +78,7 @@ class AsynchronousTraining(OnlineTraining):
         absent = AbsentEnvironment(spec)
         super().__init__(absent, learner, sampling, steps=steps, seed=seed, demonstrations=demonstrations)
         self.crew, self._log, self._checkpoints, self._pace = crew, log, checkpoints, pace
-        self._parameters = _transferable(learner)
+        self._parameters = transferable(learner, fix="leave --collectors out")
         self._asked = [deque[int]() for _ in range(crew.count)]  # steps of each open request
         self._waiting: deque[Segment] = deque()
         self._steps: deque[Transition] = deque()  # of the segment that is being learnt from
@@ -208,14 +209,3 @@ class AsynchronousTraining(OnlineTraining):
             else:
                 self._waiting.append(segment)
         self.resumed = "warm" if self.step or self._waiting else None
-
-
-def _transferable(learner: Learner) -> TransferablePolicy:
-    if isinstance(learner.policy, TransferablePolicy):
-        return learner.policy
-    raise InvalidSetting(
-        f"The policy of {type(learner).__name__} cannot be sent to collectors.",
-        got=type(learner.policy).__name__,
-        allowed="a policy with parameters and load_parameters, such as those of sac and rlpd",
-        fix="leave --collectors out",
-    )

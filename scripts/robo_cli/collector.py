@@ -10,13 +10,13 @@ import yaml
 
 from robo_cli.assembly import RecipeEnvironments
 from robo_cli.recipe import Recipe, parse_recipe
+from robo_rl.actor_learner.acting import transferable
 from robo_rl.actor_learner.process import inherited
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.collecting.worker import Collector, serve
-from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import TransferablePolicy, VectorFactory
+from robo_rl.protocols import VectorFactory
 from robo_rl.spec import specification
 from robo_rl.training import episode_seed
 from robo_rl.types import StateDict
@@ -48,9 +48,7 @@ def _of_rollouts(recipe: Recipe[Any], index: int, count: int) -> RolloutCollecto
 def _of_segments(recipe: Recipe[Any], birth: int) -> SegmentCollector:
     environment = RecipeEnvironments(recipe)()
     seed = episode_seed(recipe.seed + 1, birth)  # of the random numbers of its actions, which no other collector has
-    policy = recipe.learner.build(specification(environment), seed).policy
-    if not isinstance(policy, TransferablePolicy):
-        raise InvalidSetting(f"The policy of {recipe.algorithm} cannot be sent to collectors.", got=type(policy).__name__)
+    policy = transferable(recipe.learner.build(specification(environment), seed), fix="leave --collectors out")
     return SegmentCollector(environment, policy, seed=recipe.seed, birth=birth)
 
 

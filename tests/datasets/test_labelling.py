@@ -47,6 +47,28 @@ def values(dataset: Dataset, name: str) -> np.ndarray:
 
 
 # ---------------------------------------------------------------------------------------------- labelling
+@dataclass(frozen=True)
+class Many(Oracle):
+    """A model that is faster with many episodes; `kinds` notes how it was asked."""
+
+    kinds: list[str] = field(default_factory=list)
+
+    def label(self, episode):
+        self.kinds.append("one")
+        return super().label(episode)
+
+    def label_all(self, episodes):
+        self.kinds.append("many")
+        return map(super().label, episodes)
+
+
+def test_a_model_that_takes_many_episodes_is_asked_for_many(filled):
+    model = Many()
+    assert label(filled, model, "many") == label(filled, Oracle(), "one") == len(LENGTHS)
+    assert model.kinds == ["many"]
+    np.testing.assert_array_equal(values(filled, "many"), values(filled, "one"))
+
+
 @pytest.mark.parametrize(
     ("moments", "place"),
     [(3, ["cache"]), pytest.param(10, ["cache"], marks=pytest.mark.slow), pytest.param(30, [], marks=pytest.mark.slow)],

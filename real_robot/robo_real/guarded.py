@@ -45,6 +45,7 @@ class GuardedArm:
         self._commanded = -np.inf  # [s] when the arm was last told to go somewhere
         self._observed = -np.inf  # [s] stamp of the newest observation
         self._holding = True
+        self._pauses = False  # whether who commands may fall silent
         self._done = threading.Event()
         self._watchdog: threading.Thread | None = None
 
@@ -89,6 +90,7 @@ class GuardedArm:
         """Commands an action in [-1, 1]; answers: stamp of the measurement that it was chosen for, the newest if None."""
         with self._lock:
             state = self.driver.read()
+            self._pauses = False
             try:
                 target = self.motion.target(action, state)
             except InvalidAction:
@@ -99,9 +101,10 @@ class GuardedArm:
             return Executed(self.motion.action(sent, state), verdict.reasons)
 
     def move(self, target: ArmTarget) -> Verdict:
-        """Sends the hand to a pose, judged as any command is; for clients that command poses."""
+        """Sends the hand to a pose, judged as any command is; for clients that command poses, and pause between them."""
         with self._lock:
             state = self.driver.read()
+            self._pauses = True
             return self._send(replace(target, opening=self._opening), state, state.stamp)
 
     def grip(self, opening: float) -> None:
@@ -175,7 +178,7 @@ class GuardedArm:
         """Does what is due when no command came for long."""
         silent = self.driver.clock.now() - self._commanded
         if silent > self.limits.stop_after:
-            self.stop("watchdog")
+            self.pause() if self._pauses else self.stop("watchdog")
         elif silent > self.limits.hold_after and not self._holding:
             self.log.add("held", silent=silent)
             self._hold()

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
+from robo_real.arm import ArmTarget
 from robo_real.audit_log import AuditLog
 from robo_real.cameras import OpenCVCamera
 from robo_real.clock import ManualClock
@@ -98,6 +99,23 @@ def test_silence_is_held_then_stopped_and_a_pause_is_not(robot):
     assert robot.guard.mode is Mode.ARMED
     robot.observe()
     robot.apply(ALONG)
+    robot.driver.clock.sleep(TWIN.stop_after + 1)
+    robot.check_silence()
+    assert robot.guard.reason == "watchdog"
+
+
+def test_who_commands_poses_may_pause_and_is_held_until_the_next_one(robot):
+    state = robot.measure()
+    there = ArmTarget(state.position + [0.005, 0, 0], state.quaternion, 0.0)
+    robot.move(there)
+    robot.driver.clock.sleep(TWIN.stop_after + 1)
+    robot.check_silence()
+    assert robot.guard.mode is Mode.ARMED
+    assert robot.driver.read().position == pytest.approx(state.position, abs=0.006)
+    robot.move(there)
+    assert robot.guard.mode is Mode.RUNNING
+    robot.observe()
+    robot.apply(ALONG)  # who commands actions is to go on
     robot.driver.clock.sleep(TWIN.stop_after + 1)
     robot.check_silence()
     assert robot.guard.reason == "watchdog"

@@ -106,7 +106,7 @@ def test_silence_is_held_then_stopped_and_a_pause_is_not(robot):
 
 def test_who_commands_poses_may_pause_and_is_held_until_the_next_one(robot):
     state = robot.measure()
-    there = ArmTarget(state.position + [0.005, 0, 0], state.quaternion, 0.0)
+    there = ArmTarget(np.add(state.position, [0.005, 0, 0]), state.quaternion, 0.0)
     robot.move(there)
     robot.driver.clock.sleep(TWIN.stop_after + 1)
     robot.check_silence()

@@ -18,7 +18,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.config import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
 from robo_rl.rewards.embedded.layers import CONTRAST, averaged
-from robo_rl.rewards.embedded.measuring import area_under_roc, measure
+from robo_rl.rewards.embedded.measuring import area_under_roc, measure, told_sentences
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.rewards import (
@@ -122,7 +122,8 @@ def test_the_area_under_the_curve_is_the_share_of_pairs_in_order():
 
 
 def test_measures_of_a_model_that_knows_the_truth_are_perfect(monkeypatch):
-    data, model = dots(), EmbeddedModel(replace(ORIGIN, words=Vocabulary.of([TOLD, "blue"]).words))
+    data = dots()
+    model = EmbeddedModel(replace(ORIGIN, words=Vocabulary.of([TOLD, "blue", *data.captions]).words))
     answers = {TOLD: data.progress[:, 0], "go to the blue dot": data.progress[:, 1]}
     monkeypatch.setattr(model, "progress", lambda firsts, now, words: answers[words])
     monkeypatch.setattr(model, "completion", lambda firsts, now, words: answers[words])
@@ -135,6 +136,16 @@ def test_measures_of_a_model_that_knows_the_truth_are_perfect(monkeypatch):
         0,
     )
     assert abs(found.similarity_order) < 0.6  # an untrained embedding is no truth
+
+
+def test_a_sentence_is_told_where_its_similarity_orders_the_pictures(monkeypatch):
+    data, model = dots(), EmbeddedModel(ORIGIN)
+    never = replace(data, captions=("told", "backwards", "never"), truth=np.zeros((len(data), 3), bool))
+    never.truth[::2, :2] = True
+    signs = torch.tensor([1.0, -1.0, 0.5])
+    monkeypatch.setattr(model, "embed_described", lambda described: never.truth[:, :1].astype(np.float32))
+    monkeypatch.setattr(model, "embed_texts", lambda sentences: signs[:, None].numpy()[: len(sentences)])
+    assert told_sentences(model, never, model.describe(never.pictures)) == {"told": 1.0, "backwards": 0.0}
 
 
 def test_the_first_scenes_are_learnt_from_and_whole_ones_held_out():

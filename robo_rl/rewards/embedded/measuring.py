@@ -5,7 +5,7 @@ N pictures, I instructions, P pairs of a picture and an instruction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from robo_rl.types import Array
 CLOSE = (0.02, 0.08)
 """Difference of the true progress of a close pair: one or two steps of an arm task."""
 PAIRS = 20_000
+FEWEST = 10
+"""Pictures of which a sentence is true, and of which it is not, to say how well it is told."""
 UNTRAINED = 5
 """Models that were not trained, as a control."""
 
@@ -44,6 +46,8 @@ class Measures:
     """Area under the ROC curve of the completion."""
     wrong_colour: float
     """Mean progress of pictures in which something is done, for sentences that name a colour which is not there."""
+    sentences: Mapping[str, float]
+    """Sentence -> area under the ROC curve of its cosine with pictures, which is how well it serves as a goal."""
 
     def lines(self) -> Iterator[str]:
         """Yields a line of text for each."""
@@ -55,6 +59,8 @@ class Measures:
         yield f"close pairs in the right order                 {self.close_preference:6.1%}"
         yield f"area under the ROC curve of completion         {self.completion:6.3f}"
         yield f"mean progress at success, wrong colour         {self.wrong_colour:6.3f}"
+        yield "area under the ROC curve of the similarity with a sentence:"
+        yield from (f"  {area:.3f} {words!r}" for words, area in self.sentences.items())
 
 
 def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | None = None) -> Measures:
@@ -80,6 +86,7 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
         close_preference=_mean(right[(gap > CLOSE[0]) & (gap < CLOSE[1])]),
         completion=area_under_roc(completion[there], data.complete[there]),
         wrong_colour=_mean(progress[succeeded & ~there]),
+        sentences=told_sentences(model, data, described),
     )
 
 
@@ -107,6 +114,15 @@ def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -
     progress = np.stack([model.progress(firsts, described, words) for words in told], 1)
     completion = np.stack([model.completion(firsts, described, words) for words in told], 1)
     return progress, completion, model.embed_described(described) @ model.embed_texts(told).T
+
+
+def told_sentences(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> dict[str, float]:
+    """Returns how well each sentence is told, the best first."""
+    said = model.embed_described(described) @ model.embed_texts(list(data.captions)).T
+    true = data.truth.sum(0)
+    often = [number for number in range(len(data.captions)) if FEWEST <= true[number] <= len(data) - FEWEST]
+    areas = {data.captions[number]: area_under_roc(said[:, number], data.truth[:, number]) for number in often}
+    return dict(sorted(areas.items(), key=lambda told: -told[1]))
 
 
 def _order(said: Array, truth: Array) -> float:

@@ -29,8 +29,8 @@ SLOTS = "own car", "car", "walker", "somebody in the way"
 that it would run into on its route."""
 NEAR, TOUCH, FREE = 4.0, 0.7, 10.0
 """[m] between two bodies that are near, that collide, and that leave the road clear."""
-HALT, GO = 5.0, 12.0
-"""[m] from the car's front along the route to who makes it stop, and to who leaves it free to go."""
+HALT, GO = 8.0, 16.0
+"""[m] from the car's front along the route to who makes it stop, and to who leaves it free to go: 1 s and 2 s at 8 m/s."""
 DISTANCE = 10.0
 """[m] of a camera that would draw such a picture: any will do, because all lies on the ground."""
 CAR, PERSON = (2.3, 1.0), (0.25, 0.25)

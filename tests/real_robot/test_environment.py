@@ -84,6 +84,55 @@ def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(s
     environment.close()
 
 
+# fingers that stay closed
+
+PEG = {"control": "end_effector_delta_closed", "action_repeat": 2}
+
+
+def test_closed_fingers_have_no_part_in_the_action_and_the_spec_of_the_simulated_task():
+    simulated = make_environment("robo/ArmPegInsert-v0", **PEG)
+    twin = lockstep("robo/ArmPegInsert-v0", **PEG)
+    assert twin.environment_spec.differences(simulated.get_wrapper_attr("environment_spec")) == []
+    assert twin.environment_spec.action.names == ("dx", "dy", "dz", "turn") and twin.action_space == simulated.action_space
+
+
+@pytest.mark.parametrize(("settings", "holds"), [(PEG, True), ({"action_repeat": 2}, False)], ids=["closed", "free"])
+def test_only_closed_fingers_hold_the_peg_while_a_random_policy_explores(settings, holds):
+    environment = lockstep("robo/ArmPegInsert-v0", **settings)
+    environment.reset(seed=0)
+    environment.action_space.seed(0)
+    for _ in range(30):
+        action = environment.action_space.sample()
+        observation, *_, info = environment.step(action)
+        assert info["executed_action"].shape == action.shape
+    held = abs(observation["gripper_opening"][0] - 0.02) < 0.002
+    assert held == holds and environment.robot.spec.action.size == 5
+
+
+def test_closed_fingers_are_closed_on_what_a_person_put_between_them():
+    environment = lockstep("robo/ArmPegInsert-v0", **PEG)
+    environment.reset(seed=0)
+    environment.robot.grip(0.05)
+    *_, info = environment.step(np.zeros(4, np.float32))
+    assert environment.robot.guard.target.opening == 0.0 and info["guard"] == []
+
+
+def test_a_policy_of_closed_fingers_is_refused_where_they_are_free_and_the_other_way_round():
+    free, closed = lockstep("robo/ArmPegInsert-v0", action_repeat=2), lockstep("robo/ArmPegInsert-v0", **PEG)
+    names = r"action.names: \['dx', 'dy', 'dz', 'turn'\] here, \['dx', 'dy', 'dz', 'turn', 'gripper_opening'\] there"
+    with pytest.raises(SpecMismatch, match=names):
+        evaluate(closed.scripted_policy(0), free, seeds=range(1))
+    with pytest.raises(SpecMismatch, match=r"action.names: .*'gripper_opening'\] here, \['dx', 'dy', 'dz', 'turn'\] there"):
+        evaluate(free.scripted_policy(0), closed, seeds=range(1))
+
+
+def test_another_control_mode_and_a_task_that_grasps_are_told():
+    with pytest.raises(UnknownName, match=r"end_effector_delta_closed"):
+        lockstep("robo/ArmPegInsert-v0", control="joint_position")
+    with pytest.raises(InvalidSetting, match="ArmPick-v0 needs fingers that move"):
+        lockstep("robo/ArmPick-v0", **PEG).scripted_policy(0)
+
+
 # the same behaviour
 
 
@@ -95,6 +144,11 @@ def test_the_scripted_policy_of_the_simulation_succeeds_on_the_twin(task):
     simulated = make_environment(f"robo/{task}")
     lengths = [len(rollout(simulated, simulated.unwrapped.scripted_policy(seed), seed=seed)) for seed in range(4)]
     assert np.mean([len(episode) for episode in results]) < 1.3 * np.mean(lengths)
+
+
+def test_the_scripted_policy_inserts_the_peg_with_closed_fingers():
+    environment = lockstep("robo/ArmPegInsert-v0", **PEG)
+    assert all(rollout(environment, environment.scripted_policy(seed), seed=seed).success for seed in range(4))
 
 
 def test_an_action_that_lasts_three_periods_is_divided_among_them():

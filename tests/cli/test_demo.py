@@ -19,13 +19,14 @@ from robo_rl.runs import find_run
 SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "1", "--speed", "3"]
 
 
-def test_one_command_teaches_the_twin_and_the_same_goes_on(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("task", ["pick", pytest.param("peg", marks=pytest.mark.slow)])
+def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "DEMONSTRATIONS", 2)
-    order = [*SHORT, "--out", str(tmp_path)]
+    order = [*SHORT, "--task", task, "--out", str(tmp_path)]
     assert dispatch(order) == 0
     said = capsys.readouterr().out
     assert "the twin is at http://127.0.0.1:" in said and "on 1 shared seeds" in said and "by a person" in said
-    assert len(Dataset(tmp_path / "demonstrations-pick")) == 2
+    assert len(Dataset(tmp_path / f"demonstrations-{task}")) == 2
     run = find_run("latest", tmp_path / "runs")
     assert len(Dataset(run.path / "episodes").entries()) >= 1
 
@@ -41,7 +42,10 @@ def test_a_person_is_expected_by_default_and_each_task_has_its_recipe(tmp_path, 
     demonstrations = demo._demonstrations(replace(order))
     recipe = demo.recipe_of(order, "http://127.0.0.1:1", demonstrations)
     assert (recipe.human.kind, recipe.human.port, recipe.environment.name) == ("console", 0, "robot:http://127.0.0.1:1")
-    assert Dataset(Path(recipe.demonstrations.dataset)).spec.name == "robo/ArmPegInsert-v0"
+    assert recipe.environment.arguments["control"] == "end_effector_delta_closed" and recipe.learner.gripper == ""
+    recorded = Dataset(Path(recipe.demonstrations.dataset)).spec
+    assert (recorded.name, recorded.action.names) == ("robo/ArmPegInsert-v0", ("dx", "dy", "dz", "turn"))
+    assert recipe.steps == 8000 and demo.recipe_of(replace(order, steps=70), "http://127.0.0.1:1", demonstrations).steps == 70
     assert recipe.evaluation.before and recipe.evaluation.every == 0 and recipe.record_episodes
 
 

@@ -12,10 +12,8 @@ from robo_cli.completion import completed
 from robo_cli.person import CONSOLE
 from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
 from robo_cli.refine import robot_at
-from robo_cli.robot import Rearm, rearm
 from robo_cli.train import start
 from robo_cli.twin_beside import twin_beside
-from robo_rl.errors import RobotStopped
 from robo_rl.runs import Run
 
 EXAMPLES = """robo-rl demo hil                       (open the page that it names; you begin, take over and label)
@@ -27,8 +25,6 @@ RECIPES = {"pick": "arm-pick-hil", "peg": "arm-peg-hil"}
 STEPS = {"pick": 4000, "peg": 8000}
 """decisions of 0.15 s and 0.1 s of the robot's time"""
 DEMONSTRATIONS, NOISE = 20, 0.1
-MOST_STOPS = 100
-"""Stops by the guard from which a simulated person goes on"""
 PICTURE = 240
 """[pixel] side of the pictures on the page"""
 
@@ -74,14 +70,6 @@ def hil(arguments: Hil) -> int:
     options = (f"task={task}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
     with twin_beside(arguments.out / "audit.jsonl", *options) as url:
         print(f"the twin is at {url}", flush=True)
-        for _ in range(MOST_STOPS):
-            try:
-                return _go_on(arguments, url, demonstrations)
-            except RobotStopped as error:  # it was pressed too hard, and nobody else is there
-                if arguments.human == CONSOLE:
-                    raise
-                print(f"the guard stopped the arm ({error.reason}): the simulated person re-arms it", flush=True)
-                rearm(Rearm(url, by="the simulated person"))
         return _go_on(arguments, url, demonstrations)
 
 

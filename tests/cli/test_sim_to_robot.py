@@ -11,27 +11,14 @@ from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.main import dispatch
 from robo_cli.twin_beside import twin_beside
 from robo_rl.discovery import make_environment
-from robo_rl.errors import RobotStopped, SpecMismatch
+from robo_rl.errors import SpecMismatch
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.runs import Run, find_run
 
-MOST_STOPS = 30
 SPEED = 2
 """of the twin, times real time"""
 STEPS = {"simulation": 4000, "twin": 1500}
 EPISODES = {"simulation": 150, "twin": 5}
-
-
-def attended(command, url, runs):
-    """Does a command; where the arm was pressed too hard and stopped, a person looks, re-arms it, and the run goes on."""
-    for stops in range(MOST_STOPS):
-        try:
-            return dispatch(command)
-        except RobotStopped as error:
-            print(f"stop {stops + 1}: {error}", flush=True)
-            dispatch(["robot", "rearm", url])
-            command = ["resume", "latest", "--runs", str(runs)]
-    return pytest.fail(f"{MOST_STOPS} stops")
 
 
 def changed(run, to, **changes):
@@ -69,7 +56,7 @@ def test_a_policy_of_the_quickstart_is_refused_where_it_does_not_fit_and_refined
             with pytest.raises(SpecMismatch, match=difference):
                 dispatch(["refine", run, "--robot", robot, *order])
         refine = ["refine", str(trained.path), "--robot", url, *order, "--steps", str(STEPS["twin"])]
-        assert attended(refine, url, runs) == 0
+        assert dispatch(refine) == 0
         refined = find_run("latest", runs)
         policies = [policy_of(each, recipe_of(each)) for each in (trained, refined)]  # the robot is asked for its spec
     before, after = (

@@ -1,5 +1,6 @@
 """A robot as an environment: what was made for the simulated arm runs on the twin, and what does not fit is refused."""
 
+import re
 import subprocess
 import sys
 import time
@@ -13,15 +14,17 @@ import pytest
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
 from robo_real.arm_spec import arm_spec
+from robo_real.attended import attended
 from robo_real.clock import ManualClock
 from robo_real.control_loop import ControlLoop
 from robo_real.environment import RobotEnv
 from robo_real.fake_reach import fake_reach
+from robo_real.guard import Mode
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
 from robo_rl.discovery import make_environment
-from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
 from robo_rl.evaluation import evaluate
 from robo_rl.rollout import Rollout, rollout
 from robo_rl.spec import EnvironmentSpec
@@ -82,6 +85,29 @@ def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(s
     with pytest.raises(SpecMismatch, match=told):
         evaluate(policy, environment, seeds=range(1))
     environment.close()
+
+
+# a simulated person beside a twin
+
+
+def test_a_simulated_person_rearms_a_twin_and_nobody_a_robot_that_may_be_real(serve_in_step, beside):
+    server, said = serve_in_step(), []
+    alone = beside(server)
+    environment = attended(alone, said.append)
+    environment.reset(seed=0)
+    alone.robot.stop()
+    with pytest.raises(RobotStopped):
+        alone.reset(seed=0)
+    environment.reset(seed=0)
+    (told,) = said
+    assert re.fullmatch(r"the guard stopped the arm \(stop: .*\): the simulated person re-arms it", told)
+    by = [event["by"] for event in server.application.robot.log.recent if event["event"] == "rearm"]
+    assert by == ["the simulated person"] and server.application.robot.guard.mode is Mode.ARMED
+    server.application.robot.driver.is_simulated = False
+    as_if_real = beside(server)
+    assert attended(as_if_real, said.append) is as_if_real
+    for each in (environment, as_if_real):
+        each.close()
 
 
 # fingers that stay closed

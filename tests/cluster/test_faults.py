@@ -10,20 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import LONG, REACH, descendants, ended, hosts, is_alive, reached, returns, robo_rl, until
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_rl.checkpoints import checkpoint_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NODES = Path(__file__).with_name("nodes.py")
-LONG = ["arm-reach-sac", "--steps", "1500", "--learner.learning-starts", "30", "--evaluation.every", "0"]
-LONG += ["--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
-REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
 
 
 class Nodes:
@@ -54,62 +51,6 @@ def nodes(monkeypatch) -> Iterator[Nodes]:
     found = Nodes()
     yield found
     found.end()
-
-
-def descendants(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in children.get(parent, [])]
-        found += new
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def hosts(pid: int) -> list[int]:
-    """Returns the workers of ours below a process."""
-    return [child for child in descendants(pid) if b"ray::Host" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-def robo_rl(*words: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Begins a command; what it prints goes into a file, because processes of a cluster may hold a pipe longer than it does."""
-    with Path("told").open("w") as told:
-        command = [sys.executable, "-m", "robo_cli.main", *words]
-        return subprocess.Popen(command, stdout=told, stderr=told, env={**os.environ, **environment})
-
-
-def ended(process: subprocess.Popen[bytes], limit: float = 600.0) -> tuple[int, str]:
-    """Returns status and words of a command."""
-    return process.wait(limit), Path("told").read_text()
-
-
-def until(holds: Callable[[], object], process: subprocess.Popen[bytes] | None = None, limit: float = 300.0) -> None:
-    deadline = time.monotonic() + limit
-    while not holds():
-        assert process is None or process.poll() is None, Path("told").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def reached(folder: str, seed: int) -> int:
-    runs = [*Path(folder).glob(f"arm-reach-sac-seeds/runs/*-{seed}/checkpoints")]
-    return max((step for run in runs for step in checkpoint_steps(run)), default=0)
-
-
-def returns(folder: str) -> dict[str, list[float]]:
-    found = Path(folder).rglob("*/evaluation.json")
-    return {path.parent.name[-1]: json.loads(path.read_text())["returns"] for path in found}
 
 
 def test_a_wrong_token_and_none_are_errors_within_seconds(nodes):

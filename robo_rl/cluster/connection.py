@@ -45,8 +45,17 @@ class Cluster:
         return max(self._cores_of_nodes, default=0.0)
 
     @property
+    def addresses(self) -> set[str]:
+        """Of the machines of all nodes that are alive now."""
+        return {node["NodeManagerAddress"] for node in self._nodes}
+
+    @property
     def _cores_of_nodes(self) -> list[float]:
-        return [node["Resources"].get("CPU", 0.0) for node in self.ray.nodes() if node["Alive"]]
+        return [node["Resources"].get("CPU", 0.0) for node in self._nodes]
+
+    @property
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self.ray.nodes() if node["Alive"]]
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def sockets_of(pids: set[int]) -> set[str]:
 def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
     said = []
     patience = Patience(answer=8.0)
-    with Pool(cluster, "asked:Asked", b">", count=2, patience=patience, say=said.append) as pool:
+    with Pool(cluster, "asked:Asked", [b">"] * 2, patience=patience, say=said.append) as pool:
         words = ["a", f"die {tmp_path / 'died'}", "b", f"hang {tmp_path / 'hung'}", "c"]
         found = dict(pool.results(word.encode() for word in words))
         assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
@@ -143,9 +143,9 @@ def test_what_no_node_can_hold_is_refused(cluster):
 def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
     patience = Patience(losses=1)
     fatal = pytest.raises(WorkerFailed, match=r"worker 0 died 1 times in a row before it was ready")
-    with Pool(cluster, "asked:Fatal", count=1, patience=patience) as pool, fatal:
+    with Pool(cluster, "asked:Fatal", [b""], patience=patience) as pool, fatal:
         list(pool.results([b"a"]))
-    with Pool(cluster, "asked:Asked", count=3, patience=patience) as pool:
+    with Pool(cluster, "asked:Asked", [b""] * 3, patience=patience) as pool:
         assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and not all(each.is_ready for each in pool.workers)
 
 
@@ -219,5 +219,3 @@ def test_episodes_are_those_that_are_played_here(cluster, capsys):
             assert values.tobytes() == other.observations[name].tobytes()
         assert one.actions.tobytes() == other.actions.tobytes() and one.rewards.tobytes() == other.rewards.tobytes()
         assert one.metadata == other.metadata
-    with pytest.raises(InvalidSetting, match="each worker begins its own simulator"):
-        dispatch(["record", "carla/Town-v0", "--out", "x", "--ray", "auto", "--carla-port", "2000"])

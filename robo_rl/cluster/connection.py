@@ -22,6 +22,7 @@ from robo_rl.cluster.entrance import NOBODY, require_open
 from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
 from robo_rl.errors import ClusterUnavailable
 
+AGAIN = "give the same command again, after `ray start --address HOST:PORT` where it joined a cluster: it goes on"
 ENDS = "Ray ends this command in a minute unless it is back. What was stored is kept; the same command goes on."
 
 
@@ -33,6 +34,8 @@ class Cluster:
     """The library, connected."""
     address: str
     """HOST:PORT of the head."""
+    node: socket.socket
+    """A line to the node of this machine on which nothing is ever said; it ends with that process of Ray's."""
 
     @property
     def cores(self) -> float:
@@ -43,6 +46,22 @@ class Cluster:
     def largest(self) -> float:
         """Cores of the largest node that is alive now."""
         return max(self._cores_of_nodes, default=0.0)
+
+    def require(self, *, fix: str = AGAIN) -> None:
+        """Raises ClusterUnavailable where the node of this machine has ended: Ray would wait for others without end."""
+        try:
+            if self.node.recv(1, socket.MSG_DONTWAIT):
+                return
+        except BlockingIOError:
+            return
+        except OSError:  # as its end
+            pass
+        raise ClusterUnavailable(
+            "Ray's node on this machine has ended.",
+            got="its process (raylet) was killed, perhaps for want of memory, or crashed",
+            allowed="a node for as long as the command runs",
+            fix=fix,
+        )
 
     @property
     def addresses(self) -> set[str]:
@@ -66,7 +85,8 @@ def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
     Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
     if is_connected():
-        yield _joined()
+        with _joined() as cluster:
+            yield cluster
         return
     require_library()
     with environment(where), _signals_kept():
@@ -74,10 +94,12 @@ def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
             require_open(where)
         ray = ray_library()
         read_again(where)
-        with _begun(ray, cores) if where == AUTO else _entered(ray, where):
-            cluster = _joined()
-            with _head_watched(cluster.address):
-                yield cluster
+        with (
+            _begun(ray, cores) if where == AUTO else _entered(ray, where),
+            _joined() as cluster,
+            _head_watched(cluster.address),
+        ):
+            yield cluster
 
 
 @contextmanager
@@ -149,6 +171,11 @@ def is_connected() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def _joined() -> Cluster:
+@contextmanager
+def _joined() -> Iterator[Cluster]:
     ray = ray_library()
-    return Cluster(ray, ray.get_runtime_context().gcs_address)
+    here = ray.get_runtime_context()
+    path = next(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here.get_node_id())
+    with socket.socket(socket.AF_UNIX) as node:
+        node.connect(path)
+        yield Cluster(ray, here.gcs_address, node)

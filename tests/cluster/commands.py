@@ -43,14 +43,14 @@ def hosts(pid: int) -> list[int]:
     return [child for child in descendants(pid) if b"ray::Host" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def robo_rl(*words: str, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[bytes]:
+def robo_rl(*words: str, before: Sequence[str] = (), group: int | None = None, **environment: str) -> subprocess.Popen[bytes]:
     """Begins a command; what it prints goes into a file, because processes of a cluster may hold a pipe longer than it does.
 
-    before: words of another command that is to run it.
+    before: words of another command that is to run it. group: 0 for a group of processes of its own.
     """
     with Path("told").open("w") as told:
         command = [*before, sys.executable, "-m", "robo_cli.main", *words]
-        return subprocess.Popen(command, stdout=told, stderr=told, env={**os.environ, **environment})
+        return subprocess.Popen(command, stdout=told, stderr=told, env={**os.environ, **environment}, process_group=group)
 
 
 def ended(process: subprocess.Popen[bytes], limit: float = 600.0) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from robo_cli import cluster_training
+from robo_cli.folder_copies import place
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
+from robo_rl.checkpoints import checkpoint_steps
 from robo_rl.cluster import entrance
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.pool import Pool
@@ -172,6 +176,21 @@ def test_seeds_are_trained_as_they_are_here(cluster, tmp_path, capsys):
     for name in ("learner.safetensors", "replay.safetensors"):
         one, other = ((run / "checkpoints" / "0000000060" / name) for run in (here, there))
         assert one.exists() == other.exists() and (not one.exists() or one.read_bytes() == other.read_bytes()), name
+
+
+def test_ctrl_c_while_news_is_stored_is_put_off_until_it_is(cluster, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        place(*arguments)
+
+    monkeypatch.setattr(cluster_training, "place", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dispatch(["train", *SHORT, "--seeds", "0", "--out", str(tmp_path), "--ray", "auto"])
+    (run,) = tmp_path.glob("arm-reach-sac-seeds/runs/*")
+    assert checkpoint_steps(run / "checkpoints")[-1] >= 20
+    log = (tmp_path / "arm-reach-sac-seeds/logs/seed-0.log").read_text()
+    assert "interrupted at step" in log or "trained in" in log
 
 
 def test_labels_are_those_that_are_made_here(cluster, capsys):

@@ -82,6 +82,27 @@ def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
     assert returns("here") == returns("there")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_ctrl_c_saves_trainings_and_brings_them_home(is_there, request):
+    where = request.getfixturevalue("nodes").address if is_there else "auto"
+    words = ["train", *LONG, "--seeds", "0-1", "--out", "there", "--ray", where]
+    process = robo_rl(*words, group=0)
+    until(lambda: reached("there", 0) and reached("there", 1), process)
+    ours = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all that the command began
+    status, told = ended(process)
+    assert status == 130 and "stopping 2 jobs; trainings are saved first" in told and "Traceback" not in told, told
+    until(lambda: not any(map(is_alive, ours)))
+    steps = [reached("there", seed) for seed in (0, 1)]
+    assert all(step % 100 for step in steps), "saved where they were, not at the checkpoint before"
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
+    for seed, step in enumerate(steps):
+        assert f"resumed at step {step}, exact" in Path(f"there/arm-reach-sac-seeds/logs/seed-{seed}.log").read_text()
+        assert dispatch(["train", *LONG, "--seed", str(seed), "--out", "here"]) == 0
+    assert returns("here") == returns("there")
+
+
 def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
     steps_each = 6000  # it must not be done in the minute that Ray takes to end the command
     words = ["train", *(str(steps_each) if word == "1500" else word for word in LONG), "--seeds", "0-1", "--out", "runs"]
@@ -96,6 +117,25 @@ def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
     assert status == 0, told
     logs = "".join(path.read_text() for path in Path("runs").rglob("logs/*.log"))
     assert all(f"resumed at step {step}, exact" in logs for step in steps if step < steps_each)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_without_the_node_of_its_machine_a_command_says_so_ends_and_goes_on(is_there, request):
+    where = request.getfixturevalue("nodes").address if is_there else "auto"
+    words = ["train", *LONG, "--seeds", "0", "--out", "runs"]
+    process = robo_rl(*words, "--ray", where)
+    until(lambda: reached("runs", 0), process)
+    ours = request.getfixturevalue("nodes").process.pid if is_there else process.pid
+    raylets = [pid for pid in descendants(ours) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n"]
+    for pid in raylets:
+        os.kill(pid, signal.SIGKILL)
+    status, told = ended(process, 120)
+    assert status == 1 and re.search(r"Ray's node on this machine has ended\.(.|\n)*give the same command again", told), told
+    assert "Traceback" not in told
+    step = reached("runs", 0)
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
+    assert f"resumed at step {step}, exact" in Path("runs/arm-reach-sac-seeds/logs/seed-0.log").read_text()
 
 
 def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):

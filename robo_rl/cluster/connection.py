@@ -8,18 +8,20 @@ which is "token" unless it is set.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from robo_rl.cluster.entrance import NOBODY, require_open
 from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
+from robo_rl.cluster.left_folders import held_folder
 from robo_rl.errors import ClusterUnavailable
 
 AGAIN = "give the same command again, after `ray start --address HOST:PORT` where it joined a cluster: it goes on"
@@ -106,12 +108,14 @@ def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
 def _begun(ray: Any, cores: int) -> Iterator[None]:
     """Begins a cluster of this machine, and ends it and its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # a short path: sockets
+    folder, lock = held_folder("ray-", Path("/tmp"))  # a short path: sockets
+    with lock:
         try:
-            _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=folder)
+            _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=str(folder))
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

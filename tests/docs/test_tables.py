@@ -12,7 +12,12 @@ from robo_cli.study_table import markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
-ONLINE = {"pictures": "online-rewards.md", "lare": "return-decomposition.md", "driving": "carla.md"}
+ONLINE = {
+    "pictures": "online-rewards.md",
+    "lare": "return-decomposition.md",
+    "driving": "carla.md",
+    "driving-large-batch": "carla.md",
+}
 RACES = {"oni": "oni.md", "beacons": "words-as-beacons.md", "hil": "human-in-the-loop.md"}
 
 

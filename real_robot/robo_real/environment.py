@@ -17,6 +17,7 @@ import numpy.typing as npt
 from robo_real.arm import Scene
 from robo_real.clock import Clock
 from robo_real.control_loop import ControlLoop
+from robo_real.fingers import GRIP, fingers
 from robo_rl.errors import CameraStale, InvalidSetting, RobotBusy, RobotStopped, RobotUnavailable
 from robo_rl.protocols import Policy
 from robo_rl.protocols import Robot as AnyRobot
@@ -30,8 +31,6 @@ ENDS: tuple[tuple[type[Exception], str], ...] = (
     (RobotUnavailable, "robot_lost"),
 )
 """Error -> why the episode was cut."""
-GRIP = "gripper_opening"
-"""The part of actions and observations that is a position of the fingers; the others displace the hand."""
 LOOK = 0.2
 """[s] between two tries to take a robot that somebody has"""
 LATE_CYCLES = 20
@@ -58,19 +57,29 @@ class RobotEnv(gymnasium.Env[Any, Any]):
     replays = False
     """The same actions lead elsewhere the next time: an episode that was interrupted is not gone through again."""
 
-    def __init__(self, robot: Robot, scene: Scene, *, action_repeat: int = 1, max_steps: int | None = None) -> None:
+    def __init__(
+        self,
+        robot: Robot,
+        scene: Scene,
+        *,
+        control: str = "end_effector_delta",
+        action_repeat: int = 1,
+        max_steps: int | None = None,
+    ) -> None:
         """Takes the robot at the first reset.
 
+        control: "end_effector_delta", or "end_effector_delta_closed", whose actions leave the fingers closed.
         action_repeat: control periods of the robot that one action lasts; a displacement is divided among them.
         max_steps: actions until the time limit; None takes that of the task.
         """
         if not isinstance(action_repeat, int) or action_repeat < 1:
             raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="integer from 1")
-        self._robot, self._scene, self._repeat = robot, scene, action_repeat
+        self._robot, self._scene, self._repeat, self._control = robot, scene, action_repeat, control
         spec = robot.spec
+        self._fingers = fingers(control, spec.action)
         limit = None if spec.max_steps is None else -(-spec.max_steps // action_repeat)
         self.environment_spec = replace(
-            spec, action=repeated(spec.action, action_repeat), max_steps=limit if max_steps is None else max_steps
+            spec, action=repeated(self._fingers.spec, action_repeat), max_steps=limit if max_steps is None else max_steps
         )
         self.observation_space = self.environment_spec.observation.space
         self.action_space = self.environment_spec.action.space
@@ -78,7 +87,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             raise InvalidSetting("The robot states no control period.", got=None, allowed="seconds")
         self._loop = ControlLoop(robot.clock, spec.action.control_period)
         self._observation: Observations = {}
-        self._sent = np.zeros(spec.action.size, np.float32)  # what was executed last, in [-1, 1]
+        self._sent = np.zeros(spec.action.size, np.float32)  # what the robot executed last, in [-1, 1]
         self._is_connected = False
         self._steps = self._overruns = 0
 
@@ -121,10 +130,10 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             raise gymnasium.error.ResetNeeded("The episode is over or has not begun: call reset() before step().")
         spec = self.environment_spec.action
         wanted = np.asarray(spec.validate(action), np.float32)
-        executed, reasons, end = self._execute(wanted)
+        executed, reasons, end = self._execute(self._fingers.sent(wanted))
         self._steps += 1
         success = self._scene.success() if end is None else None
-        info: dict[str, Any] = self._info(success) | {"executed_action": executed, "guard": reasons}
+        info: dict[str, Any] = self._info(success) | {"executed_action": self._fingers.seen(executed), "guard": reasons}
         terminated = bool(success)
         if end is None and not terminated and self._steps >= (self.environment_spec.max_steps or np.inf):
             end = "time_limit"
@@ -157,7 +166,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         from robo_rl.errors import UnknownName
 
         try:
-            task = make_environment(self.environment_spec.name, action_repeat=self._repeat)
+            task = make_environment(self.environment_spec.name, control=self._control, action_repeat=self._repeat)
         except (UnknownName, TypeError):
             raise InvalidSetting(
                 f"There is no simulated task, and so no expert, for {self.environment_spec.name}.", fix="name a run as policy"
@@ -188,7 +197,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             self._robot.connect()
 
     def _execute(self, wanted: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], list[str], str | None]:
-        """Returns the action that was executed, why it differs, and why the episode is cut, if it is."""
+        """Returns the robot's action that was executed, why it differs, and why the episode is cut, if it is."""
         done: list[npt.NDArray[np.float32]] = []
         reasons: list[str] = []
         try:
@@ -228,7 +237,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         return self._sent
 
     def _still(self) -> npt.NDArray[np.float32]:
-        """Returns an action that moves nothing, with the fingers where they are."""
+        """Returns an action of the robot that moves nothing, with the fingers where they are."""
         spec = self._robot.spec.action
         physical = np.clip(np.zeros(spec.size), spec.low, spec.high)
         if GRIP in spec.names and GRIP in self._observation:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from robo_real.environment import RobotEnv
 
 FAKE = "Fake-v0"
-SETTINGS = ("action_repeat", "max_steps", "relative_frame")
+SETTINGS = ("control", "action_repeat", "max_steps", "relative_frame")
 
 
 class RobotFamily:

@@ -36,6 +36,8 @@ class RemoteRobot:
             raise RobotUnavailable(
                 f"The server at {url} speaks another protocol.", got=version.get("protocol"), allowed=PROTOCOL
             )
+        self.is_simulated = bool(version.get("simulated", False))
+        """whether nothing that is real moves"""
         self.clock = MonotonicClock(float(version["speed"]))
         self.spec = EnvironmentSpec.from_json(self.link.json("/robo/spec", method="GET"))
         self.mode, self.reason = "", ""
@@ -104,6 +106,11 @@ class RemoteRobot:
         """Stops until a person re-arms; raises nothing: where the link is lost, the watchdog there stops the arm."""
         with contextlib.suppress(RobotError):
             self._stop_link.json("/robo/stop", {"by": self._owner})
+
+    def rearm(self, by: str) -> None:
+        """Ends a stop in the name of whoever has looked; `arm` must follow before it moves."""
+        with self._lock:
+            self.link.json("/robo/rearm", {"by": by})
 
     def reset(self, seed: int) -> None:
         """Brings the scene to where an episode with that seed begins."""

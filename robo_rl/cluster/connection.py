@@ -8,20 +8,23 @@ which is "token" unless it is set.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from robo_rl.cluster.entrance import NOBODY, require_open
 from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
+from robo_rl.cluster.left_folders import held_folder
 from robo_rl.errors import ClusterUnavailable
 
+AGAIN = "give the same command again, after `ray start --address HOST:PORT` where it joined a cluster: it goes on"
 ENDS = "Ray ends this command in a minute unless it is back. What was stored is kept; the same command goes on."
 
 
@@ -33,6 +36,8 @@ class Cluster:
     """The library, connected."""
     address: str
     """HOST:PORT of the head."""
+    node: socket.socket
+    """A line to the node of this machine on which nothing is ever said; it ends with that process of Ray's."""
 
     @property
     def cores(self) -> float:
@@ -44,9 +49,34 @@ class Cluster:
         """Cores of the largest node that is alive now."""
         return max(self._cores_of_nodes, default=0.0)
 
+    def require(self, *, fix: str = AGAIN) -> None:
+        """Raises ClusterUnavailable where the node of this machine has ended: Ray would wait for others without end."""
+        try:
+            if self.node.recv(1, socket.MSG_DONTWAIT):
+                return
+        except BlockingIOError:
+            return
+        except OSError:  # as its end
+            pass
+        raise ClusterUnavailable(
+            "Ray's node on this machine has ended.",
+            got="its process (raylet) was killed, perhaps for want of memory, or crashed",
+            allowed="a node for as long as the command runs",
+            fix=fix,
+        )
+
+    @property
+    def addresses(self) -> set[str]:
+        """Of the machines of all nodes that are alive now."""
+        return {node["NodeManagerAddress"] for node in self._nodes}
+
     @property
     def _cores_of_nodes(self) -> list[float]:
-        return [node["Resources"].get("CPU", 0.0) for node in self.ray.nodes() if node["Alive"]]
+        return [node["Resources"].get("CPU", 0.0) for node in self._nodes]
+
+    @property
+    def _nodes(self) -> list[dict[str, Any]]:
+        return [node for node in self.ray.nodes() if node["Alive"]]
 
 
 @contextmanager
@@ -57,7 +87,8 @@ def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
     Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
     if is_connected():
-        yield _joined()
+        with _joined() as cluster:
+            yield cluster
         return
     require_library()
     with environment(where), _signals_kept():
@@ -65,22 +96,26 @@ def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
             require_open(where)
         ray = ray_library()
         read_again(where)
-        with _begun(ray, cores) if where == AUTO else _entered(ray, where):
-            cluster = _joined()
-            with _head_watched(cluster.address):
-                yield cluster
+        with (
+            _begun(ray, cores) if where == AUTO else _entered(ray, where),
+            _joined() as cluster,
+            _head_watched(cluster.address),
+        ):
+            yield cluster
 
 
 @contextmanager
 def _begun(ray: Any, cores: int) -> Iterator[None]:
     """Begins a cluster of this machine, and ends it and its files."""
     count = cores or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None)
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # a short path: sockets
+    folder, lock = held_folder("ray-", Path("/tmp"))  # a short path: sockets
+    with lock:
         try:
-            _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=folder)
+            _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=str(folder))
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -140,6 +175,11 @@ def is_connected() -> bool:
     return ray is not None and bool(ray.is_initialized())
 
 
-def _joined() -> Cluster:
+@contextmanager
+def _joined() -> Iterator[Cluster]:
     ray = ray_library()
-    return Cluster(ray, ray.get_runtime_context().gcs_address)
+    here = ray.get_runtime_context()
+    path = next(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here.get_node_id())
+    with socket.socket(socket.AF_UNIX) as node:
+        node.connect(path)
+        yield Cluster(ray, here.gcs_address, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -22,17 +22,17 @@ class Pool:
         self,
         cluster: Cluster,
         kind: str,
-        setup: bytes = b"",
+        setups: Sequence[bytes],
         *,
-        count: int,
         cores: float = 1.0,
         patience: Patience = USUAL,
         say: Callable[[str], None] = print,
     ) -> None:
+        """kind: "module:Class", made of each of the setups by Class(setup)."""
         self._ray, self._losses = cluster.ray, patience.losses
         self.workers = [
             Worker(cluster, kind, setup, name=f"worker {number}", cores=cores, patience=patience, say=say)
-            for number in range(count)
+            for number, setup in enumerate(setups)
         ]
 
     def __enter__(self) -> Self:

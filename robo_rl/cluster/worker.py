@@ -134,8 +134,9 @@ class Worker:
         """Returns the answer to what was asked, None while it is under way; to be called again and again.
 
         Raises WorkerLost, what the object raised if it is one of robo_rl.errors, WorkerFailed for any other, and where it dies
-        again and again before it is made.
+        again and again before it is made; ClusterUnavailable where the node of this machine is gone.
         """
+        self._cluster.require()
         if self.reference is None:
             return None
         found, _ = self._ray.wait([self.reference], timeout=0)

@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from robo_rl.checkpoints import packed
-from robo_rl.cluster.connection import connected
+from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.entrance import NOBODY
 from robo_rl.cluster.worker import Host, made_of
 from robo_rl.errors import ClusterUnavailable, InvalidSetting
 
 SHOWN = 2000  # characters of an error
 LOOK = 5.0  # [s] between two looks whether the head is there
+AGAIN_THERE = "start the cluster again, then robo-rl resume: it goes on from its newest checkpoint"
 AGAIN = ("", "ServerUnavailable")
 """Errors that another attempt may not meet: those without a name here, and of simulators' servers."""
 
@@ -31,7 +32,8 @@ class RayEngine:
         self._connection = ExitStack()
         self._ray: Any = None
         self._host: Any = None
-        self._head, self._looked, self._is_lost = "", 0.0, False
+        self._cluster: Cluster | None = None
+        self._looked, self._is_lost = 0.0, False
         self.links: list[RayLink] = []
         """Those that run."""
         self._shared: tuple[bytes, Any] = (b"", None)
@@ -55,7 +57,7 @@ class RayEngine:
                 got=f"{cluster.cores:g} cores, {self._count} collectors",
                 fix="add machines to the cluster, or lower --collectors; then robo-rl resume",
             )
-        self._ray, self._head = cluster.ray, cluster.address
+        self._ray, self._cluster = cluster.ray, cluster
         # one that is lost is begun anew by the crew, which knows what it was asked
         self._host = cluster.ray.remote(Host).options(num_cpus=1, max_restarts=0)
 
@@ -67,7 +69,7 @@ class RayEngine:
         ray, waiting = self._ray, {link.open[0][-1]: link for link in self.links if link.open}
         if not waiting:
             return None
-        self._require_head()
+        self._require()
         ready, _ = ray.wait([*waiting], num_returns=1, timeout=timeout)
         if not ready:
             return None
@@ -84,20 +86,29 @@ class RayEngine:
         link.words = words[-SHOWN:]
         return link, None if kind in AGAIN else packed({"error": words, "kind": kind})
 
-    def _require_head(self) -> None:
-        """Raises ClusterUnavailable where nobody listens there any more: Ray would end this process after a minute of that."""
+    def _require(self) -> None:
+        """Raises ClusterUnavailable where the node of this machine or the head is gone.
+
+        Ray would wait without end, or end this process after a minute of that.
+        """
+        assert self._cluster is not None
+        try:
+            self._cluster.require(fix=AGAIN_THERE)
+        except ClusterUnavailable:
+            self._is_lost = True
+            raise
         if time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
-        host, _, port = self._head.rpartition(":")
+        host, _, port = self._cluster.address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), NOBODY).close()
         except OSError as error:
             self._is_lost = True
             raise ClusterUnavailable(
-                f"The head of the cluster, {self._head}, is gone.",
+                f"The head of the cluster, {self._cluster.address}, is gone.",
                 got=error,
-                fix="start the cluster again, then robo-rl resume: it goes on from its newest checkpoint",
+                fix=AGAIN_THERE,
             ) from None
 
     def shared(self, parameters: bytes) -> Any:

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from robo_cli.display import counted
 from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
-from robo_cli.person import person_of, require_place_for_person
+from robo_cli.person import beside, person_of, require_place_for_person
 from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, RewardSettings, parse_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
@@ -76,7 +76,7 @@ def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None,
     """Returns a fresh environment in which the recipe's policy is evaluated, by its operator where there is one."""
     arguments = {**recipe.environment.arguments, **recipe.evaluation.arguments}
     environment = make_environment(recipe.environment.name, **arguments, **more)
-    return environment if operator is None else operator.judging(environment)
+    return beside(recipe, environment) if operator is None else operator.judging(environment)
 
 
 def demonstrations_of(
@@ -201,7 +201,7 @@ def acting_parts(recipe: Recipe[Any], reward: OnlineRewards | None, operator: Op
     if not recipe.human.kind:
         return ActingParts(environment, learner, None)
     person = person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
-    return ActingParts(environment, learner, person)
+    return ActingParts(beside(recipe, environment), learner, person)
 
 
 def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:

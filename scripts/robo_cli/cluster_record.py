@@ -10,9 +10,11 @@ import torch
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.cluster.connection import connected
+from robo_rl.cluster.connection import Cluster, connected
+from robo_rl.cluster.environment import LOOPBACK
 from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.worker import Patience
+from robo_rl.errors import InvalidSetting
 
 PATIENCE = Patience(answer=1800.0)
 """An episode may be long, and its simulator slow."""
@@ -25,15 +27,36 @@ def recorded_at(
 ) -> Generator[Entry, None, None]:
     """Yields the entry of each seed's episode once it is stored, in the order of the seeds, as if they were played here.
 
-    settings: of a NodeRecorder. workers: environments at once, 0 for as many as the cluster has cores for.
+    settings: of a NodeRecorder. workers: environments at once, 0 for as many as the cluster has cores for; where servers are
+    named, as many as there are at most.
     """
     threads = torch.get_num_threads()
     with connected(where) as cluster:
         cores = min(float(threads), cluster.largest)
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))
-        setup = packed({**settings, "spec": writer.dataset.spec.to_json(), "threads": threads})
-        options: dict[str, Any] = {"count": count, "cores": cores, "patience": PATIENCE}
-        with Pool(cluster, "robo_cli.node_record:NodeRecorder", setup, **options) as pool:
-            for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * count):
+        facts = {**settings, "spec": writer.dataset.spec.to_json(), "threads": threads}
+        setups = [packed({**facts, "arguments": each}) for each in arguments_of_workers(settings["arguments"], count, cluster)]
+        with Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, patience=PATIENCE) as pool:
+            for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * len(setups)):
                 told = unpacked(result)
                 yield writer.store(Entry(**told["entry"]), told["content"].tobytes())
+
+
+def arguments_of_workers(arguments: Mapping[str, Any], count: int, cluster: Cluster) -> list[dict[str, Any]]:
+    """Returns those of the environment of each worker: a server that is named is one worker's alone.
+
+    Raises InvalidSetting where each machine would look for the server on itself.
+    """
+    host, ports = arguments.get("host"), arguments.get("port")
+    if host is None:
+        return [dict(arguments)] * count
+    if host in LOOPBACK and len(cluster.addresses) > 1:
+        raise InvalidSetting(
+            "Each machine of the cluster would look for the server on itself.",
+            got=host,
+            allowed="an address that all of them reach: " + ", ".join(sorted(cluster.addresses)),
+            fix="name it by --carla-host, or leave host and port out to have each worker begin a stand-in",
+        )
+    if not isinstance(ports, Sequence):
+        return [dict(arguments)]
+    return [{**arguments, "port": port} for port in ports[:count]]

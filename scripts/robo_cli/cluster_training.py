@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from robo_cli.trainings import TrainingJob, begun
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.worker import Patience, Worker, WorkerLost
-from robo_rl.errors import RoboRLError
+from robo_rl.errors import ClusterUnavailable, RoboRLError
 
 PATIENCE = Patience(start=86_400.0, answer=120.0)
 """A training waits a day for room on a node; it tells how it is every second, or at the end of a copy of its files."""
@@ -41,6 +43,23 @@ def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin
         yield begin, at_once or max(1, int(cluster.cores // threads))
 
 
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Puts off Ctrl-C and SIGTERM until the end of the block."""
+    caught: list[int] = []
+    usual = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        usual = {number: signal.signal(number, lambda number, _: caught.append(number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+        if caught:
+            signal.raise_signal(caught[0])
+
+
 class TrainingElsewhere:
     """A training under way on some node; one whose node is lost goes on elsewhere from the last checkpoint that came back."""
 
@@ -57,17 +76,24 @@ class TrainingElsewhere:
         self._worker.ask("begin", self._beginning())
 
     def status(self) -> int | None:
-        """Returns None while it runs, then 0, or the status of the command."""
+        """Returns None while it runs, then 0, or the status of the command; raises ClusterUnavailable."""
         if self._status is None:
-            try:
-                if (answer := self._worker.answer()) is not None:
-                    self._take(unpacked(answer))
-            except WorkerLost:
-                self._go_on()
-            except RoboRLError as error:
-                self._note(f"error: {error}")
-                self._end(status_of(error))
+            with put_off():  # an answer that is taken and not stored would be lost, and nothing asked any more
+                self._look()
         return self._status
+
+    def _look(self) -> None:
+        try:
+            if (answer := self._worker.answer()) is not None:
+                self._take(unpacked(answer))
+        except WorkerLost:
+            self._go_on()
+        except RoboRLError as error:
+            is_asked_to_end = self._stops > 0
+            self._note(f"error: {error}")
+            self._end(status_of(error))
+            if isinstance(error, ClusterUnavailable) and not is_asked_to_end:
+                raise  # of all trainings, not of this one
 
     def stop(self) -> None:
         """Asks it to end; a training saves what it has learnt first. Asked again, or not begun yet, it ends at once."""

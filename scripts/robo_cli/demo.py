@@ -12,22 +12,19 @@ from robo_cli.completion import completed
 from robo_cli.person import CONSOLE
 from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
 from robo_cli.refine import robot_at
-from robo_cli.robot import Rearm, rearm
 from robo_cli.train import start
 from robo_cli.twin_beside import twin_beside
-from robo_rl.errors import RobotStopped
 from robo_rl.runs import Run
 
 EXAMPLES = """robo-rl demo hil                       (open the page that it names; you begin, take over and label)
 robo-rl demo hil --human simulated     (nobody is needed)
 robo-rl demo hil --task peg
 robo-rl demo hil --human simulated --steps 200 --episodes 2     (a short look)"""
-TASKS = {"pick": "robo/ArmPick-v0", "peg": "robo/ArmPegInsert-v0"}
-SETTINGS = {"action_repeat": 3, "max_steps": 50}
-"""decisions of 0.15 s, with time for a person to take over and still succeed"""
+RECIPES = {"pick": "arm-pick-hil", "peg": "arm-peg-hil"}
+"""of the same in the simulation, by task"""
+STEPS = {"pick": 4000, "peg": 8000}
+"""decisions of 0.15 s and 0.1 s of the robot's time"""
 DEMONSTRATIONS, NOISE = 20, 0.1
-MOST_STOPS = 100
-"""Stops by the guard from which a simulated person goes on"""
 PICTURE = 240
 """[pixel] side of the pictures on the page"""
 
@@ -37,11 +34,11 @@ class Hil:
     """Teach a simulated arm that runs in a process of its own; the same command goes on with what was interrupted."""
 
     task: Literal["pick", "peg"] = "pick"
-    """pick: lift a cube. peg: put a peg into a hole."""
+    """pick: lift a cube. peg: put a peg, which the closed fingers hold, into a hole."""
     human: Literal["console", "simulated"] = "console"
     """Who corrects: you, on a page in the browser, or a perfect person made of a script."""
-    steps: int = 4000
-    """Decisions of 0.15 s of the robot's time."""
+    steps: int | None = None
+    """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5
     """Of the evaluation before the first step, and of that at the end."""
     speed: float = 1.0
@@ -56,7 +53,7 @@ class Hil:
     """Folder for demonstrations, run and audit log."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"steps": 1, "episodes": 1, "seed": 0, "port": 0})
+        require_at_least(self, {"episodes": 1, "seed": 0, "port": 0} | ({} if self.steps is None else {"steps": 1}))
 
 
 def main(arguments: list[str]) -> int:
@@ -69,17 +66,10 @@ def hil(arguments: Hil) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     demonstrations = _demonstrations(arguments)
     pictures = f"cameras={'[front,wrist]' if arguments.human == CONSOLE else '[]'}"
-    options = (f"task={TASKS[arguments.task]}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
+    task = read_recipe(RECIPES[arguments.task]).environment.name
+    options = (f"task={task}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
     with twin_beside(arguments.out / "audit.jsonl", *options) as url:
         print(f"the twin is at {url}", flush=True)
-        for _ in range(MOST_STOPS):
-            try:
-                return _go_on(arguments, url, demonstrations)
-            except RobotStopped as error:  # it was pressed too hard, and nobody else is there
-                if arguments.human == CONSOLE:
-                    raise
-                print(f"the guard stopped the arm ({error.reason}): the simulated person re-arms it", flush=True)
-                rearm(Rearm(url, by="the simulated person"))
         return _go_on(arguments, url, demonstrations)
 
 
@@ -91,8 +81,8 @@ def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
-    """Returns the recipe of the demonstration: arm-pick-hil on the twin."""
-    recipe = read_recipe("arm-pick-hil")
+    """Returns the recipe of the demonstration: that of the simulation, on the twin."""
+    recipe = read_recipe(RECIPES[arguments.task])
     kind = CONSOLE if arguments.human == CONSOLE else "perfect"
     evaluation = replace(
         recipe.evaluation, before=True, every=0, episodes=arguments.episodes, episodes_during=arguments.episodes, films=0
@@ -101,11 +91,11 @@ def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:
         replace(
             recipe,
             name=_name(arguments),
-            environment=EnvironmentSettings(robot_at(url), dict(SETTINGS)),
+            environment=EnvironmentSettings(robot_at(url), recipe.environment.arguments),
             demonstrations=DemonstrationSettings(str(demonstrations.absolute())),
             human=HumanSettings(kind, port=arguments.port, browser=arguments.browser),
             evaluation=evaluation,
-            steps=arguments.steps,
+            steps=STEPS[arguments.task] if arguments.steps is None else arguments.steps,
             seed=arguments.seed,
             log_every=100,
             checkpoint_every=500,
@@ -123,9 +113,10 @@ def _demonstrations(arguments: Hil) -> Path:
     path = arguments.out / f"demonstrations-{arguments.task}"
     present = len(record.Dataset(path)) if path.exists() else 0
     if present < DEMONSTRATIONS:
-        settings = tuple(f"{name}={value}" for name, value in SETTINGS.items())
+        task = read_recipe(RECIPES[arguments.task]).environment
+        settings = tuple(f"{name}={value}" for name, value in task.arguments.items())
         order = record.Record(
-            TASKS[arguments.task],
+            task.name,
             path,
             episodes=DEMONSTRATIONS - present,
             seed=present,

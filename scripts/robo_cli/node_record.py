@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -15,8 +16,15 @@ from robo_datasets.episode_file import encoded_episode
 from robo_datasets.packed_pictures import packing
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.discovery import make_environment
+from robo_rl.errors import ServerUnavailable
 from robo_rl.rollout import rollout
 from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.types import Episode
+
+LINK_LOST = "link_lost"
+"""Why an episode ended whose simulator, or robot, was there no more."""
+WAIT, PAUSE = 120.0, 1.0
+"""[s] for a simulator's server to be there again; between two tries."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,24 @@ class NodeRecorder:
 
     def work(self, task: bytes) -> bytes:
         """Returns the episode of a seed, and what the catalogue knows of it."""
-        seed = int(task)
-        name, policy, deterministic = self._choose(seed)
-        episode = rollout(self._environment, policy, seed=seed, deterministic=deterministic)
-        episode = replace(episode, metadata={**episode.metadata, "source": name})
+        episode = self._played(int(task))
         file, content = encoded_episode(new_identity(), episode, self._spec, self._packing)
         entry = Entry.of(episode, file, len(content))
         return packed({"entry": asdict(entry), "content": np.frombuffer(content, np.uint8)})
+
+    def _played(self, seed: int) -> Episode:
+        """Returns the episode of a seed; plays it again where the simulator's server is lost, for WAIT seconds.
+
+        After that it returns the episode that was cut, or raises ServerUnavailable where there is no server to begin one.
+        """
+        deadline = time.monotonic() + WAIT
+        while True:
+            try:
+                name, policy, deterministic = self._choose(seed)
+                episode = rollout(self._environment, policy, seed=seed, deterministic=deterministic)
+                if episode.stop_reason != LINK_LOST or time.monotonic() > deadline:
+                    return replace(episode, metadata={**episode.metadata, "source": name})
+            except ServerUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE)

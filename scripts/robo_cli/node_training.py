@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
 from robo_rl.checkpoints import packed, unpacked
+from robo_rl.cluster.left_folders import held_folder
 
 BEAT = 1.0
 """[s] after which there is an answer, whether there is news or not."""
@@ -27,11 +26,7 @@ class NodeTraining:
     """One training; it is begun once."""
 
     def __init__(self, _: bytes) -> None:
-        _remove_left()
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._lock = (self._folder / "lock.new").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        (self._folder / "lock.new").rename(self._folder / "lock")
+        self._folder, self._lock = held_folder(PREFIX, Path(tempfile.gettempdir()))
         self._runs, self._log = self._folder / "runs", self._folder / "log"
         self._copy: ChangingFolder | None = None
         self._told = 0
@@ -98,14 +93,6 @@ class NodeTraining:
             self._copy = ChangingFolder(made[0].parent)
         files, gone = self._copy.changes(is_over=is_over)
         return {"run": self._copy.path.name, "files": files, "gone": gone}
-
-
-def _remove_left() -> None:
-    """Removes the folders of trainings that were killed, which hold their locks no more."""
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/lock"):
-        with suppress(OSError), path.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def _environment(threads: str) -> dict[str, str]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import gymnasium
 
 from robo_cli.data_view import has_display
 from robo_cli.recipe import Recipe
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 CONSOLE = "console"
 """The kind of a person who is real."""
+ROBOT = "robot:"
+"""Begins the names of environments over a robot that is served."""
 FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, whose experts would have the same habits
 
 
@@ -28,6 +33,15 @@ def person_of(recipe: Recipe[Any], spec: EnvironmentSpec, expert_for: Callable[[
     """Returns who corrects the policy in training; raises UnknownName, InvalidSetting."""
     human = SimulatedHuman(expert_for, habits_of(recipe.human.kind), FIRST_SEED + recipe.seed)
     return PersonInTheLoop(human, spec.action.control_period)
+
+
+def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Returns the environment with the recipe's simulated person beside its robot, where it has both; she re-arms a twin."""
+    if recipe.human.kind in ("", CONSOLE) or not recipe.environment.name.startswith(ROBOT):
+        return environment
+    from robo_real.attended import attended
+
+    return attended(environment, tell=partial(print, flush=True))
 
 
 def require_place_for_person(recipe: Recipe[Any]) -> None:
@@ -89,7 +103,7 @@ def asking(record: RunRecord, operator: Operator | None) -> Callable[[], None]:
 
 
 def _require_robot(recipe: Recipe[Any]) -> None:
-    if not recipe.environment.name.startswith("robot:"):
+    if not recipe.environment.name.startswith(ROBOT):
         raise InvalidSetting(
             "Only a robot that is served has an operator.",
             got=f"human.kind {CONSOLE}, environment {recipe.environment.name}",

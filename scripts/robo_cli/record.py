@@ -39,6 +39,7 @@ robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/ch
 robo-rl record robo/ArmPick-v0 --policy mix:scripted=0.7,random=0.3 --episodes 100 --out data/mixed
 robo-rl record robo/ArmPick-v0 --episodes 50 --out data/pick --arguments action_repeat=3 --append --seed 100
 robo-rl record carla/Town-v0 --episodes 100 --out data/town --ray auto     (one stand-in for each worker of a cluster)
+robo-rl record carla/Town-v0 --out data/town --ray 10.0.0.1:6379 --carla-host 10.0.0.2 --carla-port 2000 2004  (a worker each)
 robo-rl record gymnasium/HalfCheetah-v5 --family medium-replay --run RUN --out data/cheetah-medium-replay
 robo-rl record gymnasium/HalfCheetah-v5 --family mixed-30 --run RUN --episodes 200 --out data/cheetah-mixed"""
 
@@ -82,15 +83,11 @@ class Record:
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
     workers: int = 0
-    """Environments on the cluster, each with a simulator of its own; 0 for as many as it has cores for."""
+    """Environments on the cluster, each with a simulator of its own; 0 for as many as it has cores, or --carla-port names."""
 
     def __post_init__(self) -> None:
-        if self.ray and (self.family is not None or self.carla_host or self.carla_port):
-            raise InvalidSetting(
-                "On a cluster a policy plays, and each worker begins its own simulator.",
-                got="--ray with --family, --carla-host or --carla-port",
-                fix="leave --ray out",
-            )
+        if self.ray and self.family is not None:
+            raise InvalidSetting("On a cluster a policy plays.", got="--ray with --family", fix="leave --ray out")
         require_at_least(self, {"seed": 0, "noise": 0} | ({} if self.episodes is None else {"episodes": 1}))
         if self.family is not None and self.policy is not None:
             raise InvalidSetting("A family says itself who acts.", got="--family and --policy", allowed="one of the two")

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,20 +11,31 @@ from robo_cli import demo
 from robo_cli.main import dispatch
 from robo_cli.twin_beside import twin_beside
 from robo_datasets.dataset import Dataset
-from robo_real.link import Link
-from robo_rl.errors import RobotStopped, RobotUnavailable
+from robo_rl.errors import RobotUnavailable
+from robo_rl.record import RunRecord
 from robo_rl.runs import find_run
 
 SHORT = ["demo", "hil", "--human", "simulated", "--steps", "60", "--episodes", "1", "--speed", "3"]
 
 
-def test_one_command_teaches_the_twin_and_the_same_goes_on(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("task", ["pick", pytest.param("peg", marks=pytest.mark.slow)])
+def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(demo, "DEMONSTRATIONS", 2)
-    order = [*SHORT, "--out", str(tmp_path)]
-    assert dispatch(order) == 0
+    order = [*SHORT, "--task", task, "--out", str(tmp_path)]
+    original = RunRecord.on_step
+
+    def stopped_once(self, step, training):
+        if step == 10:
+            training.environment.unwrapped.robot.stop()
+        original(self, step, training)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunRecord, "on_step", stopped_once)
+        assert dispatch(order) == 0
     said = capsys.readouterr().out
+    assert "the guard stopped the arm (stop: " in said and "): the simulated person re-arms it" in said
     assert "the twin is at http://127.0.0.1:" in said and "on 1 shared seeds" in said and "by a person" in said
-    assert len(Dataset(tmp_path / "demonstrations-pick")) == 2
+    assert len(Dataset(tmp_path / f"demonstrations-{task}")) == 2
     run = find_run("latest", tmp_path / "runs")
     assert len(Dataset(run.path / "episodes").entries()) >= 1
 
@@ -41,31 +51,11 @@ def test_a_person_is_expected_by_default_and_each_task_has_its_recipe(tmp_path, 
     demonstrations = demo._demonstrations(replace(order))
     recipe = demo.recipe_of(order, "http://127.0.0.1:1", demonstrations)
     assert (recipe.human.kind, recipe.human.port, recipe.environment.name) == ("console", 0, "robot:http://127.0.0.1:1")
-    assert Dataset(Path(recipe.demonstrations.dataset)).spec.name == "robo/ArmPegInsert-v0"
+    assert recipe.environment.arguments["control"] == "end_effector_delta_closed" and recipe.learner.gripper == ""
+    recorded = Dataset(Path(recipe.demonstrations.dataset)).spec
+    assert (recorded.name, recorded.action.names) == ("robo/ArmPegInsert-v0", ("dx", "dy", "dz", "turn"))
+    assert recipe.steps == 8000 and demo.recipe_of(replace(order, steps=70), "http://127.0.0.1:1", demonstrations).steps == 70
     assert recipe.evaluation.before and recipe.evaluation.every == 0 and recipe.record_episodes
-
-
-@pytest.mark.parametrize("human", ["simulated", "console"])
-def test_a_simulated_person_rearms_what_the_guard_stopped_and_a_real_one_does_so_herself(human, tmp_path, monkeypatch, capsys):
-    attempts = []
-
-    def start(recipe, runs):
-        attempts.append(recipe)
-        with closing(Link(recipe.environment.name.partition(":")[2])) as link:
-            if len(attempts) < 3:
-                link.json("/robo/stop", {"by": "a test"})
-                raise RobotStopped("fault", "hard_force")
-            return 0 if link.json("/robo/health", method="GET")["mode"] == "idle" else 1
-
-    monkeypatch.setattr(demo, "start", start)
-    monkeypatch.setattr(demo, "DEMONSTRATIONS", 1)
-    order = ["demo", "hil", "--human", human, "--out", str(tmp_path)]
-    if human == "console":
-        with pytest.raises(RobotStopped):
-            dispatch(order)
-        return
-    assert dispatch(order) == 0 and len(attempts) == 3
-    assert capsys.readouterr().out.count("the guard stopped the arm (hard_force)") == 2
 
 
 def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):

@@ -102,6 +102,62 @@ def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
     assert human_seconds(whole.path, 1) == demonstrated and human_seconds(whole.path, None) is None
 
 
+SEEING: dict[str, Any] = {
+    "environment": {
+        "name": "robo/ArmPick-v0",
+        "arguments": {"action_repeat": 3, "max_steps": 30, "cameras": ["wrist"], "image_size": 36},
+    },
+    "algorithm": "sb3-sac-hil",
+    "learner": {
+        "policy_kwargs": {"net_arch": [8], "features_extractor_kwargs": {"cnn_output_dim": 8}},
+        "batch_size": 8,
+        "learning_starts": 10,
+        "device": "cpu",
+    },
+    "human": {"kind": "perfect"},
+    "steps": 45,
+    "checkpoint_every": 15,
+    "threads": 1,
+    "evaluation": {"episodes": 1, "films": 0},
+}
+
+
+@pytest.mark.slow
+def test_a_person_corrects_a_policy_that_learns_from_a_camera(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "seeing.yaml"
+    path.write_text(yaml.safe_dump({**RECIPE, **SEEING}))
+    assert main.dispatch(["train", str(path), "--record-episodes", "--out", str(tmp_path / "whole")]) == 0
+    whole, original = find_run("latest", tmp_path / "whole"), RunRecord.on_step
+
+    def interrupted(self: RunRecord, step: int, training: Any) -> None:
+        if step == 36:
+            signal.raise_signal(signal.SIGINT)
+        original(self, step, training)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(RunRecord, "on_step", interrupted)
+        main.dispatch(["train", str(path), "--record-episodes", "--out", str(tmp_path / "cut")])
+    cut = find_run("latest", tmp_path / "cut")
+    assert main.dispatch(["resume", str(cut.path)]) == 0
+    assert "resumed at step 36, exact" in capsys.readouterr().out
+
+    early, late, again = (
+        load_file(run.path / "checkpoints" / f"{step:010d}" / "learner.safetensors")
+        for run, step in ((whole, 30), (whole, 45), (cut, 45))
+    )
+    assert late.keys() == again.keys() and all(late[name].tobytes() == again[name].tobytes() for name in late)
+    convolutions = [name for name, value in late.items() if "camera_wrist" in name and value.shape[1:2] == (3,)]
+    assert convolutions and any((early[name] != late[name]).any() for name in convolutions), "pictures are learnt from"
+
+    kept = list(Dataset(whole.path / "episodes"))
+    assert kept and all(episode.observations["camera_wrist"].shape[1:] == (36, 36, 3) for episode in kept)
+    parts = whole.load().parts
+    assert 5 < parts["training"]["supervisor"]["steps"] == int(np.sum(parts["offline"]["corrections"]["rows"]["starts"]))
+    assert main.dispatch(["evaluate", str(whole.path), "--episodes", "1"]) == 0
+
+
 def built(**changes: Any) -> Any:
     recipe = parse_recipe({**RECIPE, **changes}, source="a test")
     return training_of(recipe, [], None)

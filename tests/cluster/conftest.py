@@ -1,4 +1,4 @@
-"""One small cluster for all tests of a module; its workers find `asked` beside this file."""
+"""One small cluster for all tests of a module; its workers, and the tests, find modules beside this file."""
 
 import importlib.util
 import os
@@ -11,6 +11,7 @@ from robo_rl.cluster.connection import connected
 from robo_rl.cluster.environment import AUTO
 
 HERE = str(Path(__file__).parent)
+sys.path.append(HERE)  # for what the tests share
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +20,5 @@ def cluster():
         pytest.skip("needs the extra ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])]))
-        patch.setattr(sys, "path", [HERE, *sys.path])
         with connected(AUTO, cores=2) as found:
             yield found

@@ -1,20 +1,27 @@
 """Workers on a cluster of this machine, and the commands on it: the same results as without it, whoever dies."""
 
+import importlib
 import json
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from robo_cli import cluster_training
+from robo_cli.folder_copies import place
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.cluster import entrance
+from robo_rl.checkpoints import checkpoint_steps
+from robo_rl.cluster import entrance, worker
 from robo_rl.cluster.connection import connected
+from robo_rl.cluster.left_folders import held_folder
 from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.worker import Patience, Worker
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
@@ -81,6 +88,19 @@ def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
             pass
 
 
+def test_folders_of_those_who_were_killed_are_removed(tmp_path):
+    script = "from pathlib import Path; from robo_rl.cluster.left_folders import held_folder\n"
+    script += f"import os, signal; held = held_folder('ray-', Path({str(tmp_path)!r})); os.kill(os.getpid(), signal.SIGKILL)"
+    (tmp_path / "ray-of-somebody").mkdir()
+    first, lock = held_folder("ray-", tmp_path)
+    subprocess.run([sys.executable, "-c", script], check=False)
+    assert len([*tmp_path.iterdir()]) == 3
+    second, other = held_folder("ray-", tmp_path)
+    assert {*tmp_path.iterdir()} == {tmp_path / "ray-of-somebody", first, second}
+    lock.close()
+    other.close()
+
+
 # workers
 
 
@@ -116,7 +136,7 @@ def sockets_of(pids: set[int]) -> set[str]:
 def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
     said = []
     patience = Patience(answer=8.0)
-    with Pool(cluster, "asked:Asked", b">", count=2, patience=patience, say=said.append) as pool:
+    with Pool(cluster, "asked:Asked", [b">"] * 2, patience=patience, say=said.append) as pool:
         words = ["a", f"die {tmp_path / 'died'}", "b", f"hang {tmp_path / 'hung'}", "c"]
         found = dict(pool.results(word.encode() for word in words))
         assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
@@ -140,12 +160,37 @@ def test_what_no_node_can_hold_is_refused(cluster):
         Worker(cluster, "asked:Asked", cores=3.0)
 
 
+def test_another_ray_or_python_is_refused_at_the_door(cluster):
+    entrance.require_open(cluster.address)
+    usage = importlib.import_module("ray._common.usage.usage_lib")
+    space = importlib.import_module("ray._private.ray_constants").KV_NAMESPACE_CLUSTER
+    client = importlib.import_module("ray._private.worker").global_worker.gcs_client
+    known = usage.get_cluster_metadata(client)
+
+    def put(told):
+        client.internal_kv_put(usage.usage_constant.CLUSTER_METADATA_KEY, json.dumps(told).encode(), True, space)
+
+    for name, other in (("ray_version", "2.59.0"), ("python_version", "3.12.1")):
+        try:
+            put({**known, name: other})
+            with pytest.raises(ClusterUnavailable, match=rf"(?s)lets nobody in.*Version mismatch.*{other}.*the same Ray and"):
+                entrance.require_open(cluster.address)
+        finally:
+            put(known)
+
+
+def test_another_robo_rl_ends_the_command_with_one_error(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "version", lambda _: "0.0.1")
+    with pytest.raises(ClusterUnavailable, match=r"A node has another robo-rl\.\n  got: .*\n  allowed: 0\.0\.1"):
+        dispatch(["train", *SHORT, "--seeds", "0-2", "--out", str(tmp_path), "--ray", "auto"])
+
+
 def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
     patience = Patience(losses=1)
     fatal = pytest.raises(WorkerFailed, match=r"worker 0 died 1 times in a row before it was ready")
-    with Pool(cluster, "asked:Fatal", count=1, patience=patience) as pool, fatal:
+    with Pool(cluster, "asked:Fatal", [b""], patience=patience) as pool, fatal:
         list(pool.results([b"a"]))
-    with Pool(cluster, "asked:Asked", count=3, patience=patience) as pool:
+    with Pool(cluster, "asked:Asked", [b""] * 3, patience=patience) as pool:
         assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and not all(each.is_ready for each in pool.workers)
 
 
@@ -172,6 +217,42 @@ def test_seeds_are_trained_as_they_are_here(cluster, tmp_path, capsys):
     for name in ("learner.safetensors", "replay.safetensors"):
         one, other = ((run / "checkpoints" / "0000000060" / name) for run in (here, there))
         assert one.exists() == other.exists() and (not one.exists() or one.read_bytes() == other.read_bytes()), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_sweep_trains_what_it_trains_here(cluster):
+    pytest.importorskip("optuna")
+    Path("space.yaml").write_text("learner.lr: {low: 1.0e-4, high: 1.0e-2, log: true}\n")
+    order = ["sweep", *SHORT, "--space", "space.yaml", "--trials", "3", "--seeds", "0"]
+    assert dispatch([*order, "--ray", "auto", "--out", "there"]) == 0
+    assert dispatch([*order, "--out", "here"]) == 0
+    here, there = (
+        {trial["number"]: [trial["values"], trial["state"]] for trial in json.loads(path.read_text())["trials"]}
+        for path in (Path(f"{where}/arm-reach-sac-sweep/sweep.json") for where in ("here", "there"))
+    )
+    assert here == there and len(there) == 3
+    returns = {where: sorted(map(returns_of, Path(where).glob("**/evaluation.json"))) for where in ("here", "there")}
+    assert returns["here"] == returns["there"] and len({*map(tuple, returns["there"])}) == 3
+
+
+def returns_of(path: Path) -> list[float]:
+    return json.loads(path.read_text())["returns"]
+
+
+def test_ctrl_c_while_news_is_stored_is_put_off_until_it_is(cluster, tmp_path, monkeypatch):
+    def interrupted(*arguments):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        place(*arguments)
+
+    monkeypatch.setattr(cluster_training, "place", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dispatch(["train", *SHORT, "--seeds", "0", "--out", str(tmp_path), "--ray", "auto"])
+    (run,) = tmp_path.glob("arm-reach-sac-seeds/runs/*")
+    assert checkpoint_steps(run / "checkpoints")[-1] >= 20
+    log = (tmp_path / "arm-reach-sac-seeds/logs/seed-0.log").read_text()
+    assert "interrupted at step" in log or "trained in" in log
 
 
 def test_labels_are_those_that_are_made_here(cluster, capsys):
@@ -219,5 +300,3 @@ def test_episodes_are_those_that_are_played_here(cluster, capsys):
             assert values.tobytes() == other.observations[name].tobytes()
         assert one.actions.tobytes() == other.actions.tobytes() and one.rewards.tobytes() == other.rewards.tobytes()
         assert one.metadata == other.metadata
-    with pytest.raises(InvalidSetting, match="each worker begins its own simulator"):
-        dispatch(["record", "carla/Town-v0", "--out", "x", "--ray", "auto", "--carla-port", "2000"])

@@ -10,20 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import LONG, REACH, descendants, ended, hosts, is_alive, reached, returns, robo_rl, until
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_rl.checkpoints import checkpoint_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NODES = Path(__file__).with_name("nodes.py")
-LONG = ["arm-reach-sac", "--steps", "1500", "--learner.learning-starts", "30", "--evaluation.every", "0"]
-LONG += ["--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
-REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
 
 
 class Nodes:
@@ -56,62 +53,6 @@ def nodes(monkeypatch) -> Iterator[Nodes]:
     found.end()
 
 
-def descendants(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found, new = [], [pid]
-    while new:
-        new = [child for parent in new for child in children.get(parent, [])]
-        found += new
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def hosts(pid: int) -> list[int]:
-    """Returns the workers of ours below a process."""
-    return [child for child in descendants(pid) if b"ray::Host" in Path(f"/proc/{child}/cmdline").read_bytes()]
-
-
-def robo_rl(*words: str, **environment: str) -> subprocess.Popen[bytes]:
-    """Begins a command; what it prints goes into a file, because processes of a cluster may hold a pipe longer than it does."""
-    with Path("told").open("w") as told:
-        command = [sys.executable, "-m", "robo_cli.main", *words]
-        return subprocess.Popen(command, stdout=told, stderr=told, env={**os.environ, **environment})
-
-
-def ended(process: subprocess.Popen[bytes], limit: float = 600.0) -> tuple[int, str]:
-    """Returns status and words of a command."""
-    return process.wait(limit), Path("told").read_text()
-
-
-def until(holds: Callable[[], object], process: subprocess.Popen[bytes] | None = None, limit: float = 300.0) -> None:
-    deadline = time.monotonic() + limit
-    while not holds():
-        assert process is None or process.poll() is None, Path("told").read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def reached(folder: str, seed: int) -> int:
-    runs = [*Path(folder).glob(f"arm-reach-sac-seeds/runs/*-{seed}/checkpoints")]
-    return max((step for run in runs for step in checkpoint_steps(run)), default=0)
-
-
-def returns(folder: str) -> dict[str, list[float]]:
-    found = Path(folder).rglob("*/evaluation.json")
-    return {path.parent.name[-1]: json.loads(path.read_text())["returns"] for path in found}
-
-
 def test_a_wrong_token_and_none_are_errors_within_seconds(nodes):
     dispatch([*REACH, "--episodes", "2", "--out", "data"])
     words = ["label", "data", "--reward", "oracle", "--name", "mine", "--cache", "none", "--ray", nodes.address]
@@ -141,6 +82,27 @@ def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
     assert returns("here") == returns("there")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_ctrl_c_saves_trainings_and_brings_them_home(is_there, request):
+    where = request.getfixturevalue("nodes").address if is_there else "auto"
+    words = ["train", *LONG, "--seeds", "0-1", "--out", "there", "--ray", where]
+    process = robo_rl(*words, group=0)
+    until(lambda: reached("there", 0) and reached("there", 1), process)
+    ours = descendants(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all that the command began
+    status, told = ended(process)
+    assert status == 130 and "stopping 2 jobs; trainings are saved first" in told and "Traceback" not in told, told
+    until(lambda: not any(map(is_alive, ours)))
+    steps = [reached("there", seed) for seed in (0, 1)]
+    assert all(step % 100 for step in steps), "saved where they were, not at the checkpoint before"
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
+    for seed, step in enumerate(steps):
+        assert f"resumed at step {step}, exact" in Path(f"there/arm-reach-sac-seeds/logs/seed-{seed}.log").read_text()
+        assert dispatch(["train", *LONG, "--seed", str(seed), "--out", "here"]) == 0
+    assert returns("here") == returns("there")
+
+
 def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
     steps_each = 6000  # it must not be done in the minute that Ray takes to end the command
     words = ["train", *(str(steps_each) if word == "1500" else word for word in LONG), "--seeds", "0-1", "--out", "runs"]
@@ -155,6 +117,25 @@ def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
     assert status == 0, told
     logs = "".join(path.read_text() for path in Path("runs").rglob("logs/*.log"))
     assert all(f"resumed at step {step}, exact" in logs for step in steps if step < steps_each)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_without_the_node_of_its_machine_a_command_says_so_ends_and_goes_on(is_there, request):
+    where = request.getfixturevalue("nodes").address if is_there else "auto"
+    words = ["train", *LONG, "--seeds", "0", "--out", "runs"]
+    process = robo_rl(*words, "--ray", where)
+    until(lambda: reached("runs", 0), process)
+    ours = request.getfixturevalue("nodes").process.pid if is_there else process.pid
+    raylets = [pid for pid in descendants(ours) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n"]
+    for pid in raylets:
+        os.kill(pid, signal.SIGKILL)
+    status, told = ended(process, 120)
+    assert status == 1 and re.search(r"Ray's node on this machine has ended\.(.|\n)*give the same command again", told), told
+    assert "Traceback" not in told
+    step = reached("runs", 0)
+    status, told = ended(robo_rl(*words))
+    assert status == 0, told
+    assert f"resumed at step {step}, exact" in Path("runs/arm-reach-sac-seeds/logs/seed-0.log").read_text()
 
 
 def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):

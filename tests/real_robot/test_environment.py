@@ -1,5 +1,6 @@
 """A robot as an environment: what was made for the simulated arm runs on the twin, and what does not fit is refused."""
 
+import re
 import subprocess
 import sys
 import time
@@ -13,15 +14,17 @@ import pytest
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair
 from robo_real.arm_spec import arm_spec
+from robo_real.attended import attended
 from robo_real.clock import ManualClock
 from robo_real.control_loop import ControlLoop
 from robo_real.environment import RobotEnv
 from robo_real.fake_reach import fake_reach
+from robo_real.guard import Mode
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
 from robo_real.twin import Twin, TwinOptions
 from robo_rl.discovery import make_environment
-from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.errors import InvalidSetting, RobotStopped, SpecMismatch, UnknownName
 from robo_rl.evaluation import evaluate
 from robo_rl.rollout import Rollout, rollout
 from robo_rl.spec import EnvironmentSpec
@@ -84,6 +87,78 @@ def test_a_policy_of_another_unit_frame_or_rate_is_refused_with_the_difference(s
     environment.close()
 
 
+# a simulated person beside a twin
+
+
+def test_a_simulated_person_rearms_a_twin_and_nobody_a_robot_that_may_be_real(serve_in_step, beside):
+    server, said = serve_in_step(), []
+    alone = beside(server)
+    environment = attended(alone, said.append)
+    environment.reset(seed=0)
+    alone.robot.stop()
+    with pytest.raises(RobotStopped):
+        alone.reset(seed=0)
+    environment.reset(seed=0)
+    (told,) = said
+    assert re.fullmatch(r"the guard stopped the arm \(stop: .*\): the simulated person re-arms it", told)
+    by = [event["by"] for event in server.application.robot.log.recent if event["event"] == "rearm"]
+    assert by == ["the simulated person"] and server.application.robot.guard.mode is Mode.ARMED
+    server.application.robot.driver.is_simulated = False
+    as_if_real = beside(server)
+    assert attended(as_if_real, said.append) is as_if_real
+    for each in (environment, as_if_real):
+        each.close()
+
+
+# fingers that stay closed
+
+PEG = {"control": "end_effector_delta_closed", "action_repeat": 2}
+
+
+def test_closed_fingers_have_no_part_in_the_action_and_the_spec_of_the_simulated_task():
+    simulated = make_environment("robo/ArmPegInsert-v0", **PEG)
+    twin = lockstep("robo/ArmPegInsert-v0", **PEG)
+    assert twin.environment_spec.differences(simulated.get_wrapper_attr("environment_spec")) == []
+    assert twin.environment_spec.action.names == ("dx", "dy", "dz", "turn") and twin.action_space == simulated.action_space
+
+
+@pytest.mark.parametrize(("settings", "holds"), [(PEG, True), ({"action_repeat": 2}, False)], ids=["closed", "free"])
+def test_only_closed_fingers_hold_the_peg_while_a_random_policy_explores(settings, holds):
+    environment = lockstep("robo/ArmPegInsert-v0", **settings)
+    environment.reset(seed=0)
+    environment.action_space.seed(0)
+    for _ in range(30):
+        action = environment.action_space.sample()
+        observation, *_, info = environment.step(action)
+        assert info["executed_action"].shape == action.shape
+    held = abs(observation["gripper_opening"][0] - 0.02) < 0.002
+    assert held == holds and environment.robot.spec.action.size == 5
+
+
+def test_closed_fingers_are_closed_on_what_a_person_put_between_them():
+    environment = lockstep("robo/ArmPegInsert-v0", **PEG)
+    environment.reset(seed=0)
+    environment.robot.grip(0.05)
+    *_, info = environment.step(np.zeros(4, np.float32))
+    assert environment.robot.guard.target.opening == 0.0 and info["guard"] == []
+
+
+def test_a_policy_of_closed_fingers_is_refused_where_they_are_free_and_the_other_way_round():
+    free, closed = lockstep("robo/ArmPegInsert-v0", action_repeat=2), lockstep("robo/ArmPegInsert-v0", **PEG)
+    names = r"action.names: \['dx', 'dy', 'dz', 'turn'\] here, \['dx', 'dy', 'dz', 'turn', 'gripper_opening'\] there"
+    with pytest.raises(SpecMismatch, match=names):
+        evaluate(closed.scripted_policy(0), free, seeds=range(1))
+    with pytest.raises(SpecMismatch, match=r"action.names: .*'gripper_opening'\] here, \['dx', 'dy', 'dz', 'turn'\] there"):
+        evaluate(free.scripted_policy(0), closed, seeds=range(1))
+
+
+def test_another_control_mode_and_a_task_that_grasps_are_told():
+    with pytest.raises(UnknownName, match=r"end_effector_delta_closed"):
+        lockstep("robo/ArmPegInsert-v0", control="joint_position")
+    with pytest.raises(InvalidSetting, match="ArmPick-v0 needs fingers that move"):
+        lockstep("robo/ArmPick-v0", **PEG).scripted_policy(0)
+
+
 # the same behaviour
 
 
@@ -95,6 +170,11 @@ def test_the_scripted_policy_of_the_simulation_succeeds_on_the_twin(task):
     simulated = make_environment(f"robo/{task}")
     lengths = [len(rollout(simulated, simulated.unwrapped.scripted_policy(seed), seed=seed)) for seed in range(4)]
     assert np.mean([len(episode) for episode in results]) < 1.3 * np.mean(lengths)
+
+
+def test_the_scripted_policy_inserts_the_peg_with_closed_fingers():
+    environment = lockstep("robo/ArmPegInsert-v0", **PEG)
+    assert all(rollout(environment, environment.scripted_policy(seed), seed=seed).success for seed in range(4))
 
 
 def test_an_action_that_lasts_three_periods_is_divided_among_them():

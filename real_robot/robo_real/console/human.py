@@ -7,10 +7,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from robo_real.console.desk import Desk, Want
+from robo_real.fingers import GRIP
 from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
-GRIP = "gripper_opening"
 OPERATOR = "operator"
 """Why a person stopped the arm, or ended an episode as no success."""
 LOST = "operator_lost"

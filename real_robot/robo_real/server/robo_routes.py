@@ -58,7 +58,12 @@ class RoboRoutes:
 
     def _version(self) -> Answer:
         robot = self._robot
-        return {"protocol": PROTOCOL, "robot": robot.spec.name, "speed": getattr(robot.driver.clock, "speed", 1.0)}
+        return {
+            "protocol": PROTOCOL,
+            "robot": robot.spec.name,
+            "speed": getattr(robot.driver.clock, "speed", 1.0),
+            "simulated": getattr(robot.driver, "is_simulated", False),
+        }
 
     def _health(self) -> Answer:
         guard = self._robot.guard

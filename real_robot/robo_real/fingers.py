@@ -1,0 +1,84 @@
+"""Whether a policy commands the fingers of a robot, or they are kept closed on what they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.spec import ActionSpec
+
+GRIP = "gripper_opening"
+"""The part of actions and observations that is a position of the fingers; the others displace the hand."""
+Action = npt.NDArray[np.float32]
+
+
+class Fingers(Protocol):
+    """Stands between the actions of a policy and those of the robot; both are in [-1, 1]."""
+
+    spec: ActionSpec
+    """Of the policy's actions, each of one control period of the robot."""
+
+    def sent(self, action: Action) -> Action:
+        """Returns the robot's action (A,) for one of the policy."""
+        ...
+
+    def seen(self, executed: Action) -> Action:
+        """Returns the policy's action for one that the robot executed."""
+        ...
+
+
+@dataclass(frozen=True)
+class FreeFingers:
+    """Commanded by the policy, where the robot has any."""
+
+    spec: ActionSpec
+
+    def sent(self, action: Action) -> Action:
+        """Returns the action as it is."""
+        return action
+
+    def seen(self, executed: Action) -> Action:
+        """Returns the action as it is."""
+        return executed
+
+
+class ClosedFingers:
+    """Sent to close with every action, which has no element for them: for what the hand holds when an episode begins."""
+
+    def __init__(self, robot: ActionSpec) -> None:
+        """Raises InvalidSetting where the robot has no fingers."""
+        if GRIP not in robot.names:
+            raise InvalidSetting(
+                "This robot has no fingers to be kept closed.", got=robot.names, allowed=f"names with {GRIP!r}"
+            )
+        self._at = robot.names.index(GRIP)
+        self._closed = np.float32(-1.0)  # the lowest opening
+        rest = {field: _without(getattr(robot, field), self._at) for field in ("names", "low", "high", "units")}
+        self.spec = replace(robot, **rest)
+
+    def sent(self, action: Action) -> Action:
+        """Returns the action, and closing."""
+        return np.insert(action, self._at, self._closed)
+
+    def seen(self, executed: Action) -> Action:
+        """Returns the action without the fingers."""
+        return np.delete(executed, self._at)
+
+
+CONTROLS = {"end_effector_delta": FreeFingers, "end_effector_delta_closed": ClosedFingers}
+"""By the names of the simulated tasks' control modes."""
+
+
+def fingers(control: str, robot: ActionSpec) -> Fingers:
+    """Returns what a control mode does with the fingers of a robot; raises UnknownName, InvalidSetting."""
+    if control not in CONTROLS:
+        raise UnknownName("control mode of a robot", str(control), CONTROLS)
+    return CONTROLS[control](robot)
+
+
+def _without(values: tuple[object, ...], index: int) -> tuple[object, ...]:
+    return (*values[:index], *values[index + 1 :])

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
+from robo_policies.eyes import ClosedEyes, Eyes
 from robo_policies.learning import (
     ActorPolicy,
     CheckedAdam,
+    EncodedBatch,
     MetricsWindow,
     clone_state,
     generators,
@@ -21,7 +24,7 @@ from robo_policies.networks import ObservationEncoder, QEnsemble, TanhGaussianAc
 from robo_policies.perceptrons import DTYPES, Floats, Perceptrons, Precision
 from robo_rl.protocols import Stateful
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import Batch, Metrics, StateDict
 
 
 class Settings(Protocol):
@@ -38,35 +41,46 @@ class Settings(Protocol):
 
 
 class ActorCritic:
-    """Encoder, actor, critics with their targets, temperature, an optimiser for each, and generators from one seed."""
+    """Encoder, eyes, actor, critics with their targets, temperature, an optimiser for each, and generators from one seed."""
 
-    def __init__(self, spec: EnvironmentSpec, settings: Settings, seed: int) -> None:
+    def __init__(self, spec: EnvironmentSpec, settings: Settings, seed: int, eyes: Eyes | None = None) -> None:
+        """`eyes` see pictures, if that; what they learn the critics' optimiser trains."""
+        self.eyes: Eyes = eyes or ClosedEyes()
         initial, self.generator, acting = generators(seed, 3)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows)
         dtype = DTYPES[settings.precision]
-        self.actor = TanhGaussianActor(self.encoder.size, spec.action.size, settings.hidden, initial, dtype)
-        inputs = self.encoder.size + spec.action.size
+        self.seen = self.eyes.features + self.encoder.size
+        """Numbers that networks see of an observation."""
+        self.actor = TanhGaussianActor(self.seen, spec.action.size, settings.hidden, initial, dtype)
+        inputs = self.seen + spec.action.size
         self.critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial, dtype)
         self.target_critic = QEnsemble(inputs, settings.hidden, settings.critics, settings.layer_norm, initial, dtype)
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.temperature = Temperature(settings.initial_temperature, settings.target_entropy_per_action * spec.action.size)
-        self.policy = ActorPolicy(spec, self.encoder, self.actor, acting)
+        self.policy = ActorPolicy(spec, self.eyes.encoder(self.encoder), self.actor, acting)
         self._trained: dict[str, Perceptrons | Temperature] = {
             "critic": self.critic.network,
             "actor": self.actor.network,
             "temperature": self.temperature,
         }
-        self._optimizers = {
-            name: CheckedAdam(f"{name} loss", [part.vector], settings.lr) for name, part in self._trained.items()
-        }
+        by_critics = {"critic": (self.eyes.learnt, self.eyes.gradients)}
+        self._optimizers: dict[str, CheckedAdam] = {}
+        self._gradients: dict[str, list[Tensor]] = {}
+        for name, part in self._trained.items():
+            learnt, gradients = by_critics.get(name, ((), ()))
+            self._optimizers[name] = CheckedAdam(f"{name} loss", [part.vector, *learnt], settings.lr)
+            self._gradients[name] = [part.gradient, *gradients]
         self._metrics = MetricsWindow()
         self.updates = 0
 
+    def encoded(self, batch: Batch) -> EncodedBatch:
+        """Returns a batch as the networks are to see it; raises NonFiniteUpdate if it holds NaN or infinity."""
+        return self.eyes.opened(batch, EncodedBatch.of(batch, self.encoder, self.updates))
+
     def descend(self, name: str, loss: float) -> None:
         """Steps down the gradient that `backward` left in a network; raises NonFiniteUpdate, keeping the parameters."""
-        part = self._trained[name]
-        self._optimizers[name].step(float(loss), [part.gradient], self.updates)
-        part.refresh()
+        self._optimizers[name].step(float(loss), self._gradients[name], self.updates)
+        self._trained[name].refresh()
 
     def finish_update(self, scalars: Mapping[str, float]) -> Metrics:
         """Counts the update and returns metrics where they are due, tags train/<name>."""
@@ -77,6 +91,7 @@ class ActorCritic:
         """Returns networks, optimisers, generators and counters."""
         return {
             "encoder": clone_state(self.encoder),
+            **({"eyes": self.eyes.state_dict()} if self.eyes.features else {}),
             **{name: part.state_dict() for name, part in self._parts().items()},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
             "generator": self.generator.get_state().clone(),
@@ -88,6 +103,8 @@ class ActorCritic:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
         load_state(self.encoder, state["encoder"])
+        if self.eyes.features:
+            self.eyes.load_state_dict(state["eyes"])
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         for name, optimizer in self._optimizers.items():

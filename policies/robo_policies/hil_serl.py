@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from robo_policies.eyes import Eyes
 from robo_policies.learning import ActorPolicy, CheckedAdam, EncodedBatch, require_continuous, track
-from robo_policies.networks import ObservationEncoder
 from robo_policies.perceptrons import DTYPES, Floats, Perceptrons
 from robo_policies.rlpd import RLPD, RLPDConfig
 from robo_rl.errors import InvalidSetting, require_allowed
@@ -76,13 +76,13 @@ class HILSERL:
         per_action = config.target_entropy_per_action * spec.action.size / len(self.others)
         arm = _without_gripper(spec, self.others)
         self.arm = RLPD(arm, replace(config, target_entropy_per_action=per_action), seed)
-        self.critic = GripperCritic(self.arm.encoder.size, config, seed)
-        self.policy = GripperPolicy(spec, self.arm.policy, self.arm.encoder, self.critic, self.index)
+        self.critic = GripperCritic(self.arm.parts.seen, config, seed, self.arm.eyes)
+        self.policy = GripperPolicy(spec, self.arm.policy, self.critic, self.index)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the critics' steps on each slice of the batch, then actor and temperature on the last."""
         parts = self.arm.parts
-        data = EncodedBatch.of(batch, self.arm.encoder, parts.updates)
+        data = parts.encoded(batch)
         penalties = self.grasp_penalty(self._reading(batch), data.actions[:, self.index])
         arm = self.arm.learn(replace(data, actions=np.ascontiguousarray(data.actions[:, self.others])))
         for part, penalty in self._slices(data, penalties):
@@ -112,15 +112,18 @@ class HILSERL:
 
 
 class GripperCritic:
-    """Q_g(s, c) of closing and of opening, learnt by double Q-learning (van Hasselt et al. 2016)."""
+    """Q_g(s, c) of closing and of opening, learnt by double Q-learning (van Hasselt et al. 2016).
 
-    def __init__(self, inputs: int, config: HILSERLConfig, seed: int) -> None:
+    Where pictures are seen its loss trains the arm's eyes, too, with moments of its own, as in the authors' code.
+    """
+
+    def __init__(self, inputs: int, config: HILSERLConfig, seed: int, eyes: Eyes) -> None:
         generator = torch.Generator().manual_seed(seed)
         shape = (1, (inputs, *config.hidden, len(COMMANDS)), config.layer_norm, generator, DTYPES[config.precision])
         self.network, self.target = Perceptrons(*shape), Perceptrons(*shape)
         self.target.load_state_dict(self.network.state_dict())
-        self._optimizer = CheckedAdam("gripper loss", [self.network.vector], config.lr)
-        self._tau = config.tau
+        self._optimizer = CheckedAdam("gripper loss", [self.network.vector, *eyes.learnt], config.lr)
+        self._eyes, self._tau = eyes, config.tau
 
     def values(self, observations: Floats, *, keep: bool = False) -> Floats:
         """Returns Q_g (B, 2)."""
@@ -131,17 +134,20 @@ class GripperCritic:
     def update(self, data: EncodedBatch, choices: npt.NDArray[np.int64], penalties: Floats, update: int) -> float:
         """Takes one step on the loss, then moves the target; returns the loss. Raises NonFiniteUpdate."""
         targets = self.targets(data, penalties)
-        loss, by_values = self.loss(self.values(data.observations, keep=True), choices, targets, data.weights)
+        values = self.values(self._eyes.forward(data.observations), keep=True)
+        loss, by_values = self.loss(values, choices, targets, data.weights)
         self.network.backward(by_values[None])
-        self._optimizer.step(loss, [self.network.gradient], update)
+        if self._eyes.features:
+            self._eyes.backward(self.network.input_gradient(by_values[None], slice(0, self._eyes.features)))
+        self._optimizer.step(loss, [self.network.gradient, *self._eyes.gradients], update)
         self.network.refresh()
         track(self.target, self.network, self._tau)
         return loss
 
     def targets(self, data: EncodedBatch, penalties: Floats) -> Floats:
         """y_g (B,) = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c))."""
-        best = self.values(data.next_observations).argmax(1)
-        following = self.target.forward(data.next_observations)[0][np.arange(len(best)), best]
+        best = self.values(self._eyes.look(data.next_observations)).argmax(1)
+        following = self.target.forward(self._eyes.look_as_target(data.next_observations))[0][np.arange(len(best)), best]
         targets: Floats = data.rewards + penalties + data.discounts * data.masks * following
         return targets
 
@@ -168,12 +174,9 @@ class GripperCritic:
 class GripperPolicy:
     """The arm moves as its actor says; the gripper always takes the better choice: people show it where to explore."""
 
-    def __init__(
-        self, spec: EnvironmentSpec, arm: ActorPolicy, encoder: ObservationEncoder, critic: GripperCritic, index: int
-    ) -> None:
+    def __init__(self, spec: EnvironmentSpec, arm: ActorPolicy, critic: GripperCritic, index: int) -> None:
         self.environment_spec = spec
-        self._arm, self._encoder, self._critic, self._index = arm, encoder, critic, index
-        self._input = torch.zeros(1, encoder.size)
+        self._arm, self._critic, self._index = arm, critic, index
 
     def reset(self) -> None:
         """Does nothing: the policy remembers no earlier step."""
@@ -184,9 +187,9 @@ class GripperPolicy:
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns an action (A,) float32 in [-1, 1]."""
-        arm = self._arm.act(observation, deterministic=deterministic)
-        self._encoder.write(observation, self._input.numpy()[0])
-        choice = self._critic.values(self._encoder(self._input).numpy()).argmax()
+        encoded = self._arm.encoded(observation)
+        arm = self._arm.act_on(encoded, deterministic=deterministic)
+        choice = self._critic.values(encoded.numpy()).argmax()
         action: Array = np.insert(arm, self._index, COMMANDS[choice])
         return action
 

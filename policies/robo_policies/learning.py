@@ -13,6 +13,7 @@ from torch import Tensor
 
 from robo_policies.networks import ObservationEncoder
 from robo_policies.perceptrons import Floats, Perceptrons
+from robo_policies.sight import Seen
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
@@ -23,14 +24,17 @@ METRICS_EVERY = 100
 
 @dataclass(frozen=True)
 class EncodedBatch:
-    """A batch with the observations that a policy sees as one float32 matrix (B, D), standardised by an encoder."""
+    """A batch with the observations that a policy sees as one float32 matrix (B, D), standardised by an encoder.
 
-    observations: Floats
+    Where pictures are seen they are beside the matrix (`eyes.py`).
+    """
+
+    observations: Seen
     actions: Array
     rewards: Floats
     masks: Floats
     discounts: Floats
-    next_observations: Floats
+    next_observations: Seen
     weights: Floats
 
     @classmethod
@@ -235,6 +239,8 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "critics": (lambda count: count >= 1, "1 or more"),
     "initial_temperature": (lambda weight: weight > 0, "above 0"),
     "normalization_rows": (lambda rows: rows >= 0, "0 or more"),
+    "convolutions": (lambda channels: all(count >= 1 for count in channels), "1 or more channels in each layer"),
+    "crop_padding": (lambda pixels: pixels >= 0, "0 or more"),
 }
 """What settings of these names may be, in every learner that has them."""
 
@@ -258,10 +264,25 @@ class Actor(Saved, Protocol):
         ...
 
 
+class Encoder(Saved, Protocol):
+    """Turns observations into what networks see."""
+
+    size: int
+    """D numbers of each."""
+
+    def write(self, observation: Observation, out: Array) -> None:
+        """Writes one observation into (D,)."""
+        ...
+
+    def __call__(self, stacked: Tensor) -> Tensor:
+        """Returns (..., D), standardised, of what `write` wrote."""
+        ...
+
+
 class ActorPolicy:
     """Acts with an actor network that a learner goes on training; has its own random generator."""
 
-    def __init__(self, spec: EnvironmentSpec, encoder: ObservationEncoder, actor: Actor, generator: torch.Generator) -> None:
+    def __init__(self, spec: EnvironmentSpec, encoder: Encoder, actor: Actor, generator: torch.Generator) -> None:
         self.environment_spec = spec
         self._encoder, self._actor, self._generator = encoder, actor, generator
         self._input = torch.zeros(1, encoder.size)
@@ -276,9 +297,17 @@ class ActorPolicy:
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns an action (A,) float32 in [-1, 1], or an int64 scalar."""
+        return self.act_on(self.encoded(observation), deterministic=deterministic)
+
+    @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
+    def encoded(self, observation: Observation) -> Tensor:
+        """Returns what the actor sees of an observation, (1, D), until the next one."""
         self._encoder.write(observation, self._row)
-        with torch.no_grad():  # not inference mode, which would forbid training to use the memory that is taken here
-            encoded = self._encoder(self._input)
+        return self._encoder(self._input)
+
+    def act_on(self, encoded: Tensor, *, deterministic: bool = False) -> Array:
+        """Returns an action for what `encoded` returned."""
+        with torch.no_grad():
             action = self._actor.mode(encoded) if deterministic else self._actor.draw(encoded, self._generator)
         chosen: Array = action.numpy()[0]
         return chosen

@@ -217,6 +217,10 @@ class QEnsemble:
         inputs = self.network.layers[0].weight.shape[1]
         return self.network.input_gradient(by_values[:, :, None], slice(inputs - actions, inputs))
 
+    def feature_gradient(self, by_values: Floats, features: int) -> Floats:
+        """Returns the derivative (B, F) of something by the first inputs, given that (N, B) by the kept values."""
+        return self.network.input_gradient(by_values[:, :, None], slice(0, features))
+
     def state_dict(self) -> StateDict:
         """Returns the parameters by name."""
         return self.network.state_dict()

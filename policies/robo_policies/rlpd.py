@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from robo_policies.actor_critic import ActorCritic
+from robo_policies.eyes import eyes_of
 from robo_policies.learning import (
     ActorPolicy,
     EncodedBatch,
@@ -20,7 +21,7 @@ from robo_policies.learning import (
     track,
 )
 from robo_policies.perceptrons import Floats, Precision
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.replay import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -56,6 +57,13 @@ class RLPDConfig:
     """[1] weight of the entropy at the start."""
     target_entropy_per_action: float = -0.5
     """[nat] wanted entropy of the policy per action element."""
+    convolutions: tuple[int, ...] = ()
+    """Channels of the layers through which pictures are seen, each of half the height and width; none: they are not seen. The
+    authors have 32, 64, 128, 256 for 64 pixels, DrQ four of 32 for 84."""
+    crop_padding: int = 4
+    """[pixel] by which pictures are shifted at most, at random, when they are learnt from; DrQ's for 84 pixels."""
+    frozen_convolutions: str | None = None
+    """File of weights (safetensors) with which the convolutions stay; what follows them is learnt. None: they are learnt."""
     normalization_rows: int = 0
     """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
     n_step: int = 1
@@ -71,6 +79,8 @@ class RLPDConfig:
 
     def __post_init__(self) -> None:
         require_ranges(self)
+        frozen = self.frozen_convolutions is None or bool(self.convolutions)
+        require_allowed(self, {"frozen_convolutions": (frozen, "none where there are no convolutions")})
         if not 1 <= self.target_critics <= self.critics:
             raise InvalidSetting(
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
@@ -92,7 +102,8 @@ class RLPD:
     def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
         require_continuous(spec, "RLPD")
         self.config = config
-        self.parts = parts = ActorCritic(spec, config, seed)
+        self.parts = parts = ActorCritic(spec, config, seed, eyes_of(spec, config, seed))
+        self.eyes = parts.eyes
         self.encoder, self.actor, self.temperature = parts.encoder, parts.actor, parts.temperature
         self.critic, self.target_critic = parts.critic, parts.target_critic
 
@@ -103,7 +114,7 @@ class RLPD:
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the gradient steps of one training step."""
-        return self.parts.finish_update(self.learn(EncodedBatch.of(batch, self.encoder, self.parts.updates)))
+        return self.parts.finish_update(self.learn(self.parts.encoded(batch)))
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
     def learn(self, data: EncodedBatch) -> dict[str, float]:
@@ -118,14 +129,18 @@ class RLPD:
         alpha = self.temperature.value
         for part in data.slices(self.config.updates_per_step):
             targets = self.critic_target(part, alpha)
-            values = self.critic.values(part.observations, part.actions, keep=True)
+            values = self.critic.values(self.eyes.forward(part.observations), part.actions, keep=True)
             critic_loss, by_values = self.critic_loss(values, targets, part.weights)
             self.critic.backward(by_values)
+            if self.eyes.features:
+                self.eyes.backward(self.critic.feature_gradient(by_values, self.eyes.features))
             self.parts.descend("critic", critic_loss)
             track(self.target_critic.network, self.critic.network, self.config.tau)
+            self.eyes.track(self.config.tau)
 
-        actions, log_densities = self.actor.sample(part.observations, self.parts.generator, keep=True)
-        actor_loss, by_actions, by_log_densities = self.actor_loss(part.observations, actions, log_densities, alpha)
+        observations = self.eyes.look(part.observations)  # the actor's loss ends here: it does not train what sees
+        actions, log_densities = self.actor.sample(observations, self.parts.generator, keep=True)
+        actor_loss, by_actions, by_log_densities = self.actor_loss(observations, actions, log_densities, alpha)
         self.actor.backward(by_actions, by_log_densities)
         self.parts.descend("actor", actor_loss)
 
@@ -137,8 +152,9 @@ class RLPD:
 
     def critic_target(self, data: EncodedBatch, alpha: float) -> Floats:
         """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
-        next_actions, next_log_densities = self.actor.sample(data.next_observations, self.parts.generator)
-        next_q = self.target_critic.values_of(self._subset(), data.next_observations, next_actions).min(0)
+        following, as_target = (look(data.next_observations) for look in (self.eyes.look, self.eyes.look_as_target))
+        next_actions, next_log_densities = self.actor.sample(following, self.parts.generator)
+        next_q = self.target_critic.values_of(self._subset(), as_target, next_actions).min(0)
         if self.config.backup_entropy:
             next_q = next_q - alpha * next_log_densities
         targets: Floats = data.rewards + data.discounts * data.masks * next_q

@@ -11,7 +11,7 @@ import numpy as np
 
 from robo_policies.columns import Columns
 from robo_policies.normalization import ObservationNormalizer, RunningObservations, Unchanged
-from robo_policies.sight import Blind, Convolutions, Seen, Sight, Views
+from robo_policies.sight import Blind, Convolutions, Seen, Sight, Views, require_pictures, require_role
 from robo_policies.tanh_towers import Floats
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -93,24 +93,10 @@ def _normalizer(size: int, normalize: bool) -> ObservationNormalizer:
 def _require(spec: EnvironmentSpec, convolutions: Sequence[int], privileged_critic: bool) -> None:
     """Raises InvalidSetting where nothing is seen, or less than was asked for."""
     observation = spec.observation
-    for setting, is_set, role in (
-        ("convolutions", convolutions, "image"),
-        ("privileged_critic", privileged_critic, "privileged"),
-    ):
-        if is_set and not observation.subset(role):
-            raise InvalidSetting(
-                f"{setting} is set, and {spec.name!r} has no {role} entry.",
-                got=list(observation),
-                allowed=f"an entry of role {role}",
-                fix=f"leave {setting} out, or look for an argument of the environment that adds one",
-            )
-    for picture in observation.subset("image").arrays if convolutions else ():
-        if picture.dtype != "uint8" or len(picture.shape) != 3:
-            raise InvalidSetting(
-                f"{picture.name!r} is no picture that convolutions can see.",
-                got=f"{picture.dtype}{list(picture.shape)}",
-                allowed="uint8 (height, width, channels)",
-            )
+    if convolutions:
+        require_pictures(spec)
+    if privileged_critic:
+        require_role(spec, "privileged_critic", "privileged")
     if not observation.vectors and not convolutions:
         raise InvalidSetting(
             f"PPO sees nothing of {spec.name!r}.",

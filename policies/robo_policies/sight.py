@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.nn.functional import conv2d, layer_norm, linear, relu
 
 from robo_policies.tanh_towers import HIDDEN_GAIN, Floats, orthogonal
-from robo_rl.spec import ArraySpec
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array
 
 FEATURES = 64
@@ -33,7 +34,7 @@ class Views:
     """What is seen in B rows: vectors, and pictures that stay where they are until they are looked at."""
 
     vectors: Floats
-    """(B, D) with a last column of ones"""
+    """(B, D); those of PPO have a last column of ones"""
     pictures: Mapping[str, Array]
     """name -> (M, height, width, channels) uint8, of more than these rows"""
     places: npt.NDArray[np.int64]
@@ -118,18 +119,25 @@ class Convolutions:
     def bind(self, parameters: Floats, gradient: Floats, generator: np.random.Generator) -> None:
         """Keeps its parameters, drawn from `generator`, and their gradient in these arrays from now on."""
         ends = np.cumsum([prod(shape) for shape in self._shapes])
-        parts = list(
-            zip(
-                self._shapes,
-                [slice(end - prod(shape), end) for shape, end in zip(self._shapes, ends, strict=True)],
-                strict=True,
-            )
-        )
+        self._parts = [slice(int(end) - prod(shape), int(end)) for shape, end in zip(self._shapes, ends, strict=True)]
+        parts = list(zip(self._shapes, self._parts, strict=True))
         for shape, part in parts:
             if len(shape) > 1:  # biases begin at 0
                 parameters[part] = orthogonal(prod(shape[1:]), shape[0], HIDDEN_GAIN, generator).T.reshape(-1)
         self._arrays = [torch.from_numpy(parameters[part]).view(shape).requires_grad_() for shape, part in parts]
         self._gradients = [torch.from_numpy(gradient[part]).view(shape) for shape, part in parts]
+
+    @property
+    def learnt(self) -> list[slice]:
+        """Where in the parameters those are that are not frozen."""
+        return [part for part, array in zip(self._parts, self._arrays, strict=True) if array.requires_grad]
+
+    def freeze(self, weights: Sequence[Array]) -> None:
+        """Sets weights and biases of the convolutions, the same for every picture; no gradient is taken of them from now on."""
+        each = len(self._arrays) // len(self._names)
+        for start in range(0, len(self._arrays), each):
+            for array, value in zip(self._arrays[start : start + each], weights, strict=False):  # all but the last layer
+                array.requires_grad_(False).copy_(torch.from_numpy(value))
 
     def look(self, seen: Views) -> Floats:
         """Returns inputs (B, F + D), with some rows in memory at a time."""
@@ -146,9 +154,10 @@ class Convolutions:
     def backward(self, by_features: Floats) -> None:
         """Writes the gradient of something, given its derivative (B, F) by the features."""
         assert self._kept is not None
-        found = torch.autograd.grad(self._kept, self._arrays, torch.from_numpy(by_features))
-        for gradient, value in zip(self._gradients, found, strict=True):
-            gradient.copy_(value)
+        learnt = [index for index, array in enumerate(self._arrays) if array.requires_grad]
+        found = torch.autograd.grad(self._kept, [self._arrays[index] for index in learnt], torch.from_numpy(by_features))
+        for index, value in zip(learnt, found, strict=True):
+            self._gradients[index].copy_(value)
         self._kept = None
 
     def _features(self, seen: Views) -> Tensor:
@@ -177,3 +186,28 @@ def _shapes(picture: tuple[int, ...], channels: Sequence[int]) -> list[tuple[int
         shapes += [(after, before, 3, 3), (after,)]
         height, width = (height + 1) // 2, (width + 1) // 2
     return [*shapes, (FEATURES, height * width * channels[-1]), (FEATURES,)]
+
+
+def require_pictures(spec: EnvironmentSpec) -> tuple[ArraySpec, ...]:
+    """Returns the pictures that convolutions are to see; raises InvalidSetting where there is none, or one that they cannot."""
+    require_role(spec, "convolutions", "image")
+    pictures = spec.observation.subset("image").arrays
+    for picture in pictures:
+        if picture.dtype != "uint8" or len(picture.shape) != 3:
+            raise InvalidSetting(
+                f"{picture.name!r} is no picture that convolutions can see.",
+                got=f"{picture.dtype}{list(picture.shape)}",
+                allowed="uint8 (height, width, channels)",
+            )
+    return pictures
+
+
+def require_role(spec: EnvironmentSpec, setting: str, role: str) -> None:
+    """Raises InvalidSetting where a setting is about entries of a role, and there is none."""
+    if not spec.observation.subset(role):
+        raise InvalidSetting(
+            f"{setting} is set, and {spec.name!r} has no {role} entry.",
+            got=list(spec.observation),
+            allowed=f"an entry of role {role}",
+            fix=f"leave {setting} out, or look for an argument of the environment that adds one",
+        )

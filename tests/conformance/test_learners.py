@@ -42,11 +42,15 @@ GRIPPER = EnvironmentSpec(
 )
 GRID = EnvironmentSpec("grid", ObservationSpec(ARRAYS), ActionSpec(("left", "right", "forward"), mode="discrete"))
 
+SEES = {"hidden": (8,), "batch_size": 4, "convolutions": (4,), "crop_padding": 1}
+
 LEARNERS = {
     "sac": (SACConfig(hidden=(8,), batch_size=8), ARM),
     "sac-normalised": (SACConfig(hidden=(8,), batch_size=8, normalization_rows=20), ARM),
     "rlpd": (RLPDConfig(hidden=(8,), batch_size=4, critics=3, updates_per_step=2), ARM),
+    "rlpd-pictures": (RLPDConfig(**SEES, critics=3, updates_per_step=2, normalization_rows=20), ARM),
     "hil-serl": (HILSERLConfig(hidden=(8,), batch_size=4), ARM),
+    "hil-serl-pictures": (HILSERLConfig(**SEES, gripper="opening"), GRIPPER),
     "hil-serl-gripper": (HILSERLConfig(hidden=(8,), batch_size=4, gripper="opening"), GRIPPER),
     "sb3-sac-hil": (SB3SACHILConfig(policy_kwargs={"net_arch": [8]}, batch_size=4, gradient_steps=2, device="cpu"), ARM),
     "hg-dagger": (HGDAggerConfig(hidden=(8,), batch_size=8), ARM),

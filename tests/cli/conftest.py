@@ -1,10 +1,14 @@
-"""Jobs of studies and races without a process for each: that costs seconds, and signals want the main thread."""
+"""Jobs of studies and races without a process for each, which costs seconds; trainings that are interrupted."""
+
+import signal
+from contextlib import contextmanager
 
 import pytest
 
 from robo_cli import jobs
 from robo_cli.main import dispatch, status_of
 from robo_rl.errors import RoboRLError
+from robo_rl.record import RunRecord
 from robo_rl.rewards.programs.judging import end_workers
 
 
@@ -36,3 +40,23 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(jobs, "Running", InThisProcess)
     yield ran
     end_workers()
+
+
+@pytest.fixture
+def interrupted_at(monkeypatch):
+    """Returns a context in which a training gets Ctrl-C at a step, and must end by it."""
+
+    @contextmanager
+    def at(stop):
+        original = RunRecord.on_step
+
+        def on_step(self, step, training):
+            if step == stop:
+                signal.raise_signal(signal.SIGINT)
+            original(self, step, training)
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(RunRecord, "on_step", on_step)
+            yield
+
+    return at

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     original, evaluate, command = RunRecord.on_step, assembly.evaluate, SimulatedHuman.command
     acting: list[bool] = []
@@ -74,13 +73,7 @@ def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
     assert len(evaluating) == 2 and not any(evaluating)
     stop = next(step for step in range(42, 89) if acting[step - 1] and acting[step])  # in the middle of an intervention
 
-    def interrupted(self: RunRecord, step: int, training: Any) -> None:
-        if step == stop:
-            signal.raise_signal(signal.SIGINT)
-        original(self, step, training)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(RunRecord, "on_step", interrupted)
+    with interrupted_at(stop):
         main.dispatch(["train", str(recipe), "--record-episodes", "--out", str(tmp_path / "cut")])
     cut = find_run("latest", tmp_path / "cut")
     assert main.dispatch(["resume", str(cut.path)]) == 0
@@ -124,20 +117,14 @@ SEEING: dict[str, Any] = {
 
 @pytest.mark.slow
 def test_a_person_corrects_a_policy_that_learns_from_a_camera(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     path = tmp_path / "seeing.yaml"
     path.write_text(yaml.safe_dump({**RECIPE, **SEEING}))
     assert main.dispatch(["train", str(path), "--record-episodes", "--out", str(tmp_path / "whole")]) == 0
-    whole, original = find_run("latest", tmp_path / "whole"), RunRecord.on_step
+    whole = find_run("latest", tmp_path / "whole")
 
-    def interrupted(self: RunRecord, step: int, training: Any) -> None:
-        if step == 36:
-            signal.raise_signal(signal.SIGINT)
-        original(self, step, training)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(RunRecord, "on_step", interrupted)
+    with interrupted_at(36):
         main.dispatch(["train", str(path), "--record-episodes", "--out", str(tmp_path / "cut")])
     cut = find_run("latest", tmp_path / "cut")
     assert main.dispatch(["resume", str(cut.path)]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_cli import main
-from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
 
 RECIPE: dict[str, Any] = {
@@ -51,19 +49,13 @@ def learnt(run: Run, step: int) -> dict[str, Any]:
 
 
 def test_a_person_corrects_a_policy_that_learns_from_a_camera(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
-    path, original = written(tmp_path), RunRecord.on_step
+    path = written(tmp_path)
     assert main.dispatch(["train", path, "--out", str(tmp_path / "whole")]) == 0
     whole = find_run("latest", tmp_path / "whole")
 
-    def interrupted(self: RunRecord, step: int, training: Any) -> None:
-        if step == 36:
-            signal.raise_signal(signal.SIGINT)
-        original(self, step, training)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(RunRecord, "on_step", interrupted)
+    with interrupted_at(36):
         main.dispatch(["train", path, "--out", str(tmp_path / "cut")])
     cut = find_run("latest", tmp_path / "cut")
     assert main.dispatch(["resume", str(cut.path)]) == 0

@@ -261,8 +261,10 @@ def test_real_trainings_and_their_confirmation(in_this_process, space, capsys):
     assert len(in_this_process) == 6, "nothing is trained twice"
 
 
-def test_what_the_page_shows_can_be_searched(tmp_path):
-    page = (Path(__file__).parents[2] / "docs/sweeps.md").read_text()
-    (told,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+SPACES = re.findall(r"```yaml\n(.*?)```", (Path(__file__).parents[2] / "docs/sweeps.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(("told", "recipe"), [*zip(SPACES, ["arm-reach-sac", "halfcheetah-ppo"], strict=True)])
+def test_what_the_page_shows_can_be_searched(told, recipe, tmp_path):
     (tmp_path / "space.yaml").write_text(told)
-    assert read_space(tmp_path / "space.yaml", read_recipe("arm-reach-sac")).dimensions
+    assert read_space(tmp_path / "space.yaml", read_recipe(recipe)).dimensions

@@ -241,6 +241,36 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
     assert np.array_equal(*courses)
 
 
+def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
+    """Returns all motion of an episode in which a client's car is put before others between steps, and cars come and go."""
+    world = world_of("grid", cars=12, seed=4)
+    look = world.cars._look
+    world.cars._look = lambda *given: looks.append(world.clock.frame) or look(*given)
+    pose = [[-300.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    vehicle = spawn(world, "vehicle.mini.cooper_s", pose)
+    courses = []
+    for step in range(240):
+        world.tick()
+        if prepares:
+            world.prepare()
+        if step % 40 == 10:
+            x, y, *_, yaw, _ = world.bodies.motion[world.cars.actors[step % 12].row, :6]
+            ahead = np.array([np.cos(np.radians(yaw)), np.sin(np.radians(yaw))]) * 9.0
+            world.place(vehicle, [[x + ahead[0], y + ahead[1], 0.0], [0.0, yaw, 0.0]])
+        if step % 100 == 50:
+            world.destroy(world.cars.actors[-1])
+        courses.append(world.bodies.motion.copy())
+    return courses
+
+
+def test_what_is_prepared_between_steps_saves_the_look_and_changes_nothing():
+    late, early = [], []
+    for one, other in zip(courses_of(False, late), courses_of(True, early), strict=True):
+        assert np.array_equal(one, other)
+    # once a step, and again where somebody was put elsewhere or went
+    assert len(late) == 240 and len(early) == 240 + 6 + 2
+
+
 def test_only_what_is_solid_is_hit_and_a_building_stops_a_car():
     world = world_of("grid")
     x, y, _, _, width, _ = world.town.buildings[0]

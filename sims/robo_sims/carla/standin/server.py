@@ -99,6 +99,8 @@ class Server:
         while self.is_running:
             for key, mask in self.selector.select(self._patience()):
                 key.data(mask)
+            if self.host.world.settings.synchronous:
+                self.host.world.prepare()
 
     def _patience(self) -> float | None:
         """Returns how long nothing is due; in asynchronous mode does what is."""

@@ -72,6 +72,7 @@ class World:
         self.is_scene_stale = True
         self.sensors: list[Sensor] = []
         self.has_looked = False
+        self.is_prepared = True
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
         self.next_id = self.lights.appear(self.bodies, self.next_id)
         self.reindex()
@@ -204,7 +205,14 @@ class World:
             sensor.serve(self)
         if not snapshot_first:
             self._tell(dt)
+        self.is_prepared = False
         return self.clock.frame
+
+    def prepare(self) -> None:
+        """Does once what the next step needs and no call is likely to change, while nobody waits for it."""
+        if not self.is_prepared and len(self.cars):
+            self.cars.look(self.bodies)
+        self.is_prepared = True
 
     def look(self) -> None:
         """Sees where everything is, once a step, for those sensors that want to know."""

@@ -60,6 +60,8 @@ class Cars:
         self.admitted = np.zeros(0, bool)
         self.turn = 0
         """Whose turn it is to look for a better lane."""
+        self.seen: Floats | None = None
+        """Motion of all that is solid, as of the last look; None where it counts no more."""
 
     def __len__(self) -> int:
         return len(self.actors)
@@ -101,6 +103,7 @@ class Cars:
 
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows anew; and who else is there."""
+        self.seen = None
         self.rows = rows_of(self.actors)
         solid = [actor for actor in bodies if actor.is_solid]
         self.other_rows = rows_of(solid)
@@ -120,7 +123,8 @@ class Cars:
         """Moves all cars."""
         if not self.actors:
             return
-        self._look(bodies)
+        self.look(bodies)
+        self.seen = None
         self._change_lanes(dt)
         left = self.lanes.length[self.way] - self.s
         entering = (self.next >= 0) & self.lanes.crossing[self.next] & ~self.lanes.crossing[self.way]
@@ -169,10 +173,15 @@ class Cars:
         index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
         return np.asarray(lanes.aims[lanes.start[way] + index])
 
-    def _look(self, bodies: Bodies) -> None:
-        """Finds the gap to whoever is first in the way, and its speed along the way."""
-        self.gap, self.leader = np.full(len(self), FAR), np.zeros(len(self))
+    def look(self, bodies: Bodies) -> None:
+        """Finds the gap to whoever is first in the way, and its speed along the way, unless nothing has moved since it did."""
         motion = bodies.motion[self.other_rows]
+        if self.seen is None or not np.array_equal(motion, self.seen):
+            self.seen = motion
+            self._look(bodies, motion)
+
+    def _look(self, bodies: Bodies, motion: Floats) -> None:
+        self.gap, self.leader = np.full(len(self), FAR), np.zeros(len(self))
         self.user_places = bodies.motion[self.users, :2]
         yaw = motion[:, YAW] * DEGREE
         aims = np.stack([np.cos(yaw), np.sin(yaw)])

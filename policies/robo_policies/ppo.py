@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_policies.action_heads import CONTINUOUS, head_of
+from robo_policies.clipped_surrogate import ClippedSurrogate, Descent, divergence
 from robo_policies.flat_adam import FlatAdam
 from robo_policies.learning import require_finite_data
 from robo_policies.normalization import RewardNormalizer, RunningReturns, Unchanged
@@ -36,7 +37,6 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
 """Name -> share of the learning rate that is left after a share of the training."""
-LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
 
 
 @dataclass(frozen=True)
@@ -153,13 +153,14 @@ class PPOConfig:
         return learner.policy
 
 
-class PPO:
+class PPO(ClippedSurrogate):
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
 
     def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int, *, rollouts: int = 0) -> None:
         """`rollouts` are those of the training, over which the learning rate falls; 0: it stays."""
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
+        super().__init__(config.clip_range)
         self.config = config
         self.senses = senses = Senses(
             spec,
@@ -272,7 +273,7 @@ class PPO:
         """Returns V of the last observations of the K episodes that were cut, (K,)."""
         return self.networks.value(self.senses.inputs(observations))
 
-    # learning: the equations
+    # learning
 
     def advantages(self, values: Floats) -> Floats:
         """Returns (T, N), eq. 11 and 12 (GAE, eq. 16); `values` (T+1, N) holds the values of all observations.
@@ -290,34 +291,6 @@ class PPO:
             total = np.where(data.known[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
             advantages[step] = total
         return advantages
-
-    def ratio(self, log_densities: Floats, old_log_densities: Floats) -> Floats:
-        """Returns r(theta) = pi(a|s) / pi_old(a|s), section 3, (B,)."""
-        ratio: Floats = np.exp(np.minimum(log_densities - old_log_densities, np.float32(LARGEST_LOG_RATIO)))
-        return ratio
-
-    def surrogate(self, ratio: Floats, advantages: Floats) -> Floats:
-        """Returns min(r A, clip(r, 1 - epsilon, 1 + epsilon) A), eq. 7 without the mean, (B,)."""
-        return np.minimum(ratio * advantages, self._clipped(ratio) * advantages)
-
-    def surrogate_slope(self, ratio: Floats, advantages: Floats) -> Floats:
-        """Returns the derivative of eq. 7 by log pi(a|s), (B,): r A, or 0 where clipping took the gain away."""
-        gain = ratio * advantages
-        return gain * (gain <= self._clipped(ratio) * advantages)
-
-    def value_loss(self, values: Floats, returns: Floats) -> Floats:
-        """Returns (V - V_target)^2, eq. 9, (B,)."""
-        return (values - returns) ** 2
-
-    def value_slope(self, values: Floats, returns: Floats) -> Floats:
-        """Returns the derivative of the value loss by V, (B,)."""
-        return np.float32(2.0) * (values - returns)
-
-    def _clipped(self, ratio: Floats) -> Floats:
-        lowest, highest = np.float32(1.0 - self.config.clip_range), np.float32(1.0 + self.config.clip_range)
-        return np.minimum(np.maximum(ratio, lowest), highest)  # np.clip takes three times as long on so few numbers
-
-    # learning: algorithm 1
 
     def update(self) -> Metrics:
         """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags.
@@ -460,21 +433,3 @@ class PPO:
 
     def _generators(self) -> dict[str, np.random.Generator]:
         return {"acting": self._acting, "shuffling": self._shuffling}
-
-
-@dataclass(frozen=True)
-class Descent:
-    """What one gradient step saw of each row, (B,) each."""
-
-    ratio: Floats
-    advantages: Floats
-    value_losses: Floats
-
-    def joined(self, other: Descent) -> Descent:
-        """Returns what both saw."""
-        return Descent(*(np.concatenate((mine, vars(other)[name])) for name, mine in vars(self).items()))
-
-
-def divergence(ratio: Floats) -> float:
-    """Returns an estimate of KL(pi_old || pi) [nat], (r - 1) - log r (Schulman 2020, "Approximating KL Divergence")."""
-    return float(((ratio - 1.0) - np.log(ratio)).mean())

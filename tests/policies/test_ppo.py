@@ -16,6 +16,7 @@ from torch import nn
 
 from robo_policies import ppo_speed
 from robo_policies.action_heads import Beta, Categorical, DiagonalGaussian
+from robo_policies.clipped_surrogate import ClippedSurrogate
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
 from robo_policies.ppo import PPO, PPOConfig
 from robo_policies.sight import Blind
@@ -179,6 +180,7 @@ def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden, privileg
 
     learner = PPO.__new__(PPO)
     learner.config = PPOConfig(entropy_coefficient=0.03)
+    ClippedSurrogate.__init__(learner, learner.config.clip_range)
     learner.head, learner.networks, learner.updates, learner.sight = head, networks, 0, Blind()
     learner._optimizer = type("Still", (), {"step": lambda self, update: None})()
     step = learner.descend(Rows(inputs, actions, old, advantages, returns))

@@ -16,10 +16,12 @@ import numpy as np
 
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.memory import storage_in
+from robo_rl.mixed_replay import BothMemories, CorrectedReplay, SymmetricReplay
 from robo_rl.protocols import DelayedRewards, EpisodeJournal, Learner, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.recorded import RecordedReplay, ReplayableEpisodes
-from robo_rl.replay import BothMemories, CorrectedReplay, ReplayBuffer, Sampler, Sampling, StepMemory, SymmetricReplay
+from robo_rl.replay import ReplayBuffer
 from robo_rl.rollout import RandomPolicy, RecordedRollout, Rollout
+from robo_rl.sampling import Sampler, Sampling, StepMemory
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition

@@ -15,7 +15,7 @@ from torch.nn import functional
 from robo_policies.learner_parts import LearnerParts
 from robo_policies.learning import TensorBatch, require_ranges
 from robo_policies.networks import mlp
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
 

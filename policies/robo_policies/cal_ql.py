@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from robo_policies.cql import CQL, CQLConfig
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch
 

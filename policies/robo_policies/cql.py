@@ -13,7 +13,7 @@ from robo_policies.learner_parts import LearnerParts
 from robo_policies.learning import TensorBatch, require_continuous, require_ranges
 from robo_policies.offline_networks import Critics, TanhGaussianActor
 from robo_rl.errors import require_allowed
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
 

@@ -19,7 +19,7 @@ from robo_policies.learner_parts import LearnerParts
 from robo_policies.learning import TensorBatch, load_generator, require_continuous, require_ranges
 from robo_policies.networks import ObservationEncoder, linear
 from robo_rl.errors import require_allowed
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from robo_policies.bc import BCConfig
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from robo_policies.learning import ActorPolicy, CheckedAdam, EncodedBatch, requi
 from robo_policies.perceptrons import DTYPES, Floats, Perceptrons
 from robo_policies.rlpd import RLPD, RLPDConfig
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 

@@ -18,7 +18,7 @@ from robo_policies.learning import (
     track,
 )
 from robo_policies.perceptrons import Floats, Precision
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
 

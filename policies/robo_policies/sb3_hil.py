@@ -25,7 +25,7 @@ from robo_policies.sb3_environment import PolicyInput, SB3Policy
 from robo_policies.sb3_settings import policy_arguments
 from robo_policies.sb3_state import GlobalRandom, load_model_state, model_state
 from robo_rl.errors import NonFiniteUpdate, require_allowed
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
 

@@ -13,8 +13,8 @@ from robo_rl.actor_learner.learning import Beginning
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Learner, Stateful, TrainingObserver, TrainingSupervisor, TransferablePolicy
-from robo_rl.replay import Sampling
 from robo_rl.rollout import RandomPolicy, Rollout
+from robo_rl.sampling import Sampling
 from robo_rl.spec import Observation
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Metrics, StateDict, Transition

@@ -20,7 +20,7 @@ from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import Segment
 from robo_rl.errors import require_allowed
 from robo_rl.protocols import Learner, TrainingObserver
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Episode, Metrics, StateDict, Transition

@@ -27,9 +27,10 @@ from robo_rl.human import PersonInTheLoop
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
 from robo_rl.protocols import Learner, OnlineRewards, Policy, SelfTrainedConfig, Training
-from robo_rl.replay import ReplayBuffer, Sampling
+from robo_rl.replay import ReplayBuffer
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.training import OfflineTraining, OnlineTraining
 from robo_rl.types import Episode

@@ -27,7 +27,7 @@ from robo_rl.actor_learner.process import LearnerProcess, Patience, inherited
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.protocols import Policy
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, Batch, Metrics, StateDict
 

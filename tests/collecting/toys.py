@@ -22,7 +22,7 @@ from robo_rl.collecting.local import LocalEngine
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.collecting.worker import serve
-from robo_rl.replay import Sampling
+from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array, Batch, Metrics, StateDict
 

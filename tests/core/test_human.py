@@ -15,7 +15,8 @@ from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.human import PersonInTheLoop
-from robo_rl.replay import BothMemories, CorrectedReplay, ReplayBuffer
+from robo_rl.mixed_replay import BothMemories, CorrectedReplay
+from robo_rl.replay import ReplayBuffer
 from robo_rl.rollout import RandomPolicy, RecordedRollout, rollout
 from robo_rl.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification

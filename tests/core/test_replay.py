@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
+from robo_rl.mixed_replay import SymmetricReplay
 from robo_rl.recorded import RecordedReplay
-from robo_rl.replay import ReplayBuffer, Sampling, SymmetricReplay
+from robo_rl.replay import ReplayBuffer
+from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
 

@@ -12,7 +12,8 @@ from robo_policies.learning import EncodedBatch
 from robo_policies.rlpd import RLPD, RLPDConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
-from robo_rl.replay import ReplayBuffer, SymmetricReplay
+from robo_rl.mixed_replay import SymmetricReplay
+from robo_rl.replay import ReplayBuffer
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch, Transition
 

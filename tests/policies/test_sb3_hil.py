@@ -14,7 +14,8 @@ from gymnasium import spaces
 from robo_policies.sb3_hil import SB3SACHILConfig
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
-from robo_rl.replay import ReplayBuffer, SymmetricReplay
+from robo_rl.mixed_replay import SymmetricReplay
+from robo_rl.replay import ReplayBuffer
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Transition

@@ -62,10 +62,12 @@ def cases(effort: Effort) -> Cases:
         found[name] = partial(_measure, name, drive, effort)
         busy = f"{name}: processor time"
         found[busy] = partial(_measure, busy, drive, effort, busy=True)
+        if not (drive.picture or drive.cars):
+            found[f"{busy}, server"] = partial(_measure, f"{busy}, server", drive, effort, busy=True, both=False)
     return found
 
 
-def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False) -> Measurement:
+def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False, both: bool = True) -> Measurement:
     try:
         import carla
 
@@ -76,7 +78,7 @@ def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False) -> 
         client = carla.Client(server.host, server.port)
         client.set_timeout(PATIENCE)
         with closing(Driving(carla, client, drive)) as driving:
-            ours = partial(driving.busy, server) if busy else driving.trial
+            ours = partial(driving.busy, server, both=both) if busy else driving.trial
             with contextlib.ExitStack() as stack:
                 contestants: dict[str, Trial] = {"ours": ours}
                 if drive.peer and highway_speed.is_installed():
@@ -120,11 +122,11 @@ class Driving:
             self.camera.stop()
             self.camera.destroy()
 
-    def busy(self, server: StandIn, seconds: float) -> float:
-        """Returns the processor time of a tick [us], of client and server together: other load on the machine hardly counts."""
-        before = time.process_time() + server.processor_seconds()
+    def busy(self, server: StandIn, seconds: float, *, both: bool = True) -> float:
+        """Returns the processor time of a tick [us], of both sides or of the server alone: other load hardly counts."""
+        before = both * time.process_time() + server.processor_seconds()
         ticks = seconds * self.trial(seconds)
-        return 1e6 * (time.process_time() + server.processor_seconds() - before) / ticks
+        return 1e6 * (both * time.process_time() + server.processor_seconds() - before) / ticks
 
     def trial(self, seconds: float) -> float:
         """Returns ticks per second."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from robo_cli import main
-from robo_rl.record import RunRecord
 from robo_rl.runs import find_run
 
 RECIPE = """
@@ -37,18 +35,11 @@ def parameters(folder: Path) -> dict[str, bytes]:
 
 
 def test_interrupted_inside_a_rollout_and_resumed_equals_uninterrupted(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     assert main.dispatch(["train", str(recipe), "--out", str(tmp_path / "whole")]) == 0
-    whole, original = find_run("latest", tmp_path / "whole"), RunRecord.on_step
-
-    def interrupted(self: RunRecord, step: int, training: Any) -> None:
-        if step == 111:
-            signal.raise_signal(signal.SIGINT)
-        original(self, step, training)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(RunRecord, "on_step", interrupted)
+    whole = find_run("latest", tmp_path / "whole")
+    with interrupted_at(111):
         main.dispatch(["train", str(recipe), "--out", str(tmp_path / "cut")])
     cut = find_run("latest", tmp_path / "cut")
     assert main.dispatch(["resume", str(cut.path)]) == 0

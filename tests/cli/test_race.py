@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from robo_cli.jobs import Job
 from robo_cli.race_plan import read_race
 from robo_cli.race_table import markdown
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
-from robo_rl.record import RunRecord
 from robo_rl.runs import find_run
 
 RACE: dict[str, Any] = {
@@ -99,20 +97,13 @@ def test_races_that_come_with_the_package_can_be_read() -> None:
 
 
 def test_learning_with_subgoals_is_resumed_exactly(
-    plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     recipe = tmp_path / "taught.yaml"
     recipe.write_text(read_race(str(plan)).recipe("taught", "Empty"))
     assert main.dispatch(["train", str(recipe), "--out", str(tmp_path / "whole")]) == 0
-    whole, original = find_run("latest", tmp_path / "whole"), RunRecord.on_step
-
-    def interrupted(self: RunRecord, step: int, training: Any) -> None:
-        if step == 76:
-            signal.raise_signal(signal.SIGINT)
-        original(self, step, training)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(RunRecord, "on_step", interrupted)
+    whole = find_run("latest", tmp_path / "whole")
+    with interrupted_at(76):
         main.dispatch(["train", str(recipe), "--out", str(tmp_path / "cut")])
     cut = find_run("latest", tmp_path / "cut")
     assert main.dispatch(["resume", str(cut.path)]) == 0

@@ -204,6 +204,27 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
     assert result["again"] and result["steps"] == "goal"
 
 
+def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(driven):
+    result = driven("""
+        from robo_sims.carla.link import Link
+        spawn, killed = Link.spawn, []
+        def last(self, blueprint, *where):  # of the car, before it has its sensors
+            actor = spawn(self, blueprint, *where)
+            if not killed:
+                killed.append(self._held.server.process)
+                killed[0].kill()
+                killed[0].wait()
+            return actor
+        environment = FAMILY.make("Ring-v0", birdseye=0, patience=1.5)
+        environment.reset(seed=0)
+        Link.spawn = last
+        environment.reset(seed=1)
+        result["ended"], result["end"] = killed[0].poll(), drive(environment, 1)[2]["stop_reason"]
+        environment.close()
+    """)
+    assert result["ended"] == -9 and result["end"] == "goal"
+
+
 def test_a_process_that_forgets_to_close_ends_without_a_fault_and_its_server_with_it(driven):
     result = driven("""
         environment = FAMILY.make("Ring-v0", birdseye=32, camera=32, traffic=3)

@@ -179,8 +179,12 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
     result = driven("""
         import signal
         environment = FAMILY.make("Ring-v0", birdseye=32, patience=1.5)
+        def threads():
+            return len(os.listdir("/proc/self/task"))
+        before = threads()
         def lose(send):
             environment.reset(seed=1)
+            assert threads() > before
             environment.step(np.zeros(2, np.float32))
             process = environment.link._held.server.process
             process.send_signal(send)
@@ -192,6 +196,9 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
             assert set(observation) == set(environment.environment_spec.observation)
             if send == signal.SIGSTOP:
                 process.send_signal(signal.SIGCONT)
+            while threads() > before and time.monotonic() < started + 20:
+                time.sleep(0.01)
+            assert threads() == before, "the client is gone: it would hear the next server, and die of that"
             return [reward, terminated, truncated, info["stop_reason"], info["success"], taken]
         result["dies"], result["hangs"] = lose(signal.SIGKILL), lose(signal.SIGSTOP)
         first = environment.reset(seed=1)[0]["route"].tolist()

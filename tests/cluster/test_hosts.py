@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from commands import LONG, REACH, ended, reached, returns, robo_rl, until
+from commands import LONG, REACH, ended, reached, recorded, returns, robo_rl, until
 from hosts import Host, NoHosts, Switch
 
 from robo_cli.main import dispatch
@@ -94,7 +94,7 @@ def test_a_training_goes_on_elsewhere_when_its_host_is_cut_off_for_good(lan):
 def test_each_seed_is_recorded_once_though_a_host_is_cut_off(lan, is_mended):
     words = [*REACH, "--episodes", "40", "--out"]
     process = lan.robo_rl(*words, "there")
-    until(lambda: Path("there/catalogue.sqlite").exists() and len(Dataset(Path("there"))) >= 3, process)
+    until(lambda: recorded("there") >= 3, process)
     assert lan.other.workers() and lan.head.workers() and not lan.desk.workers()
     lan.switch.cut("other")
     if is_mended:

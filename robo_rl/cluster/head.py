@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -13,6 +14,9 @@ LOOK = 5.0
 """[s] between two looks."""
 CUT = 30.0
 """[s] without a way to it until it counts as gone; one that refuses is gone at once."""
+LEASE = 8.0
+"""[s] the same for a worker that has what nobody else may have: less than the 15 or more after which a cluster counts a node
+as dead (five times 3 s), and begins another worker elsewhere."""
 
 
 class Head:
@@ -35,13 +39,28 @@ class Head:
         self._thread.join()
 
     def _watch(self) -> None:
-        host, _, port = self._address.rpartition(":")
-        seen = time.monotonic()
-        while not self._over.wait(LOOK):
-            try:
-                socket.create_connection((host, int(port)), NOBODY).close()
-                seen = time.monotonic()
-            except OSError as error:
-                if isinstance(error, ConnectionRefusedError) or time.monotonic() - seen > CUT:
-                    self.gone = error
-                    return
+        self.gone = _loss(self._address, self._over, LOOK, CUT)
+
+
+def end_without(address: str) -> None:
+    """Has this process, a worker, end at once where it has no way to the head for LEASE seconds."""
+
+    def watch() -> None:
+        _loss(address, threading.Event(), LEASE / 4, LEASE)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _loss(address: str, over: threading.Event, look: float, cut: float) -> OSError | None:
+    """Returns why the head counts as gone, as soon as it does; None when it is over."""
+    host, _, port = address.rpartition(":")
+    seen = time.monotonic()
+    while not over.wait(look):
+        try:
+            socket.create_connection((host, int(port)), min(look, NOBODY)).close()
+            seen = time.monotonic()
+        except OSError as error:
+            if isinstance(error, ConnectionRefusedError) or time.monotonic() - seen > cut:
+                return error
+    return None

@@ -13,9 +13,16 @@ from pathlib import Path
 from robo_datasets.dataset import Dataset
 from robo_rl.checkpoints import checkpoint_steps
 
-LONG = ["arm-reach-sac", "--steps", "1500", "--learner.learning-starts", "30", "--evaluation.every", "0"]
-LONG += ["--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
 REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
+
+
+def long(steps: int) -> list[str]:
+    """Returns the words of a training of so many steps: a hundred or more of them take a second."""
+    words = ["arm-reach-sac", "--steps", str(steps), "--learner.learning-starts", "30", "--evaluation.every", "0"]
+    return [*words, "--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
+
+
+LONG = long(1500)
 
 
 def descendants(pid: int) -> list[int]:

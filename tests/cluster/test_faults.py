@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from commands import LONG, REACH, descendants, ended, hosts, is_alive, reached, recorded, returns, robo_rl, until
+from commands import LONG, REACH, descendants, ended, hosts, is_alive, long, reached, recorded, returns, robo_rl, until
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
@@ -88,7 +88,8 @@ def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
 @pytest.mark.parametrize("is_there", [True, False])
 def test_ctrl_c_saves_trainings_and_brings_them_home(is_there, request):
     where = request.getfixturevalue("nodes").address if is_there else "auto"
-    words = ["train", *LONG, "--seeds", "0-1", "--out", "there", "--ray", where]
+    # long: none of the two is to be done before the other one has begun, whatever else the machine does
+    words = ["train", *long(4000), "--seeds", "0-1", "--out", "there", "--ray", where]
     process = robo_rl(*words, group=0)
     until(lambda: reached("there", 0) and reached("there", 1), process)
     ours = descendants(process.pid)
@@ -120,7 +121,7 @@ class Work(NamedTuple):
 
 def seeds() -> Work:
     steps = 6000  # it must not be done before it is stopped
-    words = ["train", *(str(steps) if word == "1500" else word for word in LONG), "--seeds", "0-1", "--out", "runs"]
+    words = ["train", *long(steps), "--seeds", "0-1", "--out", "runs"]
     return Work(
         words, lambda: min(reached("runs", seed) for seed in (0, 1)), steps, "give the same command again", lambda: words
     )

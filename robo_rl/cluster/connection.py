@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robo_rl.cluster.entrance import NOBODY, require_open
+from robo_rl.cluster.entrance import require_open
 from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
+from robo_rl.cluster.head import Head
+from robo_rl.cluster.last_words import LastWords
 from robo_rl.cluster.left_folders import held_folder
 from robo_rl.errors import ClusterUnavailable
 
-AGAIN = "give the same command again, after `ray start --address HOST:PORT` where it joined a cluster: it goes on"
-ENDS = "Ray ends this command in a minute unless it is back. What was stored is kept; the same command goes on."
+AGAIN = "give the same command again, once the cluster that it joined is there again: it goes on"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Cluster:
     """HOST:PORT of the head."""
     node: socket.socket
     """A line to the node of this machine on which nothing is ever said; it ends with that process of Ray's."""
+    head: Head
+    """Looked at in a thread."""
+    again: str
+    """What is to be done where either is gone."""
 
     @property
     def cores(self) -> float:
@@ -49,21 +54,29 @@ class Cluster:
         """Cores of the largest node that is alive now."""
         return max(self._cores_of_nodes, default=0.0)
 
-    def require(self, *, fix: str = AGAIN) -> None:
-        """Raises ClusterUnavailable where the node of this machine has ended: Ray would wait for others without end."""
+    def require(self) -> None:
+        """Raises ClusterUnavailable where the node of this machine or the head is gone.
+
+        Ray would wait for others without end, or end this process after a minute of that.
+        """
+        if self._is_without_node:
+            raise without_node(self.again)
+        if (why := self.head.gone) is not None:
+            raise without_head(self.address, why, self.again)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether `require` raises: then nobody is there who would do what Ray is asked."""
+        return self._is_without_node or self.head.gone is not None
+
+    @property
+    def _is_without_node(self) -> bool:
         try:
-            if self.node.recv(1, socket.MSG_DONTWAIT):
-                return
+            return not self.node.recv(1, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return
+            return False
         except OSError:  # as its end
-            pass
-        raise ClusterUnavailable(
-            "Ray's node on this machine has ended.",
-            got="its process (raylet) was killed, perhaps for want of memory, or crashed",
-            allowed="a node for as long as the command runs",
-            fix=fix,
-        )
+            return True
 
     @property
     def addresses(self) -> set[str]:
@@ -79,28 +92,47 @@ class Cluster:
         return [node for node in self.ray.nodes() if node["Alive"]]
 
 
+def without_node(again: str) -> ClusterUnavailable:
+    """Returns the error about the node of this machine that is gone."""
+    return ClusterUnavailable(
+        "Ray's node on this machine has ended.",
+        got="its process (raylet) was killed, perhaps for want of memory, or crashed",
+        allowed="a node for as long as the command runs",
+        fix=again,
+    )
+
+
+def without_head(address: str, why: object, again: str) -> ClusterUnavailable:
+    """Returns the error about the head that is gone."""
+    return ClusterUnavailable(
+        f"The head of the cluster, {address}, is gone.",
+        got=why,
+        allowed="a head for as long as the command runs",
+        fix=again,
+    )
+
+
 @contextmanager
-def connected(where: str, *, cores: int = 0) -> Iterator[Cluster]:
+def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Cluster]:
     """Yields a cluster: a new one on this machine for "auto", else the one at HOST:PORT; leaves it at the end.
 
-    cores: of a new one, 0 for those of this process. Inside such a block another one yields the same cluster.
+    cores: of a new one, 0 for those of this process. again: what is to be done where it is gone before that. Inside such a
+    block another one yields the same cluster.
     Raises MissingExtra, InvalidSetting, ClusterUnavailable.
     """
     if is_connected():
-        with _joined() as cluster:
+        with _joined(again) as cluster:
             yield cluster
         return
     require_library()
-    with environment(where), _signals_kept():
+    with environment(where), _signals_kept(), LastWords() as last_words:
         if where != AUTO:
             require_open(where)
         ray = ray_library()
         read_again(where)
-        with (
-            _begun(ray, cores) if where == AUTO else _entered(ray, where),
-            _joined() as cluster,
-            _head_watched(cluster.address),
-        ):
+        with _begun(ray, cores) if where == AUTO else _entered(ray, where), _joined(again) as cluster:
+            told = str(without_node(again)), str(without_head(cluster.address, "nobody answers there", again))
+            last_words.prepare(cluster.node, cluster.address, *told)
             yield cluster
 
 
@@ -146,29 +178,6 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, usual)
 
 
-@contextmanager
-def _head_watched(address: str) -> Iterator[None]:
-    """Says when the head is gone: Ray ends the process a minute later, from within, so that nothing can be said then."""
-    over = threading.Event()
-
-    def watch() -> None:
-        host, _, port = address.rpartition(":")
-        while not over.wait(NOBODY):
-            try:
-                socket.create_connection((host, int(port)), NOBODY).close()
-            except OSError as error:
-                os.write(2, f"error: the head of the cluster at {address} is gone ({error}). {ENDS}\n".encode())
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def is_connected() -> bool:
     """Returns whether this process is part of a cluster."""
     ray = sys.modules.get("ray")
@@ -176,10 +185,10 @@ def is_connected() -> bool:
 
 
 @contextmanager
-def _joined() -> Iterator[Cluster]:
+def _joined(again: str) -> Iterator[Cluster]:
     ray = ray_library()
     here = ray.get_runtime_context()
     path = next(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here.get_node_id())
-    with socket.socket(socket.AF_UNIX) as node:
+    with socket.socket(socket.AF_UNIX) as node, Head(here.gcs_address) as head:
         node.connect(path)
-        yield Cluster(ray, here.gcs_address, node)
+        yield Cluster(ray, here.gcs_address, node, head, again)

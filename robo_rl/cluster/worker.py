@@ -134,7 +134,7 @@ class Worker:
         """Returns the answer to what was asked, None while it is under way; to be called again and again.
 
         Raises WorkerLost, what the object raised if it is one of robo_rl.errors, WorkerFailed for any other, and where it dies
-        again and again before it is made; ClusterUnavailable where the node of this machine is gone.
+        again and again before it is made; ClusterUnavailable where the node of this machine or the head is gone.
         """
         self._cluster.require()
         if self.reference is None:
@@ -161,8 +161,9 @@ class Worker:
         return None
 
     def end(self) -> None:
-        """Ends the process."""
-        self._ray.kill(self._actor)
+        """Ends the process; where the cluster is gone that is its nodes' affair."""
+        if not self._cluster.is_lost:
+            self._ray.kill(self._actor)
         self.reference = None
 
     def _begin(self) -> None:

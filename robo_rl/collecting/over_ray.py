@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import time
 from collections import deque
 from contextlib import ExitStack
 from typing import Any
 
 from robo_rl.checkpoints import packed
 from robo_rl.cluster.connection import Cluster, connected
-from robo_rl.cluster.entrance import NOBODY
 from robo_rl.cluster.worker import Host, made_of
-from robo_rl.errors import ClusterUnavailable, InvalidSetting
+from robo_rl.errors import InvalidSetting
 
 SHOWN = 2000  # characters of an error
-LOOK = 5.0  # [s] between two looks whether the head is there
 AGAIN_THERE = "start the cluster again, then robo-rl resume: it goes on from its newest checkpoint"
 AGAIN = ("", "ServerUnavailable")
 """Errors that another attempt may not meet: those without a name here, and of simulators' servers."""
@@ -33,7 +29,6 @@ class RayEngine:
         self._ray: Any = None
         self._host: Any = None
         self._cluster: Cluster | None = None
-        self._looked, self._is_lost = 0.0, False
         self.links: list[RayLink] = []
         """Those that run."""
         self._shared: tuple[bytes, Any] = (b"", None)
@@ -50,7 +45,7 @@ class RayEngine:
 
     def _connect(self) -> None:
         cores = max(self._count, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
-        cluster = self._connection.enter_context(connected(self._where, cores=cores))
+        cluster = self._connection.enter_context(connected(self._where, cores=cores, again=AGAIN_THERE))
         if cluster.cores < self._count:
             raise InvalidSetting(
                 "The cluster has fewer cores than there are to be collectors.",
@@ -64,12 +59,12 @@ class RayEngine:
     def next(self, timeout: float) -> tuple[RayLink, bytes | None] | None:
         """Returns the next answer of any, with None in its place for one that is gone; None where none comes in time [s].
 
-        Raises ClusterUnavailable where all of it is gone.
+        Raises ClusterUnavailable where the node of this machine or the head is gone.
         """
         ray, waiting = self._ray, {link.open[0][-1]: link for link in self.links if link.open}
-        if not waiting:
+        if not waiting or self._cluster is None:
             return None
-        self._require()
+        self._cluster.require()
         ready, _ = ray.wait([*waiting], num_returns=1, timeout=timeout)
         if not ready:
             return None
@@ -86,31 +81,6 @@ class RayEngine:
         link.words = words[-SHOWN:]
         return link, None if kind in AGAIN else packed({"error": words, "kind": kind})
 
-    def _require(self) -> None:
-        """Raises ClusterUnavailable where the node of this machine or the head is gone.
-
-        Ray would wait without end, or end this process after a minute of that.
-        """
-        assert self._cluster is not None
-        try:
-            self._cluster.require(fix=AGAIN_THERE)
-        except ClusterUnavailable:
-            self._is_lost = True
-            raise
-        if time.monotonic() - self._looked < LOOK:
-            return
-        self._looked = time.monotonic()
-        host, _, port = self._cluster.address.rpartition(":")
-        try:
-            socket.create_connection((host, int(port)), NOBODY).close()
-        except OSError as error:
-            self._is_lost = True
-            raise ClusterUnavailable(
-                f"The head of the cluster, {self._cluster.address}, is gone.",
-                got=error,
-                fix=AGAIN_THERE,
-            ) from None
-
     def shared(self, parameters: bytes) -> Any:
         """Returns parameters as every actor gets them: put into the cluster's store once, from where machines share them."""
         if parameters is not self._shared[0]:
@@ -120,7 +90,8 @@ class RayEngine:
     def forget(self, link: RayLink) -> None:
         """Ends an actor at once."""
         self.links.remove(link)
-        if not self._is_lost:
+        assert self._cluster is not None
+        if not self._cluster.is_lost:
             self._ray.kill(link.actor)
 
     def close(self) -> None:

@@ -18,6 +18,8 @@ from robo_rl.errors import InvalidSetting
 
 PATIENCE = Patience(answer=1800.0)
 """An episode may be long, and its simulator slow."""
+AGAIN = "what is recorded is kept; go on with --append and --seed, which is the first that is missing, and --episodes, the rest"
+"""Where the cluster is gone."""
 AHEAD = 2
 """Episodes for each worker that may wait for an earlier one."""
 
@@ -31,7 +33,7 @@ def recorded_at(
     named, as many as there are at most.
     """
     threads = torch.get_num_threads()
-    with connected(where) as cluster:
+    with connected(where, again=AGAIN) as cluster:
         cores = min(float(threads), cluster.largest)
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))
         facts = {**settings, "spec": writer.dataset.spec.to_json(), "threads": threads}

@@ -88,12 +88,15 @@ class TrainingElsewhere:
                 self._take(unpacked(answer))
         except WorkerLost:
             self._go_on()
+        except ClusterUnavailable as error:  # of all trainings, not of this one
+            self._write(f"error: {error}")
+            self._end(status_of(error))
+            if not self._stops:
+                raise
+            self._say(f"{self.job.name} stays where it was when its last checkpoint came: {str(error).splitlines()[0]}")
         except RoboRLError as error:
-            is_asked_to_end = self._stops > 0
             self._note(f"error: {error}")
             self._end(status_of(error))
-            if isinstance(error, ClusterUnavailable) and not is_asked_to_end:
-                raise  # of all trainings, not of this one
 
     def stop(self) -> None:
         """Asks it to end; a training saves what it has learnt first. Asked again, or not begun yet, it ends at once."""
@@ -147,6 +150,9 @@ class TrainingElsewhere:
         self._status = status
 
     def _note(self, line: str) -> None:
+        self._write(line)
+        self._say(line)
+
+    def _write(self, line: str) -> None:
         with self._log.open("a") as log:
             log.write(f"{line}\n")
-        self._say(line)

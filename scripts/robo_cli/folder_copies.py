@@ -32,7 +32,7 @@ class ChangingFolder:
         for another time.
         """
         there, changed = set(), {}
-        for path in sorted(self.path.rglob("*")):
+        for path in self._paths():
             name = path.relative_to(self.path).as_posix()
             if not path.is_file() or path.is_symlink() or name == "lock" or ".tmp" in name:
                 continue
@@ -51,6 +51,10 @@ class ChangingFolder:
         for name in gone:
             del self._read[name]
         return changed, gone
+
+    def _paths(self) -> list[Path]:
+        """Returns what is there; a folder that is removed or renamed meanwhile, as old and new checkpoints are, is not."""
+        return sorted(Path(folder, name) for folder, _, names in os.walk(self.path) for name in names)
 
 
 def place(folder: Path, files: Files, gone: list[str]) -> None:

@@ -1,5 +1,7 @@
 """Copies of a folder that somebody else writes: only what is new, nothing half-way, and nothing outside."""
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,19 @@ def test_a_copy_follows_its_folder(written):
     assert (copy / "metrics.jsonl").read_text() == "metrics.jsonlmore"
     assert [path.name for path in copy.glob("checkpoints/*")] == ["0000000060"]
     assert folder.changes() == ({}, [])
+
+
+def test_a_checkpoint_that_is_removed_while_the_folder_is_read_is_none(written, monkeypatch):
+    old, scandir = written / "checkpoints/0000000020", os.scandir
+
+    def removed(path):
+        if not isinstance(path, int) and Path(path) == old and old.exists():
+            shutil.rmtree(old)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", removed)
+    files, _ = ChangingFolder(written).changes(is_over=False)
+    assert {*files} == {"evaluation.json", "metrics.jsonl"} and not old.exists()
 
 
 def test_what_says_that_something_is_whole_comes_last(written, monkeypatch):

@@ -10,11 +10,19 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from robo_datasets.dataset import Dataset
 from robo_rl.checkpoints import checkpoint_steps
 
-LONG = ["arm-reach-sac", "--steps", "1500", "--learner.learning-starts", "30", "--evaluation.every", "0"]
-LONG += ["--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
 REACH = ["record", "robo/ArmReach-v0", "--noise", "0.1", "--arguments", "max_steps=60"]
+
+
+def long(steps: int) -> list[str]:
+    """Returns the words of a training of so many steps: a hundred or more of them take a second."""
+    words = ["arm-reach-sac", "--steps", str(steps), "--learner.learning-starts", "30", "--evaluation.every", "0"]
+    return [*words, "--checkpoint-every", "100", "--evaluation.episodes", "2", "--evaluation.films", "0"]
+
+
+LONG = long(1500)
 
 
 def descendants(pid: int) -> list[int]:
@@ -67,8 +75,12 @@ def until(holds: Callable[[], object], process: subprocess.Popen[bytes] | None =
 
 
 def reached(folder: str, seed: int) -> int:
-    runs = [*Path(folder).glob(f"arm-reach-sac-seeds/runs/*-{seed}/checkpoints")]
+    runs = [run for below in ("", "arm-reach-sac-seeds/runs/") for run in Path(folder).glob(f"{below}*-{seed}/checkpoints")]
     return max((step for run in runs for step in checkpoint_steps(run)), default=0)
+
+
+def recorded(folder: str) -> int:
+    return len(Dataset(Path(folder))) if Path(folder, "catalogue.sqlite").exists() else 0
 
 
 def returns(folder: str) -> dict[str, list[float]]:

@@ -60,7 +60,7 @@ class Host:
     def __init__(self, switch: Switch, name: str, address: str, hidden: Sequence[Path] = ()) -> None:
         """hidden: folders that are empty here, and nobody else's."""
         self.name, self.address = name, address
-        self._begun: list[subprocess.Popen[bytes]] = []
+        self._begun: list[subprocess.Popen] = []
         self._process = begun("unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", *KEEP)
         try:
             children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
@@ -86,6 +86,13 @@ class Host:
             self._begun.append(subprocess.Popen(self.words(*start), stdout=told, stderr=told, env=dict(environment)))
         return self._begun[-1]
 
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        """Begins a process of which one line is awaited."""
+        process = subprocess.Popen(self.words(*words), stdout=subprocess.PIPE, text=True)
+        self._begun.append(process)
+        process.stdout.readline()
+        return process
+
     def workers(self) -> list[int]:
         """Returns the processes here that are workers of ours, or trainings that these began."""
         found = []
@@ -102,7 +109,7 @@ class Host:
         """Ends it, with all of its processes."""
         self._process.communicate()
         for each in self._begun:
-            each.wait()
+            each.communicate()
 
 
 def begun(*words: str) -> subprocess.Popen[str]:

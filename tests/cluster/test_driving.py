@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import descendants, ended, hosts, is_alive, robo_rl, until
+from commands import descendants, ended, hosts, is_alive, recorded, robo_rl, until
 
 from robo_cli.cluster_record import arguments_of_workers
 from robo_datasets.dataset import Dataset
@@ -45,10 +45,6 @@ def begun_with(mark: str) -> list[int]:
         except OSError:  # it has ended
             continue
     return [pid for pid in found if is_alive(pid)]
-
-
-def recorded(folder: str) -> int:
-    return len(Dataset(Path(folder))) if Path(folder, "catalogue.sqlite").exists() else 0
 
 
 def require_alike(one: str, other: str) -> None:

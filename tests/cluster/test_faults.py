@@ -10,14 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from commands import LONG, REACH, descendants, ended, hosts, is_alive, reached, returns, robo_rl, until
+from commands import LONG, REACH, descendants, ended, hosts, is_alive, long, reached, recorded, returns, robo_rl, until
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
+from robo_datasets.labels import LabelSet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NODES = Path(__file__).with_name("nodes.py")
@@ -85,7 +88,8 @@ def test_trainings_go_on_elsewhere_when_a_worker_and_a_node_are_killed(nodes):
 @pytest.mark.parametrize("is_there", [True, False])
 def test_ctrl_c_saves_trainings_and_brings_them_home(is_there, request):
     where = request.getfixturevalue("nodes").address if is_there else "auto"
-    words = ["train", *LONG, "--seeds", "0-1", "--out", "there", "--ray", where]
+    # long: none of the two is to be done before the other one has begun, whatever else the machine does
+    words = ["train", *long(4000), "--seeds", "0-1", "--out", "there", "--ray", where]
     process = robo_rl(*words, group=0)
     until(lambda: reached("there", 0) and reached("there", 1), process)
     ours = descendants(process.pid)
@@ -102,39 +106,113 @@ def test_ctrl_c_saves_trainings_and_brings_them_home(is_there, request):
     assert all(f"resumed at step {step}, exact" in log.read_text() for step, log in zip(steps, logs, strict=True))
 
 
-def test_without_its_head_a_command_says_so_ends_and_goes_on(nodes):
-    steps_each = 6000  # it must not be done in the minute that Ray takes to end the command
-    words = ["train", *(str(steps_each) if word == "1500" else word for word in LONG), "--seeds", "0-1", "--out", "runs"]
+class Work(NamedTuple):
+    """A command that is to be stopped half-way."""
+
+    words: list[str]
+    kept: Callable[[], int]
+    """How much of it lies here."""
+    in_all: int
+    again: str
+    """What it says is to be done to go on."""
+    go_on: Callable[[], list[str]]
+    """Returns that, as a command."""
+
+
+def seeds() -> Work:
+    steps = 6000  # it must not be done before it is stopped
+    words = ["train", *long(steps), "--seeds", "0-1", "--out", "runs"]
+    return Work(
+        words, lambda: min(reached("runs", seed) for seed in (0, 1)), steps, "give the same command again", lambda: words
+    )
+
+
+def collectors() -> Work:
+    words = ["train", *LONG, "--collectors", "2", "--out", "runs"]
+    go_on = ["resume", "latest", "--runs", "runs", "--ray", "here"]
+    return Work(words, lambda: reached("runs", 0), 1500, "then robo-rl resume", lambda: go_on)
+
+
+def labels() -> Work:
+    dispatch([*REACH, "--episodes", "200", "--arguments", "max_steps=3", "--out", "data"])
+    words = ["label", "data", "--reward", "oracle", "--name", "mine", "--cache", "none"]
+    return Work(words, labelled, 200, "give the same command again", lambda: words)
+
+
+def labelled() -> int:
+    return len(LabelSet(Dataset(Path("data")), "mine").labelled)
+
+
+def episodes() -> Work:
+    words = [*REACH, "--out", "data", "--episodes"]
+
+    def go_on() -> list[str]:
+        there = recorded("data")
+        return [*words, str(200 - there), "--append", "--seed", str(there)]
+
+    return Work([*words, "200"], lambda: recorded("data"), 200, "--append and --seed", go_on)
+
+
+GONE = {"raylet": "Ray's node on this machine has ended.", "gcs_server": "The head of the cluster, {address}, is gone."}
+
+
+@pytest.mark.parametrize("killed", GONE)
+@pytest.mark.parametrize("work", [seeds, collectors, labels, episodes])
+def test_a_command_without_its_node_or_its_head_says_so_ends_and_goes_on(work, killed, nodes):
+    words, kept, in_all, again, go_on = work()
     process = robo_rl(*words, "--ray", nodes.address)
-    until(lambda: reached("runs", 0) and reached("runs", 1), process)
-    os.kill(nodes.head["gcs_server"], signal.SIGKILL)
-    status, told = ended(process, 180)
-    assert status != 0 and re.search(r"the head of the cluster at .* is gone .* the same command goes on", told), told
-    steps = [reached("runs", seed) for seed in (0, 1)]
-    assert 100 <= min(steps) < steps_each
-    status, told = ended(robo_rl(*words))
-    assert status == 0, told
-    logs = "".join(path.read_text() for path in Path("runs").rglob("logs/*.log"))
-    assert all(f"resumed at step {step}, exact" in logs for step in steps if step < steps_each)
+    until(kept, process)
+    with stopped(hosts(nodes.process.pid)):  # they are not to be done before
+        before = kept()
+        os.kill(nodes.head[killed], signal.SIGKILL)
+        status, told = ended(process, 120)
+    sentence = re.escape(GONE[killed].format(address=nodes.address))
+    assert status == 1 and len(re.findall(r"^error: ", told, re.MULTILINE)) == 1 and "Traceback" not in told, (status, told)
+    assert re.search(rf"^error: {sentence}\n  got: .*\n  allowed: .*\n  do: .*{again}", told, re.MULTILINE), told
+    assert 0 < before <= kept() < in_all, "nothing that was kept is lost"
+    status, told = ended(robo_rl(*go_on()))
+    assert status == 0 and kept() == in_all, told
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_without_the_node_of_its_machine_a_command_says_so_ends_and_goes_on(is_there, request):
-    where = request.getfixturevalue("nodes").address if is_there else "auto"
-    words = ["train", *LONG, "--seeds", "0", "--out", "runs"]
-    process = robo_rl(*words, "--ray", where)
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in filter(is_alive, pids):
+            os.kill(pid, signal.SIGCONT)
+
+
+DIES = """
+import os, signal, sys, time
+from robo_rl.cluster.connection import connected
+with connected(sys.argv[1]) as cluster:
+    if int(sys.argv[2]):
+        os.kill(int(sys.argv[2]), signal.SIGKILL)
+        time.sleep(8)  # until somebody has looked
+    os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("killed", ["raylet", "gcs_server", ""])
+def test_where_ray_ends_a_command_from_within_somebody_says_why(killed, nodes):
+    words = [sys.executable, "-c", DIES, nodes.address, str(nodes.head.get(killed, 0))]
+    told = subprocess.run(words, stderr=subprocess.PIPE, text=True, check=False, timeout=120).stderr  # till all have closed it
+    found = re.findall(r"^error: (.*)", told, re.MULTILINE)
+    assert found == ([GONE[killed].format(address=nodes.address)] if killed else []), told
+
+
+def test_a_cluster_of_its_own_without_its_node_is_told_of_too():
+    pytest.importorskip("ray")
+    process = robo_rl("train", *LONG, "--seeds", "0", "--out", "runs", "--ray", "auto")
     until(lambda: reached("runs", 0), process)
-    ours = request.getfixturevalue("nodes").process.pid if is_there else process.pid
-    raylets = [pid for pid in descendants(ours) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n"]
+    raylets = [pid for pid in descendants(process.pid) if Path(f"/proc/{pid}/comm").read_text() == "raylet\n"]
     for pid in raylets:
         os.kill(pid, signal.SIGKILL)
     status, told = ended(process, 120)
-    assert status == 1 and re.search(r"Ray's node on this machine has ended\.(.|\n)*give the same command again", told), told
-    assert "Traceback" not in told
-    step = reached("runs", 0)
-    status, told = ended(robo_rl(*words))
-    assert status == 0, told
-    assert f"resumed at step {step}, exact" in Path("runs/arm-reach-sac-seeds/logs/seed-0.log").read_text()
+    assert status == 1 and GONE["raylet"] in told and "Traceback" not in told, told
 
 
 def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):
@@ -154,7 +232,7 @@ def test_when_the_command_is_killed_nothing_is_left_and_it_goes_on(tmp_path):
 def test_each_seed_is_recorded_once_though_workers_are_killed(nodes):
     words = [*REACH, "--episodes", "40", "--out"]
     process = robo_rl(*words, "there", "--ray", nodes.address)
-    until(lambda: Path("there/catalogue.sqlite").exists() and len(Dataset(Path("there"))) >= 3, process)
+    until(lambda: recorded("there") >= 3, process)
     os.kill(hosts(nodes.other["raylet"])[0], signal.SIGKILL)
     status, told = ended(process)
     assert status == 0 and "is replaced" in told, told

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from commands import LONG, REACH, ended, reached, returns, robo_rl, until
+from commands import LONG, REACH, ended, reached, recorded, returns, robo_rl, until
 from hosts import Host, NoHosts, Switch
 
 from robo_cli.main import dispatch
@@ -94,7 +95,7 @@ def test_a_training_goes_on_elsewhere_when_its_host_is_cut_off_for_good(lan):
 def test_each_seed_is_recorded_once_though_a_host_is_cut_off(lan, is_mended):
     words = [*REACH, "--episodes", "40", "--out"]
     process = lan.robo_rl(*words, "there")
-    until(lambda: Path("there/catalogue.sqlite").exists() and len(Dataset(Path("there"))) >= 3, process)
+    until(lambda: recorded("there") >= 3, process)
     assert lan.other.workers() and lan.head.workers() and not lan.desk.workers()
     lan.switch.cut("other")
     if is_mended:
@@ -106,3 +107,25 @@ def test_each_seed_is_recorded_once_though_a_host_is_cut_off(lan, is_mended):
     here, there = Dataset(Path("here")), Dataset(Path("there"))
     assert [entry.seed for entry in there.entries()] == [*range(40)]
     assert all(one.actions.tobytes() == other.actions.tobytes() for one, other in zip(here, there, strict=True))
+
+
+SERVE = """
+from robo_sims.carla.standin.server import Options, Server
+server = Server(Options(host="0.0.0.0", port=2000))
+print(flush=True)
+server.run()
+"""
+
+
+def test_who_drives_a_named_server_and_is_cut_off_has_ended_before_another_one_is_begun(lan):
+    pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
+    lan.other.begin(sys.executable, "-c", SERVE)  # so that who is cut off has it still
+    lan.other.begin(sys.executable, "-c", SERVE.replace("2000", "2004"))
+    words = ["record", "carla/Town-v0", "--noise", "0.1", "--arguments", "birdseye=0", "--episodes", "100", "--out", "there"]
+    process = lan.robo_rl(*words, "--carla-host", lan.other.address, "--carla-port", "2000", "2004")
+    until(lambda: recorded("there") >= 2 and lan.other.workers(), process)
+    lan.switch.cut("other")
+    until(lambda: "is replaced" in Path("told").read_text(), process)
+    assert not lan.other.workers()
+    process.kill()
+    process.wait()

@@ -157,7 +157,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         if self._link.is_open:
             with contextlib.suppress(ServerUnavailable), told("The server does not begin an episode."):
                 return self._begin(np.random.default_rng(episode))
-        self._link.close()
+        self._let_go()
         self._link.open()
         self._roads = roads.read(self._link.map())
         with told("The server does not begin an episode."):
@@ -191,6 +191,16 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         self._reward.reset(self._situation)
         self._observation = self._observe()
         return self._observation, {"success": False}
+
+    def _let_go(self) -> None:
+        """Ends the link, and forgets what the client has made.
+
+        Any of that keeps the client itself: it would hear the next server at this address, and, because its own is gone, end
+        this process with an error of its thread.
+        """
+        self._link.close()
+        for name in ("_vehicle", "_hits", "_camera", "_scenario", "_reader"):
+            self.__dict__.pop(name, None)
 
     def _put(self, route: routes.Route) -> Any:
         carla = self._link.carla
@@ -226,7 +236,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             observation = self._observe()
         except ServerUnavailable as error:
             last, self._observation, self._ended = self._observation, {}, LINK_LOST
-            self._link.close()
+            self._let_go()
             lost = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": LINK_LOST, "problem": str(error)}
             return {name: value.copy() for name, value in last.items()}, 0.0, False, True, lost
         reason = self._situation.reason

@@ -131,6 +131,13 @@ class Link:
             self._held.actors.append(actor)
         return actor
 
+    def attach(self, blueprint: Any, pose: Any, parent: Any) -> Any:
+        """Returns a new sensor of an actor; raises ServerUnavailable: there is always room, but perhaps no server any more."""
+        sensor = self.spawn(blueprint, pose, parent)
+        if sensor is None:  # what the client says instead of an error, too
+            raise ServerUnavailable("The server attaches no sensor.", fix="look at the server's log, and try again")
+        return sensor
+
     def adopt(self, numbers: list[int]) -> list[Any]:
         """Returns actors that a batch has made; the next episode destroys them."""
         found = list(self.world.get_actors(numbers))

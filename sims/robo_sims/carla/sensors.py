@@ -30,7 +30,7 @@ class Hits:
         self._events = events
         self._excused: dict[int, int] = {}
         """Actors that ran into the car while it stood, and when they touched it last."""
-        sensor = link.spawn(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
+        sensor = link.attach(link.library.find("sensor.other.collision"), link.carla.Transform(), vehicle)
         sensor.listen(lambda event: events.put((event.frame, event.other_actor.id, event.other_actor.type_id)))
 
     def newest(self, *, stood: bool) -> str | None:
@@ -54,7 +54,7 @@ class FrontCamera:
             blueprint.set_attribute(name, str(size))
         carla = link.carla
         pose = carla.Transform(carla.Location(x=WHERE[0], z=WHERE[1]))
-        link.spawn(blueprint, pose, vehicle).listen(self._pictures.put)
+        link.attach(blueprint, pose, vehicle).listen(self._pictures.put)
 
     def picture(self, frame: int, patience: float) -> npt.NDArray[np.uint8]:
         """Returns the picture (H, W, 3) RGB of a frame; raises ServerUnavailable where it does not come."""

@@ -179,8 +179,12 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
     result = driven("""
         import signal
         environment = FAMILY.make("Ring-v0", birdseye=32, patience=1.5)
+        def threads():
+            return len(os.listdir("/proc/self/task"))
+        before = threads()
         def lose(send):
             environment.reset(seed=1)
+            assert threads() > before
             environment.step(np.zeros(2, np.float32))
             process = environment.link._held.server.process
             process.send_signal(send)
@@ -192,6 +196,9 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
             assert set(observation) == set(environment.environment_spec.observation)
             if send == signal.SIGSTOP:
                 process.send_signal(signal.SIGCONT)
+            while threads() > before and time.monotonic() < started + 20:
+                time.sleep(0.01)
+            assert threads() == before, "the client is gone: it would hear the next server, and die of that"
             return [reward, terminated, truncated, info["stop_reason"], info["success"], taken]
         result["dies"], result["hangs"] = lose(signal.SIGKILL), lose(signal.SIGSTOP)
         first = environment.reset(seed=1)[0]["route"].tolist()
@@ -202,6 +209,27 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
     assert result["dies"][:5] == result["hangs"][:5] == [0.0, False, True, "link_lost", False]
     assert result["dies"][5] < 1.0 and result["hangs"][5] < 4.0
     assert result["again"] and result["steps"] == "goal"
+
+
+def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(driven):
+    result = driven("""
+        from robo_sims.carla.link import Link
+        spawn, killed = Link.spawn, []
+        def last(self, blueprint, *where):  # of the car, before it has its sensors
+            actor = spawn(self, blueprint, *where)
+            if not killed:
+                killed.append(self._held.server.process)
+                killed[0].kill()
+                killed[0].wait()
+            return actor
+        environment = FAMILY.make("Ring-v0", birdseye=0, patience=1.5)
+        environment.reset(seed=0)
+        Link.spawn = last
+        environment.reset(seed=1)
+        result["ended"], result["end"] = killed[0].poll(), drive(environment, 1)[2]["stop_reason"]
+        environment.close()
+    """)
+    assert result["ended"] == -9 and result["end"] == "goal"
 
 
 def test_a_process_that_forgets_to_close_ends_without_a_fault_and_its_server_with_it(driven):

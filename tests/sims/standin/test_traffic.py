@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("msgpack")
 
 from robo_rl.errors import RoboRLError
+from robo_sims.carla.standin import layouts
 from robo_sims.carla.standin.actors import VX, VY, YAW, X, Y
 from robo_sims.carla.standin.collisions import overlap, rectangle
 from robo_sims.carla.standin.layouts import Colour
@@ -225,6 +226,27 @@ def test_a_reloaded_world_goes_the_same_way_again():
         courses.append(world.bodies.motion.copy())
         world.begin(world.town)
     assert np.array_equal(*courses)
+
+
+def test_only_another_map_is_told_as_one():
+    # at which a client asks for lamps, in a thread that ends the process where the server has ended meanwhile
+    world = World(town("grid"), Nobody(heard=True))
+
+    def told() -> list[int]:
+        world.streams.sent.clear()
+        world.tick()
+        world.tick()
+        states = [
+            layouts.SNAPSHOT_HEADER.unpack_from(message, layouts.SENSOR_HEADER.size)[-1] for _, message in world.streams.sent
+        ]
+        return [state & layouts.MAP_CHANGED for state in states]
+
+    assert told() == [1, 0]
+    world.begin(world.town)
+    assert told() == [0, 0]
+    world.begin(town("ring"))
+    world.begin(world.town)
+    assert told() == [1, 0], "nobody has heard of it in between"
 
 
 def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_way():

@@ -44,14 +44,16 @@ class World:
         self.weather = list(CALM)
         self.episode = 0
         self.next_stream = layouts.WORLD_STREAM + 1
+        self.town, self.map_changed = town, True
         self.begin(town)
 
     def begin(self, town: Town) -> None:
         """Begins an episode on a map: nobody is left but the spectator."""
+        # The same map is no other one: a client that hears of one asks for lamps, in a thread whose error ends its process.
+        self.map_changed |= town is not self.town
         self.town = town
         self.episode += 1
         self.clock.restart()
-        self.map_changed = True
         self.next_id = FIRST_ID
         self.bodies = Bodies()
         self.attachments = Attachments()

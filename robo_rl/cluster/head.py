@@ -1,0 +1,66 @@
+"""The head of a cluster, looked at from a thread: Ray would wait for it, and end the process after a minute."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import Self
+
+from robo_rl.cluster.entrance import NOBODY
+
+LOOK = 5.0
+"""[s] between two looks."""
+CUT = 30.0
+"""[s] without a way to it until it counts as gone; one that refuses is gone at once."""
+LEASE = 8.0
+"""[s] the same for a worker that has what nobody else may have: less than the 15 or more after which a cluster counts a node
+as dead (five times 3 s), and begins another worker elsewhere."""
+
+
+class Head:
+    """Knows whether the head is there; to be used in a `with` block."""
+
+    def __init__(self, address: str) -> None:
+        """address: HOST:PORT."""
+        self._address = address
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.gone: OSError | None = None
+        """Why it counts as gone; None while it is there."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        self.gone = _loss(self._address, self._over, LOOK, CUT)
+
+
+def end_without(address: str) -> None:
+    """Has this process, a worker, end at once where it has no way to the head for LEASE seconds."""
+
+    def watch() -> None:
+        _loss(address, threading.Event(), LEASE / 4, LEASE)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _loss(address: str, over: threading.Event, look: float, cut: float) -> OSError | None:
+    """Returns why the head counts as gone, as soon as it does; None when it is over."""
+    host, _, port = address.rpartition(":")
+    seen = time.monotonic()
+    while not over.wait(look):
+        try:
+            socket.create_connection((host, int(port)), min(look, NOBODY)).close()
+            seen = time.monotonic()
+        except OSError as error:
+            if isinstance(error, ConnectionRefusedError) or time.monotonic() - seen > cut:
+                return error
+    return None

@@ -1,0 +1,69 @@
+"""What a command says last where Ray ends it from within: a process beside it says it, which outlives it by a moment.
+
+Ray ends a process at once whose node is gone while it is asked for anything, and one whose head is gone for a minute.
+
+python last_words.py DESCRIPTOR HOST:PORT WITHOUT_NODE WITHOUT_HEAD     ends with its input; knows what was gone before that
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+import sys
+from typing import Self
+
+LOOK = 5.0
+"""[s] between two looks at the head; for its answer."""
+
+
+class LastWords:
+    """To be used in a `with` block: nothing is said where that is left, however."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+    def prepare(self, node: socket.socket, address: str, without_node: str, without_head: str) -> None:
+        """node: a line to it. address: HOST:PORT of the head. The others: what is to be said where either was gone."""
+        line = node.fileno()
+        words = [sys.executable, "-I", "-S", __file__, str(line), address, without_node, without_head]
+        # a session of its own: Ctrl-C is for the command
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=[line], start_new_session=True)
+
+
+def main(descriptor: str, address: str, without_node: str, without_head: str) -> None:
+    """Waits for the end of the input, that is, of the command; then says what was gone, if anything was."""
+    said = ""
+    with socket.socket(fileno=int(descriptor)) as line:
+        awaited = [sys.stdin, line]
+        while sys.stdin not in (ready := select.select(awaited, [], [], LOOK)[0]):
+            if line in ready:  # nothing is ever sent there: it has ended
+                said = without_node
+                awaited.remove(line)
+            elif said != without_node:
+                said = "" if _answers(address) else without_head
+    if line in ready:
+        said = without_node
+    if said:
+        sys.stderr.write(f"error: {said}\n")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), LOOK).close()
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -19,6 +19,8 @@ from robo_rl.errors import RobotError, RobotUnavailable
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Executed
 
+TAKE = 5.0
+"""[s] for the lease: nothing moves yet, and a server may just begin."""
 RESET = 30.0
 """[s] for a scene to be as an episode begins, its first pictures included"""
 
@@ -53,7 +55,7 @@ class RemoteRobot:
 
     def connect(self) -> None:
         """Takes the lease; raises RobotBusy where somebody else has it. One that this process took before ends."""
-        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner})["lease"])
+        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner}, timeout=TAKE)["lease"])
 
     def arm(self) -> None:
         """Allows motion; raises RobotStopped where a person must re-arm first."""

@@ -4,6 +4,7 @@ import random
 import selectors
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from robo_sims.carla.standin import connections
 from robo_sims.carla.standin.connections import MOST_CONNECTIONS, Connection
 from robo_sims.carla.standin.maps.catalogue import town
 from robo_sims.carla.standin.rpc import LARGEST, LONGEST
+from robo_sims.carla.standin.server import Options, Server
+from robo_sims.carla.standin.settings import Settings
 from robo_sims.carla.standin.supervision import StandIn
 
 LIST = b"\xdd" + struct.pack(">I", LONGEST)
@@ -178,6 +181,30 @@ def test_who_subscribes_to_what_is_not_there_leaves_nothing_behind(server):
         while len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) > 12 and time.monotonic() < end:
             assert good.is_alive()
         assert len(list(Path(f"/proc/{server.process.pid}/fd").iterdir())) <= 12
+
+
+def test_what_fails_between_two_steps_is_told_by_the_next_one_and_ends_nothing():
+    server = Server(Options(port=0, map="grid", traffic=3))
+    serving = threading.Thread(target=server.run, daemon=True)
+    serving.start()
+    settings = [True, False, [True, 0.05], *list(vars(Settings()).values())[3:]]
+    with Wire(server.port) as good:
+        assert good.call("set_episode_settings", settings)[0] is None
+        cars = server.host.world.cars
+        cars._look, look = _broken, cars._look
+        good.call("tick_cue")  # may have been looked for already
+        for _ in range(2):
+            assert "tick_cue failed: ZeroDivisionError" in good.call("tick_cue")[0]
+        cars._look = look
+        frame = good.call("tick_cue")[1][0][1]
+        assert good.call("tick_cue") == [None, [[1, frame + 1]]]
+        server.is_running = False
+    serving.join(10)
+    server.close()
+
+
+def _broken(*_) -> None:
+    raise ZeroDivisionError
 
 
 def test_settings_and_maps_of_wrong_types_are_refused(server):

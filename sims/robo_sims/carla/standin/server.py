@@ -100,7 +100,13 @@ class Server:
             for key, mask in self.selector.select(self._patience()):
                 key.data(mask)
             if self.host.world.settings.synchronous:
-                self.host.world.prepare()
+                self._prepare()
+
+    def _prepare(self) -> None:
+        try:
+            self.host.world.prepare()
+        except Exception:  # the next step meets it again, and tells who asked for it
+            LOG.exception("preparing a step failed")
 
     def _patience(self) -> float | None:
         """Returns how long nothing is due; in asynchronous mode does what is."""
@@ -117,9 +123,11 @@ class Server:
         return 0.0
 
     def close(self) -> None:
-        """Closes both ports."""
+        """Closes both ports and all connections."""
         self.host.streams.close()
-        self.listener.close()
+        for key in list(self.selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
         self.selector.close()
 
 

@@ -212,9 +212,9 @@ class World:
 
     def prepare(self) -> None:
         """Does once what the next step needs and no call is likely to change, while nobody waits for it."""
-        if not self.is_prepared and len(self.cars):
+        is_due, self.is_prepared = not self.is_prepared and len(self.cars) > 0, True
+        if is_due:
             self.cars.look(self.bodies)
-        self.is_prepared = True
 
     def look(self) -> None:
         """Sees where everything is, once a step, for those sensors that want to know."""

@@ -177,8 +177,9 @@ class Cars:
         """Finds the gap to whoever is first in the way, and its speed along the way, unless nothing has moved since it did."""
         motion = bodies.motion[self.other_rows]
         if self.seen is None or not np.array_equal(motion, self.seen):
-            self.seen = motion
+            self.seen = None  # until the whole of it is seen
             self._look(bodies, motion)
+            self.seen = motion
 
     def _look(self, bodies: Bodies, motion: Floats) -> None:
         self.gap, self.leader = np.full(len(self), FAR), np.zeros(len(self))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay import ReplayBuffer
 from robo_rl.sampling import Memory
-from robo_rl.types import ActionSource, Array, Batch, StateDict, Transition
+from robo_rl.types import ActionSource, Batch, StateDict, Transition
 
 
 class CorrectedReplay:
@@ -124,27 +125,11 @@ def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]
     # position k takes the next row of its own source: index into the two batches laid end to end
     order = np.where(is_offline, len(online) + np.cumsum(is_offline) - 1, np.cumsum(~is_offline) - 1)
 
-    def mixed(a: Array, b: Array) -> Array:
+    def mixed(a: Any, b: Any) -> Any:
+        if a is None or b is None:
+            return None
+        if isinstance(a, Mapping):
+            return {name: mixed(value, b[name]) for name, value in a.items()}
         return np.concatenate((a, b))[order]
 
-    def mixed_if_known(a: Array | None, b: Array | None) -> Array | None:
-        return None if a is None or b is None else mixed(a, b)
-
-    def mixed_views(a: Mapping[str, Array], b: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: mixed(value, b[name]) for name, value in a.items()}
-
-    return Batch(
-        observations=mixed_views(online.observations, offline.observations),
-        actions=mixed(online.actions, offline.actions),
-        rewards=mixed(online.rewards, offline.rewards),
-        masks=mixed(online.masks, offline.masks),
-        discounts=mixed(online.discounts, offline.discounts),
-        next_observations=mixed_views(online.next_observations, offline.next_observations),
-        weights=mixed(online.weights, offline.weights),
-        is_human=mixed(online.is_human, offline.is_human),
-        next_actions=mixed_if_known(online.next_actions, offline.next_actions),
-        has_next_action=mixed_if_known(online.has_next_action, offline.has_next_action),
-        returns_to_go=mixed_if_known(online.returns_to_go, offline.returns_to_go),
-        action_chunks=mixed_if_known(online.action_chunks, offline.action_chunks),
-        chunk_valid=mixed_if_known(online.chunk_valid, offline.chunk_valid),
-    )
+    return Batch(**{field.name: mixed(getattr(online, field.name), getattr(offline, field.name)) for field in fields(Batch)})

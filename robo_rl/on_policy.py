@@ -17,14 +17,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_rl.errors import SimulationFailed
-from robo_rl.protocols import (
-    DelayedRewards,
-    DelayedVectorRewards,
-    Policy,
-    Stateful,
-    TrainingObserver,
-    VectorFactory,
-)
+from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
+from robo_rl.reward_protocols import DelayedRewards, DelayedVectorRewards
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import MOST_DIVERGED, episode_seed

@@ -17,9 +17,10 @@ import numpy as np
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.memory import storage_in
 from robo_rl.mixed_replay import BothMemories, CorrectedReplay, SymmetricReplay
-from robo_rl.protocols import DelayedRewards, EpisodeJournal, Learner, Policy, TrainingObserver, TrainingSupervisor
+from robo_rl.protocols import EpisodeJournal, Learner, Policy, TrainingObserver, TrainingSupervisor
 from robo_rl.recorded import RecordedReplay, ReplayableEpisodes
 from robo_rl.replay import ReplayBuffer
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, RecordedRollout, Rollout
 from robo_rl.sampling import Sampler, Sampling, StepMemory
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -47,7 +48,7 @@ class OnlineTraining:
 
     With `rewards` of a model the learner never sees those of the environment, which are only reported. What the environment
     draws for them beyond the spec of the policy is not kept in the replay. Rewards that are learned meanwhile are given to each
-    batch anew (`robo_rl.protocols.Relabelling`).
+    batch anew (`robo_rl.reward_protocols.Relabelling`).
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import DelayedRewards, Relabelling, UnrepeatableRewards
+from robo_rl.reward_protocols import DelayedRewards, Relabelling, UnrepeatableRewards
 from robo_rl.sampling import Sampling, StepMemory
 from robo_rl.spec import Observation
 from robo_rl.types import StateDict, Transition

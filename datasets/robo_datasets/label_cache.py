@@ -21,7 +21,7 @@ from robo_datasets.database import Database
 from robo_datasets.episode_file import FileName
 from robo_datasets.labels import COLUMNS, labels_of, row_of
 from robo_rl.errors import DatasetError
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.settings import plain
 from robo_rl.types import RewardLabels
 

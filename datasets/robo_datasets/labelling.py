@@ -15,7 +15,7 @@ from robo_datasets.label_cache import LabelCache, Maker
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
 from robo_rl.prefetch import prefetched
-from robo_rl.protocols import RewardModel, RewardModelOfMany
+from robo_rl.reward_protocols import RewardModel, RewardModelOfMany
 from robo_rl.types import Episode, RewardLabels
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]

@@ -27,7 +27,8 @@ from robo_policies.trajectories import Rows, Trajectories, flat
 from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
-from robo_rl.protocols import OnlineRewards, Policy
+from robo_rl.protocols import Policy
+from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode, Metrics, StateDict
 

@@ -23,7 +23,8 @@ from robo_policies.sb3_rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3_settings import policy_arguments, schedule, train_frequency
 from robo_policies.sb3_training import SB3Training
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import DelayedRewards, OnlineRewards, Policy
+from robo_rl.protocols import Policy
+from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
 from robo_rl.spec import ActionSpec, EnvironmentSpec
 from robo_rl.types import Episode, StateDict
 

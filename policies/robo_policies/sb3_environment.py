@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from robo_policies.sb3_rewards import SEEN
 from robo_policies.sb3_state import GlobalRandom
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import OnlineRewards
+from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
 from robo_rl.types import Array, StateDict
 

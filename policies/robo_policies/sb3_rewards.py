@@ -17,7 +17,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from robo_rl.errors import RewardUnavailable
-from robo_rl.protocols import DelayedRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.types import Array
 from robo_rl.waiting import require_unchanging
 

@@ -11,7 +11,8 @@ from stable_baselines3.common.logger import KVWriter, Logger
 
 from robo_policies.sb3_environment import SB3Policy
 from robo_policies.sb3_state import GlobalRandom, load_model_state, model_state
-from robo_rl.protocols import DelayedRewards, TrainingObserver
+from robo_rl.protocols import TrainingObserver
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.stopwatch import OTHER, Stopwatch
 from robo_rl.types import StateDict
 

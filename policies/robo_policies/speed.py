@@ -25,7 +25,8 @@ from robo_policies.sac import SACConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment
 from robo_rl.learner_conformance import random_batch
-from robo_rl.protocols import LearnerConfig, Training
+from robo_rl.learner_protocols import LearnerConfig
+from robo_rl.protocols import Training
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.training import OnlineTraining

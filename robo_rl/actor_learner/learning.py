@@ -13,7 +13,8 @@ import gymnasium
 from robo_rl.actor_learner.office import EVERY, Finished, Office
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import RoboRLError
-from robo_rl.protocols import DelayedRewards, Learner
+from robo_rl.protocols import Learner
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.training import OnlineTraining

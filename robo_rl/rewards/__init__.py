@@ -1,1 +1,1 @@
-"""Reward models: each labels recorded episodes (robo_rl.protocols.RewardModel) beside the recorded rewards, not over them."""
+"""Reward models: each labels recorded episodes (`robo_rl.reward_protocols.RewardModel`) beside the recorded rewards."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.audit.agreement import rank_correlations
 from robo_rl.rewards.audit.evidence import known_of
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, unknown

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from robo_rl.errors import ConformanceFailure
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.types import Episode, RewardLabels
 
 RewardCheck = Callable[[RewardModel, Sequence[Episode]], None]

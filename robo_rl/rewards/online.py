@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols import DelayedRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rewards.running import Completion, RunningRewards
 from robo_rl.spec import EnvironmentSpec, ObservationSpec

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols import DelayedRewards, OnlineRewardModel, OnlineRewards
+from robo_rl.reward_protocols import DelayedRewards, OnlineRewardModel, OnlineRewards
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.online import lived
 from robo_rl.rewards.pipeline_parts import Given, Line, Mixture, RunningStages
@@ -95,7 +95,7 @@ class RewardPipeline:
 
 @dataclass(frozen=True)
 class OnlinePipeline:
-    """A pipeline that pays a policy while it acts; implements `robo_rl.protocols.OnlineRewards`."""
+    """A pipeline that pays a policy while it acts; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     model: RewardPipeline
     rewards: tuple[OnlineRewards | None, ...] = field(repr=False)

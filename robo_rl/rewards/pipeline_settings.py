@@ -10,7 +10,7 @@ import numpy as np
 
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.shaping import STAGES
 from robo_rl.rewards.shaping.stage import Stage
 from robo_rl.settings import settings_as

@@ -65,7 +65,7 @@ class _Event:
 
 
 class RunningRewards:
-    """The rewards of N environments; implements `robo_rl.protocols.DelayedRewards`.
+    """The rewards of N environments; implements `robo_rl.reward_protocols.DelayedRewards`.
 
     Each picture is scored once: the score of the newest one is kept until the next step needs it. State and pictures that wait
     are saved, so that after a resume the same pictures are scored in the same calls.

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.protocols import DelayedRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rewards.episode_sums import EpisodeSums
 from robo_rl.rewards.pipeline_parts import Given, Mixture
 from robo_rl.rewards.steps import StepQueue
@@ -19,7 +19,7 @@ Answer = tuple[Array, Array, Array]
 
 
 class RunningPipeline:
-    """Tells every source of every step, and mixes what they say; implements `robo_rl.protocols.DelayedRewards`."""
+    """Tells every source of every step, and mixes what they say; implements `robo_rl.reward_protocols.DelayedRewards`."""
 
     def __init__(
         self, sources: Sequence[tuple[str, DelayedRewards | None]], mixture: Mixture, *, weight: float, every: int

@@ -71,7 +71,7 @@ class _Step:
 
 
 class StepQueue:
-    """Steps that wait; takes what `robo_rl.protocols.DelayedRewards` is told."""
+    """Steps that wait; takes what `robo_rl.reward_protocols.DelayedRewards` is told."""
 
     def __init__(self, entries: Collection[str]) -> None:
         """entries: names of what is kept of each observation; pictures that nobody looks at need not be hoarded."""

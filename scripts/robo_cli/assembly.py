@@ -24,10 +24,12 @@ from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.human import PersonInTheLoop
+from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Learner, OnlineRewards, Policy, SelfTrainedConfig, Training
+from robo_rl.protocols import Learner, Policy, Training
 from robo_rl.replay import ReplayBuffer
+from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.rollout import rollout
 from robo_rl.runs import Run
 from robo_rl.sampling import Sampling

@@ -17,7 +17,7 @@ from robo_datasets.labelling import Answers
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.pool import Pool
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.types import RewardLabels
 
 

@@ -21,7 +21,8 @@ from robo_rl.collecting.over_ray import RayEngine
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.synchronous import SynchronousTraining
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import SelfTrainedConfig, Training
+from robo_rl.learner_protocols import SelfTrainedConfig
+from robo_rl.protocols import Training
 from robo_rl.runs import Run
 from robo_rl.types import Episode
 

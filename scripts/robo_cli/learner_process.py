@@ -32,8 +32,10 @@ from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess, inherited
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.protocols import Learner, OnlineRewards, SelfTrainedConfig, Training
+from robo_rl.learner_protocols import SelfTrainedConfig
+from robo_rl.protocols import Learner, Training
 from robo_rl.recorded import ReplayableEpisodes
+from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Episode

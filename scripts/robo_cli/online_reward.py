@@ -13,7 +13,7 @@ from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import OnlineRewardModel, OnlineRewards
+from robo_rl.reward_protocols import OnlineRewardModel, OnlineRewards
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.pictures import PictureReward, pictures_of
 from robo_rl.rewards.running import Completion

@@ -14,7 +14,8 @@ from robo_cli.data_view import has_display
 from robo_cli.recipe import Recipe
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.human import PersonInTheLoop
-from robo_rl.protocols import Policy, SelfTrainedConfig
+from robo_rl.learner_protocols import SelfTrainedConfig
+from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
 from robo_rl.simulated_human import SimulatedHuman, habits_of
 from robo_rl.spec import EnvironmentSpec

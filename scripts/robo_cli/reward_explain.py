@@ -14,8 +14,8 @@ from robo_cli.reward_file import PROGRAM, program_file, read_reward, shipped_pro
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import RewardModel
 from robo_rl.report.explanation_page import write_explanation
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.programs.judging import Judged
 from robo_rl.types import Episode
 

@@ -11,7 +11,7 @@ import yaml
 
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.settings import settings_as
 
 PROGRAM, PIPELINE = "program:", "pipeline"

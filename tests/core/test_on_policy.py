@@ -14,8 +14,9 @@ from robo_policies.ppo import PPOConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
+from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.on_policy import OnPolicyTraining, VectorStep
-from robo_rl.protocols import SelfTrainedConfig, Training, VectorFactory
+from robo_rl.protocols import Training, VectorFactory
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 NAME = "gymnasium/InvertedPendulum-v5"

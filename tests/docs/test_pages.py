@@ -12,7 +12,8 @@ import torch
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN, limits_from
 from robo_rl.discovery import load
-from robo_rl.protocols import Learner, RewardModel, Robot
+from robo_rl.protocols import Learner, Robot
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode
 

@@ -17,7 +17,8 @@ from robo_policies.sb3_environment import STATE, PolicyInput
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import load, make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.protocols import Policy, SelfTrainedConfig, Training
+from robo_rl.learner_protocols import SelfTrainedConfig
+from robo_rl.protocols import Policy, Training
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 

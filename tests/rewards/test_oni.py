@@ -16,7 +16,7 @@ from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.on_policy import UnrewardedRollout
-from robo_rl.protocols import OnlineRewardModel
+from robo_rl.reward_protocols import OnlineRewardModel
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.classification import Classification, classification_loss
 from robo_rl.rewards.annotation.network import Fit

@@ -12,7 +12,7 @@ from robo_policies.ppo import PPOConfig
 from robo_policies.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
-from robo_rl.protocols import OnlineRewardModel
+from robo_rl.reward_protocols import OnlineRewardModel
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.judging import end_workers
 from robo_rl.rewards.programs.reward import ProgramReward

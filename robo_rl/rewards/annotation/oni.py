@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols import DelayedRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
 from robo_rl.rewards.annotation.captioning import Captioner, WaitingCaptions, captioner
 from robo_rl.rewards.annotation.classification import Classification
@@ -237,7 +237,7 @@ class ONIRanking(ONI):
 
 @dataclass(frozen=True)
 class AnnotationRewards:
-    """What a policy learns from; implements `robo_rl.protocols.OnlineRewards`."""
+    """What a policy learns from; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     reward: ONI
     weight: float

@@ -45,7 +45,7 @@ class Factors:
 
 
 class AnnotatedRewards:
-    """Rewards of N environments; implements `robo_rl.protocols.DelayedVectorRewards` and `UnrepeatableRewards`.
+    """Rewards of N environments; implements `robo_rl.reward_protocols.DelayedVectorRewards` and `UnrepeatableRewards`.
 
     Nothing here waits for the annotator: labels count from the first call of `score` after they arrived. A caption without one
     has no bonus, is asked about and is counted as missing; it never becomes a label of 0.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.audit.controls import (
     BlankPictures,
     Control,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import RoboRLError
-from robo_rl.protocols import RewardModel
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.audit.controls import Control, WrongText
 from robo_rl.rewards.audit.truth import Progress
 from robo_rl.types import Episode, RewardLabels

@@ -38,7 +38,7 @@ class EpisodicReward:
 
 @dataclass(frozen=True)
 class EpisodicRewards:
-    """Implements `robo_rl.protocols.OnlineRewards`."""
+    """Implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     model: EpisodicReward
     weight: float = 1.0
@@ -67,7 +67,7 @@ class EpisodicRewards:
 
 
 class RunningReturns:
-    """Implements `robo_rl.protocols.DelayedRewards`: adds up, and waits for nothing."""
+    """Implements `robo_rl.reward_protocols.DelayedRewards`: adds up, and waits for nothing."""
 
     def __init__(self, environments: int, weight: float) -> None:
         self._weight = weight

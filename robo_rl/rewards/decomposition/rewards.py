@@ -27,7 +27,7 @@ DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {
 
 @dataclass(frozen=True)
 class DecomposedRewards:
-    """Step rewards learned from the returns of a run; implements `robo_rl.protocols.OnlineRewards`."""
+    """Step rewards learned from the returns of a run; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     model: tuple[str, str]
     """Name and hash of what they follow from."""

@@ -26,7 +26,7 @@ METRICS_EVERY = 100  # updates between two reports, as of learners
 
 
 class RunningDecomposition:
-    """Implements `robo_rl.protocols.Relabelling` for one environment."""
+    """Implements `robo_rl.reward_protocols.Relabelling` for one environment."""
 
     def __init__(self, inputs: StepInputs, drawing: Drawing, config: DecoderConfig, *, seed: int, weight: float) -> None:
         self._inputs, self._drawing, self._config, self._weight = inputs, drawing, config, weight

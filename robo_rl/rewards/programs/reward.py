@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import RewardUnavailable, require_allowed
-from robo_rl.protocols import DelayedRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rewards.episode_sums import EpisodeSums
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.online import lived
@@ -72,7 +72,7 @@ class ProgramReward:
 
 @dataclass(frozen=True)
 class OnlineProgram:
-    """A program that pays a policy while it acts; implements `robo_rl.protocols.OnlineRewards`."""
+    """A program that pays a policy while it acts; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     model: ProgramReward
     view: EnvAbstraction
@@ -104,7 +104,7 @@ class OnlineProgram:
 
 
 class RunningProgram:
-    """Judges the steps of environments under way, many in one call; implements `robo_rl.protocols.DelayedRewards`.
+    """Judges the steps of environments under way, many in one call; implements `robo_rl.reward_protocols.DelayedRewards`.
 
     The environment's own reward is never read.
     """

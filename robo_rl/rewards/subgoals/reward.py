@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.protocols import DelayedRewards, OnlineRewards
+from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import lived
 from robo_rl.spec import EnvironmentSpec, Observation, ObservationSpec
@@ -58,7 +58,7 @@ class SubgoalReward:
 
 @dataclass(frozen=True)
 class OnlineSubgoalReward:
-    """Implements `robo_rl.protocols.OnlineRewards`."""
+    """Implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     model: SubgoalReward
     weight: float = 1.0
@@ -85,7 +85,7 @@ class OnlineSubgoalReward:
 
 
 class RunningSubgoalRewards:
-    """Implements `robo_rl.protocols.DelayedRewards`: nothing is waited for."""
+    """Implements `robo_rl.reward_protocols.DelayedRewards`: nothing is waited for."""
 
     def __init__(self, bonus: float, weight: float, environments: int) -> None:
         self._bonus, self._weight = bonus, weight

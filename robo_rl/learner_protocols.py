@@ -1,0 +1,51 @@
+"""What an entry point of `robo_rl.learners` names: settings that build a learner, or a whole training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import gymnasium
+
+from robo_rl.protocols import Learner, Policy, Training
+from robo_rl.reward_protocols import OnlineRewards
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode, StateDict
+
+
+class LearnerConfig(Protocol):
+    """What an entry point of `robo_rl.learners` names: a frozen dataclass of settings that can build its learner."""
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
+        """Returns a fresh learner for an environment, fully determined by the seed."""
+        ...
+
+
+@runtime_checkable
+class SelfTrainedConfig(Protocol):
+    """Settings of a learner that brings its own training loop, such as Stable-Baselines3's or that of PPO.
+
+    Where the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once.
+    """
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        initial_policy: Policy | None = None,
+        reward: OnlineRewards | None = None,
+    ) -> Training:
+        """Returns a training at step 0 that learns from as many environments as it asks the factory for.
+
+        With a `reward` the learner never sees that of the environment, which is only reported.
+        """
+        ...
+
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> Policy:
+        """Returns the policy of a saved training; asks for no demonstrations, because nothing is learnt any more."""
+        ...

@@ -1,0 +1,142 @@
+"""What an environment observes: names, shapes, units, frames and limits of arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidObservation, InvalidSetting
+
+Role = Literal["proprioception", "object", "image", "goal", "privileged"]
+Observation = Mapping[str, npt.NDArray[Any]]
+Limit = float | tuple[float, ...]
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One named array of an observation."""
+
+    name: str
+    """Flat snake_case: Stable-Baselines3 refuses nested dicts and dots, HDF5 and LeRobot reserve "/"."""
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    low: Limit = -np.inf
+    """Lowest value, in `unit`: one number, or one per element of a vector."""
+    high: Limit = np.inf
+    unit: str = "1"
+    """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" where a source packs several together."""
+    frame: str | None = None
+    """"world", "base", "ego", a body's name, or None where no frame applies or the source states none."""
+    role: Role = "proprioception"
+    """"proprioception" of the robot, "object" measured outside it, "image", "goal", or "privileged": the last may
+    feed a critic or a reward, never a deployed policy."""
+    meaning: str = field(default="", compare=False)
+    """What the numbers are, in words, element by element where they differ; "" where the source does not say. No part of the
+    contract: it changes no fingerprint, and specs that differ in it alone are equal."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidSetting(
+                f"Observation name {self.name!r} is not flat snake_case.", got=self.name, allowed=_NAME.pattern
+            )
+        if self.role not in get_args(Role):
+            raise InvalidSetting(f"Unknown role of observation {self.name!r}.", got=self.role, allowed=get_args(Role))
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
+        object.__setattr__(self, "low", _as_limit(self.low))
+        object.__setattr__(self, "high", _as_limit(self.high))
+
+    @property
+    def space(self) -> gymnasium.spaces.Box:
+        """Box with the limits broadcast to the shape."""
+        low, high = (np.broadcast_to(np.asarray(v, self.dtype), self.shape) for v in (self.low, self.high))
+        return gymnasium.spaces.Box(low, high, self.shape, np.dtype(self.dtype).type)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape))
+
+
+@dataclass(frozen=True)
+class ObservationSpec(Mapping[str, ArraySpec]):
+    """Ordered, named arrays; order is the order of concatenation in every flat view."""
+
+    arrays: tuple[ArraySpec, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrays", tuple(self.arrays))
+        names = [array.name for array in self.arrays]
+        if len(set(names)) != len(names):
+            raise InvalidSetting("Two arrays of an observation share a name.", got=names, allowed="unique names")
+
+    def __getitem__(self, name: str) -> ArraySpec:
+        for array in self.arrays:
+            if array.name == name:
+                return array
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (array.name for array in self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    @property
+    def space(self) -> gymnasium.spaces.Dict:
+        """Flat Dict of boxes."""
+        return gymnasium.spaces.Dict({array.name: array.space for array in self.arrays})
+
+    def subset(self, *roles: Role) -> ObservationSpec:
+        """Returns the arrays that have one of the roles, in order."""
+        return ObservationSpec(tuple(array for array in self.arrays if array.role in roles))
+
+    @property
+    def vectors(self) -> ObservationSpec:
+        """What a state policy may see: everything but images and privileged entries."""
+        return self.subset("proprioception", "object", "goal")
+
+    @property
+    def visible(self) -> ObservationSpec:
+        """What a policy may see: everything but privileged entries."""
+        return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
+
+    def validate(self, observation: Observation) -> None:
+        """Raises InvalidObservation unless keys, shapes, types and finiteness are right."""
+        if set(observation) != set(self):
+            raise InvalidObservation(
+                "The observation has other keys than its spec.", got=sorted(observation), allowed=sorted(self)
+            )
+        for array in self.arrays:
+            value = np.asarray(observation[array.name])
+            if value.shape != array.shape or value.dtype != array.dtype:
+                raise InvalidObservation(
+                    f"Observation {array.name!r} has the wrong shape or type.",
+                    got=f"{value.dtype}{list(value.shape)}",
+                    allowed=f"{array.dtype}{list(array.shape)}",
+                )
+            if value.dtype.kind == "f" and not np.isfinite(value).all():
+                raise InvalidObservation(
+                    f"Observation {array.name!r} holds NaN or infinity.",
+                    got=value,
+                    allowed="finite numbers",
+                    fix="look at the simulator or sensor that produced it; nothing is replaced silently",
+                )
+
+
+def _as_limit(value: Any) -> Limit:
+    array = np.asarray(value, np.float64)
+    if array.ndim == 0 or (array.size and (array == array.flat[0]).all()):
+        return float(array.flat[0])
+    return tuple(float(x) for x in array.ravel()) if array.ndim == 1 else _not_a_vector(array)
+
+
+def _not_a_vector(array: npt.NDArray[Any]) -> Limit:
+    raise InvalidSetting("Limits of an array must be one number or one per element of a vector.", got=list(array.shape))

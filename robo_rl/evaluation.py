@@ -212,7 +212,7 @@ def evaluate(
 def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[dict[str, Comparison], list[int]]:
     """Compares two sides, each with one evaluation per training run, on the seeds that all of them share.
 
-    Returns a comparison of "success", where the environment has a notion of it, of "return", and of each measure that all of
+    Returns a comparison of "success", on those seeds of which every run knows it, of "return", and of each measure that all of
     them tell of every episode, counts as counts; and the shared seeds.
     """
     shared = sorted(set.intersection(*(set(evaluation.seeds) for evaluation in (*first, *second))))
@@ -223,8 +223,9 @@ def compare(first: Sequence[Evaluation], second: Sequence[Evaluation]) -> tuple[
     comparisons = {}
     for metric in ("success", "return", *told):
         a, b = (_outcomes(side, metric, shared) for side in (first, second))
-        if not np.isnan([*a.ravel(), *b.ravel()]).any():
-            comparisons[metric] = paired_comparison(a, b)
+        known = ~np.isnan(np.concatenate((a, b))).any(axis=0)
+        if known.all() or (metric == "success" and known.any()):
+            comparisons[metric] = paired_comparison(a[:, known], b[:, known])
     return comparisons, shared
 
 

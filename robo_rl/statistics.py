@@ -67,8 +67,13 @@ class Comparison:
     p_value: float | None
     """McNemar's exact test; only for success with one run a side."""
     episodes: int
-    """Shared evaluation seeds."""
+    """Shared evaluation seeds of which all runs know the outcome."""
     runs: tuple[int, int]
+
+    def left_out(self, shared: int) -> str:
+        """Returns what is to be said where that is not all of the shared seeds: a failure may have cut an episode."""
+        missing = shared - self.episodes
+        return f"; {missing} more left out, where an episode was cut before its outcome was known" if missing else ""
 
     @property
     def is_resolved(self) -> bool:

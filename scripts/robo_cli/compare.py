@@ -55,6 +55,8 @@ def run(arguments: Compare) -> int:
         console.print(f"{letter}  {', '.join(each.path.name for each in side)}", highlight=False, markup=False, soft_wrap=True)
     console.print(_table(comparisons, boxed=console.is_terminal), soft_wrap=not console.is_terminal)
     console.print(f"{len(seeds)} shared evaluation seeds; 95% intervals; {caveat}", highlight=False, soft_wrap=True)
+    if (success := comparisons.get("success")) is not None and (note := success.left_out(len(seeds))):
+        console.print(f"success on {success.episodes} of them{note}", highlight=False, soft_wrap=True)
     return 0
 
 

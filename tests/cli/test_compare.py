@@ -86,6 +86,17 @@ def test_one_shared_seed_gives_valid_json_without_interval(make, tmp_path, capsy
     assert "NaN" not in text and json.loads(text)["comparisons"]["return"]["mean_difference"]["low"] is None
 
 
+def test_success_is_compared_where_both_know_it_and_what_was_cut_is_said(make, tmp_path, capsys):
+    a = make("a", 0, [None, False, False, False, True, True, None, False])
+    b = make("b", 0, [True, True, True, None, True, True, None, False])
+    text = compare(tmp_path, capsys, a, b)
+    assert "8 shared evaluation seeds" in text
+    assert "success on 5 of them; 3 more left out, where an episode was cut before its outcome was known" in text
+    found = json.loads(compare(tmp_path, capsys, a, b, json=True))["comparisons"]
+    assert found["success"]["mean_difference"]["estimate"] == pytest.approx(2 / 5) and found["success"]["episodes"] == 5
+    assert found["success"]["p_value"] == 0.5 and found["return"]["episodes"] == 8
+
+
 def test_a_task_without_success_is_compared_by_return(make, tmp_path, capsys):
     a, b = make("a", 0, [None] * 5), make("b", 0, [None] * 5)
     assert list(json.loads(compare(tmp_path, capsys, a, b, json=True))["comparisons"]) == ["return"]

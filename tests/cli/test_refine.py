@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from robo_cli.assembly import recipe_of
+from robo_cli.beginning import before_and_after
 from robo_cli.main import dispatch
 from robo_cli.person import operator_of
 from robo_cli.recipe import parse_recipe
@@ -23,6 +24,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.journal import records
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
+from robo_rl.evaluation import Evaluation
 from robo_rl.runs import Run, find_run
 from robo_rl.types import ActionSource
 
@@ -267,7 +269,10 @@ def test_before_and_after_is_of_a_run_that_was_evaluated_before(tmp_path, capsys
     dispatch(["train", str(tmp_path / "both.yaml"), "--out", str(tmp_path / "runs")])
     run = find_run("latest", tmp_path / "runs")
     assert [path.name for path in (run.path / "evaluations").iterdir()] == ["0000000000.json"]
-    assert "on 2 shared seeds" in capsys.readouterr().out
+    assert "on 2 shared seeds\n" in capsys.readouterr().out
+    after = Evaluation.from_json(json.loads((run.path / "evaluation.json").read_text()))
+    cut = before_and_after(run, replace(after, successes=(None, *after.successes[1:])))
+    assert cut.endswith("on 1 shared seeds; 1 more left out, where an episode was cut before its outcome was known")
 
 
 def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):

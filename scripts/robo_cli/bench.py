@@ -45,7 +45,7 @@ class Bench:
 
     what: Annotated[
         tyro.conf.Positional[str],
-        tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|collectors|robot|drive|all"),
+        tyro.conf.arg(metavar="env|learner|render|memory|resume|data|reward|annotation|collectors|robot|drive|all"),
     ]
     """Which bench, or all of them, each in a process of its own."""
     seconds: float = 2.0

@@ -33,7 +33,7 @@ class Serve:
     """Serve a robot behind its guard, with watchdog, lease and the routes of HIL-SERL's Franka server."""
 
     driver: str = "twin"
-    """twin, fake, franka-http, or one of your own (entry points robo_rl.robots)."""
+    """twin, fake, franka-http, ur, or one of your own (entry points robo_rl.robots)."""
     options: tuple[str, ...] = ()
     """Of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
     limits: Path | None = None

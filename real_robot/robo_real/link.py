@@ -10,8 +10,8 @@ import urllib3
 
 from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable
 
-TIMEOUT = 0.5
-"""[s] of an ordinary call"""
+TIMEOUT = 5.0
+"""[s] of a call that no motion waits for: a server may be busy, or just begin"""
 _REFUSALS = {409: RobotBusy}
 
 
@@ -19,7 +19,7 @@ class Link:
     """Asks one server."""
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
-        """Opens nothing. url: such as http://127.0.0.1:5000. timeout: [s] of an ordinary call, TIMEOUT by default."""
+        """Opens nothing. url: such as http://127.0.0.1:5000. timeout: [s] of a call that names none, TIMEOUT by default."""
         parsed = urllib3.util.parse_url(url)
         if parsed.scheme not in ("http", "https") or parsed.host is None:
             raise InvalidSetting("This is no address of a robot.", got=url, allowed="http://HOST:PORT")
@@ -46,9 +46,9 @@ class Link:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
         return found
 
-    def picture(self, path: str) -> tuple[bytes, Mapping[str, str]]:
+    def picture(self, path: str, *, timeout: float | None = None) -> tuple[bytes, Mapping[str, str]]:
         """Returns the bytes and the headers of a picture."""
-        answer = self._ask("GET", path, None, None)
+        answer = self._ask("GET", path, None, timeout)
         return answer.data, answer.headers
 
     def close(self) -> None:

@@ -19,8 +19,8 @@ from robo_rl.errors import RobotError, RobotUnavailable
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Executed
 
-TAKE = 5.0
-"""[s] for the lease: nothing moves yet, and a server may just begin."""
+TIMEOUT = 0.5
+"""[s] of a call while the arm moves"""
 RESET = 30.0
 """[s] for a scene to be as an episode begins, its first pictures included"""
 
@@ -29,9 +29,15 @@ class RemoteRobot:
     """Implements robo_rl.protocols.Robot, and Scene for the task there."""
 
     def __init__(self, url: str, *, owner: str = "", timeout: float | None = None) -> None:
-        """Asks what robot it is, and takes nothing. owner: who is said to hold it; this process by default."""
-        self.link = Link(url, timeout)
-        self._stop_link = Link(url, timeout)  # so that stopping waits for no other call
+        """Asks what robot it is, and takes nothing.
+
+        owner: who is said to hold it; this process by default. timeout: [s] of a call while the arm moves, TIMEOUT by default;
+        what nothing moves for may take as long as any call of a Link.
+        """
+        self.link = Link(url)
+        self._stop_link = Link(url)  # so that stopping waits for no other call
+        self._timeout = TIMEOUT if timeout is None else timeout
+        self._moves = False  # since the last command
         self._owner = owner or f"{socket.gethostname()}:{os.getpid()}"
         version = self.link.json("/robo/version", method="GET")
         if version.get("protocol") != PROTOCOL:
@@ -55,7 +61,7 @@ class RemoteRobot:
 
     def connect(self) -> None:
         """Takes the lease; raises RobotBusy where somebody else has it. One that this process took before ends."""
-        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner}, timeout=TAKE)["lease"])
+        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner})["lease"])
 
     def arm(self) -> None:
         """Allows motion; raises RobotStopped where a person must re-arm first."""
@@ -82,7 +88,7 @@ class RemoteRobot:
 
     def frame(self, name: str) -> Frame:
         """Returns a camera's newest picture as it is."""
-        content, headers = self.link.picture(f"/robo/camera/{name}")
+        content, headers = self.link.picture(f"/robo/camera/{name}", timeout=self._limit)
         try:
             shape = tuple(int(side) for side in headers["X-Robo-Shape"].split(","))
             picture = np.frombuffer(content, np.uint8).reshape(shape)
@@ -93,12 +99,16 @@ class RemoteRobot:
     def apply(self, action: npt.ArrayLike) -> Executed:
         """Commands an action that answers the newest `observe`."""
         wanted = self.spec.action.validate(action)
+        self._moves = True
         told = self._leased("/robo/apply", action=np.asarray(wanted, np.float64).tolist(), answers=self._stamp)
         return Executed(np.asarray(told["executed"], np.float32), tuple(told["reasons"]))
 
     def pause(self) -> None:
         """Holds still until the next action."""
-        self._leased("/robo/pause")
+        try:
+            self._leased("/robo/pause")
+        finally:  # the watchdog there holds it where this did not arrive
+            self._moves = False
 
     def enable(self) -> None:
         """The person's hand is on the dead-man switch."""
@@ -107,7 +117,7 @@ class RemoteRobot:
     def stop(self) -> None:
         """Stops until a person re-arms; raises nothing: where the link is lost, the watchdog there stops the arm."""
         with contextlib.suppress(RobotError):
-            self._stop_link.json("/robo/stop", {"by": self._owner})
+            self._stop_link.json("/robo/stop", {"by": self._owner}, timeout=self._timeout)
 
     def rearm(self, by: str) -> None:
         """Ends a stop in the name of whoever has looked; `arm` must follow before it moves."""
@@ -116,6 +126,7 @@ class RemoteRobot:
 
     def reset(self, seed: int) -> None:
         """Brings the scene to where an episode with that seed begins."""
+        self._moves = False
         with self._lock:
             self.link.json("/robo/scene/reset", {"lease": self._lease, "seed": seed}, timeout=RESET)
 
@@ -132,6 +143,11 @@ class RemoteRobot:
         self.link.close()
         self._stop_link.close()
 
+    @property
+    def _limit(self) -> float | None:
+        """[s] of a call now; None for that of the link."""
+        return self._timeout if self._moves else None
+
     def _leased(self, path: str, **body: Any) -> dict[str, Any]:
         with self._lock:
-            return self.link.json(path, {"lease": self._lease, **body})
+            return self.link.json(path, {"lease": self._lease, **body}, timeout=self._limit)

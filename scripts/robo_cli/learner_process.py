@@ -128,19 +128,24 @@ def prepare(run: Run, recipe: Recipe[Any], demonstrations: Sequence[Episode], le
 
 @contextmanager
 def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """Gives the block's training its priority; ends its learner, where it has one, with everything learnt and saved."""
+    """Gives the block's training its priority; ends its learner, where it has one, with everything learnt and saved.
+
+    Where no step was lived in the block it ends at once: what it would learn yet lies in the log, for robo-rl resume.
+    """
     if not isinstance(training, ActingTraining):
         yield
         return
     training.process.tell = tell
+    begun = training.step
     with running_first() if training.is_in_real_time else nullcontext():
         try:
             yield
-        except RunError:  # the learner cannot go on, or nothing can be written
-            training.kill()
-            raise
-        except BaseException:
-            training.close()
+        except BaseException as error:
+            is_lost = isinstance(error, RunError)  # the learner cannot go on, or nothing can be written
+            if is_lost or training.step == begun:
+                training.kill()
+            else:
+                training.close()
             raise
         training.close()
 

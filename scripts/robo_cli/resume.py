@@ -12,11 +12,11 @@ import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
 from robo_cli.beginning import take_over, wait_for_robot
-from robo_cli.collecting import collected_training, settings_of
+from robo_cli.collecting import collected_training, dismissed, settings_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
-from robo_cli.learner_process import is_prepared, learns_apart, resumed
+from robo_cli.learner_process import ended, is_prepared, learns_apart, resumed
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.person import operator_of
 from robo_cli.recipe import to_yaml
@@ -87,15 +87,15 @@ def run(arguments: Resume) -> int:
                 training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward, operator)
                 if not checkpoint.parts:
                     take_over(recipe, training)
-            if isinstance(training, AsynchronousTraining):
-                training.go_on(checkpoint.parts or None)
-            elif checkpoint.parts:
-                training.load_state_dict(checkpoint.parts)
-            wait_for_robot(training)
-            interrupted.rewind(training.step)
-            kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
-            _note(interrupted, training.step, kind)
-            with display(recipe.name, recipe.total_steps) as shown:
+            with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
+                if isinstance(training, AsynchronousTraining):
+                    training.go_on(checkpoint.parts or None)
+                elif checkpoint.parts:
+                    training.load_state_dict(checkpoint.parts)
+                wait_for_robot(training)
+                interrupted.rewind(training.step)
+                kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
+                _note(interrupted, training.step, kind)
                 shown.say(f"run {interrupted.path}: resumed at step {training.step}, {kind}")
                 record = train_on(interrupted, recipe, training, shown, checkpoint.parts.get("record"), operator)
             return conclude(interrupted, recipe, training.policy, record, operator)

@@ -143,7 +143,7 @@ def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
         if collecting is not None:
             run.describe(collectors=collecting.to_json())
             training = collected_training(run, recipe, collecting, demonstrations)
-        with display(recipe.name, recipe.total_steps) as shown:
+        with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
             shown.say(f"run {run.path}")
             if demonstrations:
                 shown.say(origin)
@@ -161,19 +161,19 @@ def train_on(
 ) -> RunRecord:
     """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    evaluate = keeping_policies(run, recipe, training, evaluator(recipe, recipe.evaluation.episodes_during, operator))
-    record = RunRecord(run, cadence, evaluate, shown, training.step)
-    if state is not None:
-        record.load_state_dict(state)
-    with ended(training, shown.say), dismissed(training, shown.say):
-        try:
+    try:
+        with left_still(training):
+            evaluate = keeping_policies(run, recipe, training, evaluator(recipe, recipe.evaluation.episodes_during, operator))
+            record = RunRecord(run, cadence, evaluate, shown, training.step)
+            if state is not None:
+                record.load_state_dict(state)
             begin(run, recipe, training, record)
-            with left_still(training), kept(run, recipe, training), gentle_interruption(asking(record, operator)):
+            with kept(run, recipe, training), gentle_interruption(asking(record, operator)):
                 training.run(record)
-        except KeyboardInterrupt:
-            shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
-            raise
-        record.finish(training.step, training)
+    except KeyboardInterrupt:
+        shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
+        raise
+    record.finish(training.step, training)
     return record
 
 

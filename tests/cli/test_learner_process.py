@@ -20,8 +20,9 @@ from robo_cli.learner_process import learns_apart
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
 from robo_datasets.step_log import StepReader
 from robo_rl.actor_learner.office import Finished
+from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.checkpoints import load_checkpoint
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
 
@@ -88,6 +89,26 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     checkpoint = run.load()
     assert checkpoint.step == 47 and checkpoint.parts["learner"]["arm"]["updates"] == 47 - 10 + 1
     assert {"acting", "record"} <= set(checkpoint.parts)
+
+
+@pytest.mark.parametrize("place", ["robo_cli.train.evaluator", "robo_cli.resume.wait_for_robot"])
+def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
+    place: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: Any) -> None:
+        raise RobotUnavailable("It gives no answer.")
+
+    started: list[LearnerProcess] = []
+    start = LearnerProcess._start
+    monkeypatch.setattr(LearnerProcess, "_start", lambda self: (started.append(self), start(self)))
+    died = [sys.executable, Path(__file__).with_name("train_and_die.py"), recipe, tmp_path, "step", "25"]
+    assert subprocess.run(died, timeout=200, check=False).returncode == -signal.SIGKILL
+    with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
+        patched.setattr(place, lost)
+        main.dispatch(["resume", "latest", "--runs", str(tmp_path)])
+    assert [process._process.returncode for process in started] == [-signal.SIGKILL]
+    assert main.dispatch(["resume", "latest", "--runs", str(tmp_path)]) == 0
+    assert_all_was_learnt_from(find_run("latest", tmp_path))
 
 
 def leaves(state: Any) -> Any:

@@ -20,7 +20,7 @@ STRICT = replace(TWIN, stop_after=1.0)
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A call over the link may take long: what is too long for a robot is not what these tests are about."""
-    monkeypatch.setattr("robo_real.link.TIMEOUT", 20.0)
+    monkeypatch.setattr("robo_real.remote.TIMEOUT", 20.0)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, StateDict
 
 if TYPE_CHECKING:
-    from robo_policies.ppo import PPO
+    from robo_policies.ppo_learner import PPO
 
 BLOCK = 16
 """Rows of one product of matrices where others act for the learner: a product of another shape rounds otherwise."""

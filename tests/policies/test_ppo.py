@@ -18,7 +18,8 @@ from robo_policies import ppo_speed
 from robo_policies.action_heads import Beta, Categorical, DiagonalGaussian
 from robo_policies.clipped_surrogate import ClippedSurrogate
 from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
-from robo_policies.ppo import PPO, PPOConfig
+from robo_policies.ppo import PPOConfig
+from robo_policies.ppo_learner import PPO
 from robo_policies.sight import Blind
 from robo_policies.tanh_towers import TanhTowers, orthogonal
 from robo_policies.trajectories import Rows

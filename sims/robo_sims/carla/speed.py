@@ -25,6 +25,8 @@ STEP = 0.05
 """[s] that a tick simulates."""
 PATIENCE = 10.0
 """[s] for a call or a picture."""
+ASLEEP = "asleep between calls"
+"""Name of the same server where it does not look for the next call before it sleeps."""
 
 
 @dataclass(frozen=True)
@@ -68,23 +70,29 @@ def cases(effort: Effort) -> Cases:
 
 
 def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False, both: bool = True) -> Measurement:
+    with contextlib.ExitStack() as stack:
+        contestants: dict[str, Trial] = {"ours": _trial(stack, drive, busy=busy, both=both)}
+        if drive.peer and highway_speed.is_installed():
+            peer = stack.enter_context(closing(highway_speed.Motorway(drive.cars, drive.picture, 1 / STEP)))
+            contestants[highway_speed.NAME] = peer.busy if busy else peer.trial
+        if not drive.peer:
+            contestants[ASLEEP] = _trial(stack, drive, busy=busy, both=both, linger=0.0)
+        return measurement("drive", name, "us" if busy else "ticks/s", contestants, effort)
+
+
+def _trial(stack: contextlib.ExitStack, drive: Drive, *, busy: bool, both: bool, **settings: Any) -> Trial:
+    """Returns trials at a server of their own, which lives as long as the stack."""
     try:
         import carla
 
         from robo_sims.carla.standin.supervision import StandIn
     except ModuleNotFoundError as error:
         raise MissingExtra("bench drive", error.name or "carla", "carla") from None
-    with StandIn(map=drive.map) as server:
-        client = carla.Client(server.host, server.port)
-        client.set_timeout(PATIENCE)
-        with closing(Driving(carla, client, drive)) as driving:
-            ours = partial(driving.busy, server, both=both) if busy else driving.trial
-            with contextlib.ExitStack() as stack:
-                contestants: dict[str, Trial] = {"ours": ours}
-                if drive.peer and highway_speed.is_installed():
-                    peer = stack.enter_context(closing(highway_speed.Motorway(drive.cars, drive.picture, 1 / STEP)))
-                    contestants[highway_speed.NAME] = peer.busy if busy else peer.trial
-                return measurement("drive", name, "us" if busy else "ticks/s", contestants, effort)
+    server = stack.enter_context(StandIn(map=drive.map, **settings))
+    client = carla.Client(server.host, server.port)
+    client.set_timeout(PATIENCE)
+    driving = stack.enter_context(closing(Driving(carla, client, drive)))
+    return partial(driving.busy, server, both=both) if busy else driving.trial
 
 
 class Driving:

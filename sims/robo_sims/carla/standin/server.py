@@ -24,6 +24,7 @@ from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.rpc import Caller
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.vehicles import MODELS
+from robo_sims.carla.standin.waiting import LINGER, Waiting
 from robo_sims.carla.standin.world import World
 
 LOG = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class Options:
     """Walkers that cross streets, in each episode."""
     seed: int = 0
     """Of both."""
+    linger: float = LINGER
+    """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
     host: str = "127.0.0.1"
     """Address to listen at. The protocol has no passwords: leave it."""
 
@@ -59,6 +62,7 @@ class Options:
             "traffic": (0 <= self.traffic <= 500, "0 to 500"),
             "walkers": (0 <= self.walkers <= 500, "0 to 500"),
             "seed": (self.seed >= 0, "0 or more"),
+            "linger": (0 <= self.linger <= 0.1, "0 to 0.1 [s]"),
         }
         require_allowed(self, allowed)
 
@@ -79,6 +83,7 @@ class Server:
         self.selector = selectors.DefaultSelector()
         self.selector.register(calls, selectors.EVENT_READ, self._accept)
         self.selector.register(self.host.streams, selectors.EVENT_READ, lambda _: self.host.streams.serve())
+        self.waiting = Waiting(self.selector, options.linger)
         self.is_running = True
 
     def stop_with(self, file: int) -> None:
@@ -97,7 +102,7 @@ class Server:
         """Serves until it is stopped."""
         cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
         while self.is_running:
-            for key, mask in self.selector.select(self._patience()):
+            for key, mask in self.waiting.ready(self._patience()):
                 key.data(mask)
             if self.host.world.settings.synchronous:
                 self._prepare()

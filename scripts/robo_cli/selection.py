@@ -23,6 +23,14 @@ def find_runs(name: str, root: Path) -> list[Run]:
     return runs
 
 
+def find_files(pattern: str) -> list[Path]:
+    """Returns the file of that path, or all that a pattern matches; raises RunNotFound."""
+    paths = sorted(Path(path) for path in (glob(pattern) if has_magic(pattern) else [pattern]) if Path(path).is_file())
+    if not paths:
+        raise RunNotFound(f"No file matches {pattern!r}.", got=pattern, allowed="a file or a pattern of files")
+    return paths
+
+
 def runs_of(name: str, seed: int, runs: Path) -> Iterator[Path]:
     """Yields the runs of that name and seed, the newest first."""
     for recipe in sorted(runs.glob(f"*-{name}-{seed}/recipe.yaml"), reverse=True):

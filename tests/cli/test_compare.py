@@ -126,6 +126,44 @@ def test_what_cannot_be_compared_says_why(make, tmp_path, capsys):
         find_runs("none", tmp_path)
 
 
+def test_what_evaluations_told_is_compared_file_by_file(make, tmp_path, capsys):
+    for seed in (0, 1):
+        for name, successes in (("sac", [seed == 0] * 20), ("rlpd", [True] * 20)):
+            run_folder = tmp_path / make(name, seed, successes)
+            (run_folder / "evaluation.json").rename(tmp_path / f"{name}-{seed}.json")
+    text = compare(tmp_path, capsys, str(tmp_path / "sac-*.json"), str(tmp_path / "rlpd-[01].json"))
+    assert "A  sac-0.json, sac-1.json" in text and "2 and 2 training runs" in text
+    assert "+50.0%" in text
+    mixed = json.loads(compare(tmp_path, capsys, str(tmp_path / "sac-1.json"), make("other", 0, [True] * 20), json=True))
+    assert mixed["comparisons"]["success"]["mean_difference"]["estimate"] == 1.0
+
+
+def test_files_of_two_specs_and_other_files_are_refused(make, tmp_path, capsys):
+    for name, spec in (("a", SPEC), ("b", replace(SPEC, action=replace(SPEC.action, control_period=0.1)))):
+        (tmp_path / make(name, 0, [True], spec=spec) / "evaluation.json").rename(tmp_path / f"{name}.json")
+    a, b, c = (str(tmp_path / f"{name}.json") for name in "abc")
+    with pytest.raises(SpecMismatch, match=r"a\.json and b\.json cannot be compared(.|\n)*spec: test/Task, spec "):
+        compare(tmp_path, capsys, a, b)
+    with pytest.raises(RunNotFound, match=r"No file matches"):
+        compare(tmp_path, capsys, a, c)
+    for content in ("{", "[]", "{}", '{"seeds": 3}'):
+        (tmp_path / "c.json").write_text(content)
+        with pytest.raises(RunError, match=r"c\.json holds no evaluation(.|\n)*robo-rl evaluate RUN --json"):
+            compare(tmp_path, capsys, a, c)
+
+
+def test_many_measures_have_a_line_each(make, tmp_path, capsys):
+    names = [make("a", 0, [False, True]), make("b", 0, [True, True])]
+    for count, name in enumerate(names, 1):
+        path = tmp_path / name / "evaluation.json"
+        told = json.loads(path.read_text())
+        told["measures"] = [{"name": each} for each in ("hits", "score")]
+        path.write_text(json.dumps(told | {"measured": {"hits": [3.0 * count, 0.0], "score": [50.0, 50.0]}}))
+    rows = {line.split()[0]: line.split() for line in compare(tmp_path, capsys, *names).splitlines() if line}
+    assert rows["hits"][1:4] == ["1.5", "3", "+1.5"] and rows["success"][1:4] == ["50.0%", "100.0%", "+50.0%"]
+    assert rows["score"][1:4] == ["50", "50", "+0"]
+
+
 def test_a_report_lies_in_the_run_or_beside_several(make, tmp_path, capsys):
     a, _ = make("a", 0, [True, False]), make("a", 1, [True, True])
     assert run_report(Report((a,), runs=tmp_path)) == 0

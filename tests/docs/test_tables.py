@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from robo_cli import race_table
+from robo_cli.compare import Compare
+from robo_cli.compare import run as compare
 from robo_cli.online_study import online_markdown
 from robo_cli.study_plan import read_study
 from robo_cli.study_table import markdown
@@ -55,6 +57,18 @@ def test_the_page_shows_what_the_searches_by_preferences_found():
 
 def test_the_page_shows_what_the_comparison_of_rewards_wrote():
     assert (DOCS / "benchmarks" / "text2reward.md").read_text().strip() in (DOCS / "text2reward.md").read_text()
+
+
+def test_the_page_shows_what_the_fresh_episodes_of_contrasting_goals_told(capsys):
+    sides = [str(DOCS / "benchmarks" / "evaluations" / f"driving-{method}-*.json") for method in ("speed", "clg")]
+    assert compare(Compare(*sides, json=True)) == 0
+    found = json.loads(capsys.readouterr().out)["comparisons"]
+    page = (DOCS / "carla.md").read_text()
+    fewer = found["collision_vehicle"]["mean_difference"]
+    low, high = (-100 * fewer[end] for end in ("high", "low"))
+    assert f"{-100 * fewer['estimate']:.1f} of a hundred episodes fewer [{low:.1f}, {high:.1f}]" in page
+    score = found["driving_score"]["mean_difference"]
+    assert f"{score['estimate']:.1f} more of the driving score [{score['low']:.1f}, {score['high']:.1f}]" in page
 
 
 @pytest.mark.parametrize("study", PAGES)

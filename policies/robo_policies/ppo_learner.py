@@ -6,9 +6,7 @@ a minibatch. At equal settings it is the algorithm of Stable-Baselines3's PPO.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +17,7 @@ from robo_policies.flat_adam import FlatAdam
 from robo_policies.learning import require_finite_data
 from robo_policies.normalization import RewardNormalizer, RunningReturns, Unchanged
 from robo_policies.ppo_policy import PPOPolicy
+from robo_policies.ppo_settings import SCHEDULES, PPOSettings
 from robo_policies.senses import Senses
 from robo_policies.tanh_towers import Floats, TanhTowers
 from robo_policies.trajectories import Rows, Trajectories, flat
@@ -27,21 +26,11 @@ from robo_rl.on_policy import VectorStep
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Metrics, StateDict
 
-if TYPE_CHECKING:
-    from robo_policies.ppo import PPOConfig
-
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda done: 1.0,
-    "linear": lambda done: 1.0 - done,
-    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
-}
-"""Name -> share of the learning rate that is left after a share of the training."""
-
 
 class PPO(ClippedSurrogate):
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
 
-    def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int, *, rollouts: int = 0) -> None:
+    def __init__(self, spec: EnvironmentSpec, config: PPOSettings, seed: int, *, rollouts: int = 0) -> None:
         """`rollouts` are those of the training, over which the learning rate falls; 0: it stays."""
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
-from robo_real.remote import RemoteRobot
+from robo_real.remote import TIMEOUT, RemoteRobot
 from robo_rl.errors import RoboRLError, RobotError
 
 ASKED = 100
@@ -65,7 +65,7 @@ def _answers(robot: RemoteRobot, asked: int) -> Iterator[Seen]:
     stamps: list[float] = []
 
     def ask() -> None:
-        stamps.append(float(robot.link.json("/robo/observe", {})["stamp"]))
+        stamps.append(float(robot.link.json("/robo/observe", {}, timeout=TIMEOUT)["stamp"]))
 
     yield _timed("state", ask, asked, (robot.spec.action.control_period or 1.0) / robot.clock.speed)
     steps = np.diff(stamps)

@@ -70,6 +70,10 @@ class Guard:
         self._latch: tuple[Mode, str] | None = None  # apart from the mode, so that no other thread's change can undo it
         self.counts: Counter[str] = Counter()
         """How often each reason was given."""
+        self.stops = 0
+        """Times that somebody stopped it, also while it was stopped already."""
+        self.asked = ""
+        """Why somebody stopped it last since it was re-armed; "" where nobody did."""
         self._low, self._high = np.asarray(limits.box_low), np.asarray(limits.box_high)
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self._joint_speed = np.asarray(limits.joint_speed)
@@ -107,12 +111,20 @@ class Guard:
         self.rest()
         self._enter(Mode.ARMED)
 
-    def reset(self) -> None:
-        """A person has looked and re-arms: leaves STOPPED or FAULT for IDLE, from where `arm` leads on."""
+    def reset(self, stops: int | None = None) -> None:
+        """A person has looked and re-arms: leaves STOPPED or FAULT for IDLE, from where `arm` leads on.
+
+        stops: what that was when they looked, now by default. Raises RobotStopped where somebody has stopped it since.
+        """
+        seen = self.stops if stops is None else stops
         if self._latch is not None:
             self.log.add("re-armed", after=self.reason)
             self._latch = None
             self._enter(Mode.IDLE if self._mode is not Mode.DISCONNECTED else Mode.DISCONNECTED)
+        if self.stops != seen:  # looked at last: a stop takes no lock
+            self._latch_as(Mode.STOPPED, self.asked)
+            raise stopped(self)
+        self.asked = ""
 
     def pause(self) -> None:
         """The arm holds still until the next command, without anything being wrong."""
@@ -122,6 +134,8 @@ class Guard:
 
     def stop(self, reason: str) -> None:
         """Stops until a person re-arms; takes no lock, raises nothing."""
+        self.asked = reason
+        self.stops += 1
         self._latch_as(Mode.STOPPED, reason)
 
     def fault(self, reason: str) -> None:

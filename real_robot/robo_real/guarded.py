@@ -64,10 +64,14 @@ class GuardedArm:
             self.guard.arm()
 
     def rearm(self) -> None:
-        """A person has looked: clears the robot's own error and the guard's latch; `arm` must follow before it moves."""
+        """A person has looked: clears the robot's own error and the guard's latch; `arm` must follow before it moves.
+
+        Raises RobotStopped where somebody stops the arm while the robot recovers, which may take seconds: it stays stopped.
+        """
+        stops = self.guard.stops
         with self._lock:
             self.driver.recover()
-            self.guard.reset()
+            self.guard.reset(stops)
 
     def measure(self) -> ArmState:
         """Returns the newest measurement; what a command answers if it names no other."""

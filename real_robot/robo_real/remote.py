@@ -118,6 +118,7 @@ class RemoteRobot:
         """Stops until a person re-arms; raises nothing: where the link is lost, the watchdog there stops the arm."""
         with contextlib.suppress(RobotError):
             self._stop_link.json("/robo/stop", {"by": self._owner}, timeout=self._timeout)
+            self._moves = False
 
     def rearm(self, by: str) -> None:
         """Ends a stop in the name of whoever has looked; `arm` must follow before it moves."""
@@ -138,7 +139,7 @@ class RemoteRobot:
         """Gives the lease back, which holds the arm still; closes the connections."""
         if self._lease:
             with contextlib.suppress(RobotError):
-                self.link.json("/robo/release", {"lease": self._lease})
+                self.link.json("/robo/release", {"lease": self._lease}, timeout=self._limit)
             self._lease = ""
         self.link.close()
         self._stop_link.close()

@@ -237,12 +237,21 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     return learner.policy
 
 
-def evaluator(recipe: Recipe[Any], episodes: int, operator: Operator | None = None) -> Callable[[Policy], Evaluation]:
-    """Returns a function that evaluates a policy on the recipe's seeds in an environment of its own."""
-    environment = judged_environment_of(recipe, operator)
-    seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
-    deterministic = not recipe.evaluation.stochastic
-    return lambda policy: evaluate(policy, environment, seeds=seeds, deterministic=deterministic, training_seed=recipe.seed)
+class Evaluator:
+    """Evaluates policies on a recipe's seeds in an environment of its own."""
+
+    def __init__(self, recipe: Recipe[Any], episodes: int, operator: Operator | None = None) -> None:
+        self._recipe, self._environment = recipe, judged_environment_of(recipe, operator)
+        self._seeds = range(recipe.evaluation.seed, recipe.evaluation.seed + episodes)
+
+    def __call__(self, policy: Policy) -> Evaluation:
+        """Returns how a policy does."""
+        deterministic, seed = not self._recipe.evaluation.stochastic, self._recipe.seed
+        return evaluate(policy, self._environment, seeds=self._seeds, deterministic=deterministic, training_seed=seed)
+
+    def close(self) -> None:
+        """Closes the environment: a robot is left still and given back."""
+        self._environment.close()
 
 
 def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:

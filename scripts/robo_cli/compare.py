@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from robo_cli.selection import find_files, find_runs
-from robo_rl.errors import RunError, SpecMismatch
+from robo_rl.errors import InvalidSetting, RunError, SpecMismatch
 from robo_rl.evaluation import Evaluation, compare
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
@@ -76,9 +76,18 @@ def run(arguments: Compare) -> int:
 
 def judged(name: str, runs: Path) -> list[Judged]:
     """Returns the final evaluations of the runs of a name or pattern, or those in the files .json that it stands for."""
-    if name.endswith(SUFFIX):
-        return [_from_file(path) for path in find_files(name)]
-    return [_of_run(each) for each in find_runs(name, runs)]
+    if not name.endswith(SUFFIX) or Path(name).is_dir():
+        return [_of_run(each) for each in find_runs(name, runs)]
+    found = [_from_file(path) for path in find_files(name)]
+    seeds = [each.evaluation.training_seed for each in found]
+    if any(seeds.count(seed) > 1 for seed in {*seeds} - {None}):
+        raise InvalidSetting(
+            "Several evaluations of one training tell nothing of the chance of training.",
+            got=", ".join(f"{each.name} of training seed {each.evaluation.training_seed}" for each in found),
+            allowed="one file for each training seed of a side",
+            fix=f"choose among those that match {name}",
+        )
+    return found
 
 
 def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[dict[str, Comparison], list[int]]:
@@ -104,8 +113,12 @@ def _of_run(run: Run) -> Judged:
 
 def _from_file(path: Path) -> Judged:
     try:
-        return Judged(path.name, Evaluation.from_json(json.loads(path.read_text())))
-    except (ValueError, TypeError, AttributeError, OSError) as error:
+        found = Evaluation.from_json(json.loads(path.read_text()))
+        told = (found.returns, found.successes, *found.measured.values())
+        if not found.seeds or any(len(values) != len(found.seeds) for values in told):
+            raise ValueError("not as many outcomes as seeds")
+        return Judged(str(path), found)
+    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise RunError(
             f"{path} holds no evaluation.",
             got=f"{type(error).__name__}: {error}",
@@ -140,6 +153,11 @@ def _lines(comparisons: dict[str, tuple[Comparison, str]], table: Table) -> Tabl
 
 
 def _caveat(first: Sequence[Judged], second: Sequence[Judged]) -> str:
+    drawn = {not each.evaluation.deterministic for each in (*first, *second)}
+    return _covered(first, second) + ("; some drew their actions by chance, others did not" if len(drawn) > 1 else "")
+
+
+def _covered(first: Sequence[Judged], second: Sequence[Judged]) -> str:
     if len(first) == len(second) == 1:
         return "one training seed a side: the intervals cover evaluation episodes, not training"
     if min(len(first), len(second)) == 1:

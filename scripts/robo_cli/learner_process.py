@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,7 +128,7 @@ def prepare(run: Run, recipe: Recipe[Any], demonstrations: Sequence[Episode], le
 
 @contextmanager
 def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
-    """Gives the block's training its priority; ends its learner, where it has one, with everything learnt and saved.
+    """Ends a training's learner with the block, where it has one, with everything learnt and saved.
 
     Where no step was lived in the block it ends at once: what it would learn yet lies in the log, for robo-rl resume.
     """
@@ -137,17 +137,24 @@ def ended(training: Training, tell: Callable[[str], None]) -> Iterator[None]:
         return
     training.process.tell = tell
     begun = training.step
-    with running_first() if training.is_in_real_time else nullcontext():
-        try:
-            yield
-        except BaseException as error:
-            is_lost = isinstance(error, RunError)  # the learner cannot go on, or nothing can be written
-            if is_lost or training.step == begun:
-                training.kill()
-            else:
-                training.close()
-            raise
-        training.close()
+    try:
+        yield
+    except BaseException as error:
+        is_lost = isinstance(error, RunError)  # the learner cannot go on, or nothing can be written
+        if is_lost or training.step == begun:
+            training.kill()
+        else:
+            training.close()
+        raise
+    training.close()
+
+
+def priority(training: Training) -> AbstractContextManager[object]:
+    """Returns what gives a block the priority of a control loop, where the training's time goes on between two steps.
+
+    Threads that are begun in it have that, too: none that writes to a disk should be.
+    """
+    return running_first() if isinstance(training, ActingTraining) and training.is_in_real_time else nullcontext()
 
 
 def main(path: str, dataset: str, descriptor: str) -> int:

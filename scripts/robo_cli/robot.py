@@ -15,6 +15,7 @@ from robo_cli.typed_settings import settings_of
 from robo_real.check import check
 from robo_real.link import Link
 from robo_real.priority import running_first
+from robo_real.remote import TIMEOUT
 from robo_real.server.application import ADDRESS
 from robo_real.serving import Serving, served
 
@@ -128,7 +129,7 @@ def look(arguments: Check) -> int:
 
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
-    return _told(arguments.url, "/robo/stop", "robo-rl robot stop")
+    return _told(arguments.url, "/robo/stop", "robo-rl robot stop", TIMEOUT)
 
 
 def rearm(arguments: Rearm) -> int:
@@ -136,9 +137,9 @@ def rearm(arguments: Rearm) -> int:
     return _told(arguments.url, "/robo/rearm", arguments.by)
 
 
-def _told(url: str, path: str, by: str) -> int:
+def _told(url: str, path: str, by: str, timeout: float | None = None) -> int:
     link = Link(url)
-    health = link.json(path, {"by": by})
+    health = link.json(path, {"by": by}, timeout=timeout)
     link.close()
     print(f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}")
     return 0

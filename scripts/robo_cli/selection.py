@@ -25,7 +25,7 @@ def find_runs(name: str, root: Path) -> list[Run]:
 
 def find_files(pattern: str) -> list[Path]:
     """Returns the file of that path, or all that a pattern matches; raises RunNotFound."""
-    paths = sorted(Path(path) for path in (glob(pattern) if has_magic(pattern) else [pattern]) if Path(path).is_file())
+    paths = sorted(Path(path) for path in ([pattern] if Path(pattern).is_file() else glob(pattern)) if Path(path).is_file())
     if not paths:
         raise RunNotFound(f"No file matches {pattern!r}.", got=pattern, allowed="a file or a pattern of files")
     return paths

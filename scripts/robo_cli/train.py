@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
 import torch
 import tyro
 
-from robo_cli.assembly import demonstrations_of, evaluator, spec_of, training_of
+from robo_cli.assembly import Evaluator, demonstrations_of, spec_of, training_of
 from robo_cli.beginning import begin, left_still, take_over
 from robo_cli.collecting import CollectingSettings, collected_training, dismissed, require_collectable
 from robo_cli.completion import completed, learnt_from, with_dataset, with_online_phase
@@ -19,7 +20,7 @@ from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption
 from robo_cli.keeping import keeping_policies, kept, require_episodes
-from robo_cli.learner_process import acting_parts_of, acting_training, ended, learns_apart, prepare
+from robo_cli.learner_process import acting_parts_of, acting_training, ended, learns_apart, prepare, priority
 from robo_cli.online_reward import reward_of
 from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
@@ -161,19 +162,19 @@ def train_on(
 ) -> RunRecord:
     """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
     cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    try:
-        with left_still(training):
-            evaluate = keeping_policies(run, recipe, training, evaluator(recipe, recipe.evaluation.episodes_during, operator))
-            record = RunRecord(run, cadence, evaluate, shown, training.step)
-            if state is not None:
-                record.load_state_dict(state)
-            begin(run, recipe, training, record)
-            with kept(run, recipe, training), gentle_interruption(asking(record, operator)):
-                training.run(record)
-    except KeyboardInterrupt:
-        shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
-        raise
-    record.finish(training.step, training)
+    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
+        record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
+        if state is not None:
+            record.load_state_dict(state)
+        try:
+            with priority(training):
+                begin(run, recipe, training, record)
+                with kept(run, recipe, training), gentle_interruption(asking(record, operator)):
+                    training.run(record)
+        except KeyboardInterrupt:
+            shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
+            raise
+        record.finish(training.step, training)
     return record
 
 

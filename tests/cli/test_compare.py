@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -132,21 +133,40 @@ def test_what_evaluations_told_is_compared_file_by_file(make, tmp_path, capsys):
             run_folder = tmp_path / make(name, seed, successes)
             (run_folder / "evaluation.json").rename(tmp_path / f"{name}-{seed}.json")
     text = compare(tmp_path, capsys, str(tmp_path / "sac-*.json"), str(tmp_path / "rlpd-[01].json"))
-    assert "A  sac-0.json, sac-1.json" in text and "2 and 2 training runs" in text
+    assert f"A  {tmp_path / 'sac-0.json'}, {tmp_path / 'sac-1.json'}" in text and "2 and 2 training runs" in text
     assert "+50.0%" in text
     mixed = json.loads(compare(tmp_path, capsys, str(tmp_path / "sac-1.json"), make("other", 0, [True] * 20), json=True))
     assert mixed["comparisons"]["success"]["mean_difference"]["estimate"] == 1.0
+
+
+def test_evaluations_of_one_training_are_no_trainings(make, tmp_path, capsys):
+    other = make("b", 0, [True] * 3)
+    told = json.loads((tmp_path / other / "evaluation.json").read_text())
+    for step, seed in ((10, 3), (20, 3)):
+        (tmp_path / f"{step}[1].json").write_text(json.dumps(told | {"training_seed": seed, "deterministic": False}))
+    with pytest.raises(InvalidSetting, match=r"one training tell nothing(.|\n)*10\[1\]\.json of training seed 3"):
+        compare(tmp_path, capsys, str(tmp_path / "*.json"), other)
+    text = compare(tmp_path, capsys, str(tmp_path / "20[1].json"), other)  # there is a file of that very name
+    assert "some drew their actions by chance" in text
+
+
+def test_a_run_whose_name_ends_like_a_file_is_a_run(make, tmp_path, capsys):
+    a, b = make("a", 0, [True] * 3), make("b", 0, [True] * 3)
+    (tmp_path / a).rename(tmp_path / "mine.json")
+    assert "A  mine.json\n" in compare(tmp_path, capsys, str(tmp_path / "mine.json"), b)
 
 
 def test_files_of_two_specs_and_other_files_are_refused(make, tmp_path, capsys):
     for name, spec in (("a", SPEC), ("b", replace(SPEC, action=replace(SPEC.action, control_period=0.1)))):
         (tmp_path / make(name, 0, [True], spec=spec) / "evaluation.json").rename(tmp_path / f"{name}.json")
     a, b, c = (str(tmp_path / f"{name}.json") for name in "abc")
-    with pytest.raises(SpecMismatch, match=r"a\.json and b\.json cannot be compared(.|\n)*spec: test/Task, spec "):
+    with pytest.raises(SpecMismatch, match=r"a\.json and .*b\.json cannot be compared(.|\n)*spec: test/Task, spec "):
         compare(tmp_path, capsys, a, b)
     with pytest.raises(RunNotFound, match=r"No file matches"):
         compare(tmp_path, capsys, a, c)
-    for content in ("{", "[]", "{}", '{"seeds": 3}'):
+    told = json.loads(Path(a).read_text())
+    wrong = ({"seeds": 3}, told | {"seeds": 3}, told | {"returns": []}, told | {"seeds": []})
+    for content in ("{", "[]", "[" * 100_000, "{}", *map(json.dumps, wrong)):
         (tmp_path / "c.json").write_text(content)
         with pytest.raises(RunError, match=r"c\.json holds no evaluation(.|\n)*robo-rl evaluate RUN --json"):
             compare(tmp_path, capsys, a, c)

@@ -6,15 +6,18 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import yaml
 
-from robo_cli import learner_process, main
+from robo_cli import assembly, learner_process, main
 from robo_cli.assembly import recipe_of
 from robo_cli.learner_process import learns_apart
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
@@ -91,7 +94,7 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
-@pytest.mark.parametrize("place", ["robo_cli.train.evaluator", "robo_cli.resume.wait_for_robot"])
+@pytest.mark.parametrize("place", ["robo_cli.train.Evaluator", "robo_cli.resume.wait_for_robot"])
 def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     place: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,44 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     assert [process._process.returncode for process in started] == [-signal.SIGKILL]
     assert main.dispatch(["resume", "latest", "--runs", str(tmp_path)]) == 0
     assert_all_was_learnt_from(find_run("latest", tmp_path))
+
+
+def test_what_judges_is_closed_and_only_the_control_loop_comes_first(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    robot = {"environment": {"name": "robot/Fake-v0", "arguments": {"max_steps": 12}}, "algorithm": "sac", "human": {}}
+    more = {"learner": {"hidden": [8], "batch_size": 8}, "demonstrations": {}, "steps": 20, "evaluation": {"before": True}}
+    recipe.write_text(yaml.safe_dump({**RECIPE, **robot, **more}))
+    is_first, seen, judging = False, [], []
+
+    @contextmanager
+    def first() -> Iterator[bool]:
+        nonlocal is_first
+        is_first = True
+        yield True
+        is_first = False
+
+    def made(*arguments: Any, **settings: Any) -> gymnasium.Env[Any, Any]:
+        judging.append(closing := Closing(environment(*arguments, **settings)))
+        return closing
+
+    class Closing(gymnasium.Wrapper[Any, Any, Any, Any]):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+            super().close()
+
+    for name in ("__init__", "on_step", "finish"):
+        original = getattr(RunRecord, name)
+        noted = lambda self, *rest, name=name, original=original: (seen.append((name, is_first)), original(self, *rest))[1]  # noqa: E731
+        monkeypatch.setattr(RunRecord, name, noted)
+    environment = assembly.judged_environment_of
+    monkeypatch.setattr(assembly, "judged_environment_of", made)
+    monkeypatch.setattr(learner_process, "running_first", first)
+    assert main.dispatch(["train", str(recipe), "--evaluation.episodes", "1", "--out", str(tmp_path)]) == 0
+    assert {*seen} == {("__init__", False), ("on_step", True), ("finish", False)}
+    assert judging and all(each.closed == 1 for each in judging)
 
 
 def leaves(state: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from robo_cli.assembly import demonstrations_of, evaluator, record_demonstrations, spec_of, training_of
+from robo_cli.assembly import Evaluator, demonstrations_of, record_demonstrations, spec_of, training_of
 from robo_cli.recipe import Recipe, read_recipe
 from robo_rl.replay import ReplayBuffer
 from robo_rl.types import Metrics
@@ -30,7 +30,7 @@ def success(recipe: Recipe, seed: int) -> float:
     demonstrations, _ = demonstrations_of(recipe, None)
     training = training_of(recipe, demonstrations, None)
     training.run(Deaf())
-    rate = evaluator(recipe, 50)(training.policy).success_rate
+    rate = Evaluator(recipe, 50)(training.policy).success_rate
     assert rate is not None
     return rate.estimate
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -107,15 +108,24 @@ def test_a_stop_lasts_until_the_operator_rearms_whatever_else_is_pressed():
     hands.hold()
     assert hands.want() is Want.STOP
     hands.desk.end()
-    hands.desk.rearm(object())
+    hands.desk.rearm(object(), hands.desk.stops)
     hands.desk.start(hands)
     assert not hands.desk.wait_for_start(0)
     hands.desk.begin()
     assert hands.want() is Want.STOP
     hands.desk.end()
-    hands.desk.rearm(hands)
+    hands.desk.rearm(hands, hands.desk.stops)
     hands.desk.start(hands)
     assert hands.desk.wait_for_start(0)
+
+
+def test_a_stop_after_the_operator_has_looked_outlives_their_rearming():
+    hands = begun()
+    hands.desk.stop()
+    looked = hands.desk.stops
+    hands.desk.stop()
+    hands.desk.rearm(hands, looked)
+    assert hands.want() is Want.STOP
 
 
 def test_a_stop_while_an_episode_is_being_prepared_holds_in_it():
@@ -143,7 +153,7 @@ def test_the_next_episode_begins_by_itself_until_a_stop_a_loss_or_silence():
     assert not hands.desk.wait_for_start(0)
     for ends in (hands.desk.stop, lambda: hands.desk.rise(hands), lambda: hands.want(WATCH_SILENCE + 0.1)):
         hands.desk.sit(hands)
-        hands.desk.rearm(hands)
+        hands.desk.rearm(hands, hands.desk.stops)
         hands.hold(False)
         hands.desk.follow(hands, True)
         for _ in range(2):
@@ -312,6 +322,32 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
     page.until(lambda told: told["health"]["mode"] == "idle")
     page.held = False
     start(page)
+
+
+def test_a_stop_is_heard_while_a_robot_takes_its_time_to_be_rearmed(console, page):
+    robot = console.server_of_robot.application.robot
+    entered, left = threading.Event(), threading.Event()
+
+    def slow():
+        entered.set()
+        assert left.wait(60)
+
+    robot.driver.recover = slow
+    page.say(kind="stop")
+    page.until(lambda told: told["health"]["mode"] == "stopped")
+    page.say(kind="rearm")
+    assert entered.wait(60)
+    stops = robot.guard.stops
+    page.say(kind="stop")
+    end = time.monotonic() + 60
+    while robot.guard.stops == stops and time.monotonic() < end:
+        time.sleep(0.01)
+    assert robot.guard.stops > stops and not left.is_set(), "it was heard before the robot had recovered"
+    left.set()
+    page.told("refused")
+    assert page.told("status")["health"]["mode"] == "stopped"
+    page.say(kind="rearm")
+    page.until(lambda told: told["health"]["mode"] == "idle")
 
 
 class Keeps:

@@ -14,7 +14,7 @@ from robo_real.arm import ArmTarget
 from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
-from robo_rl.errors import RobotUnavailable
+from robo_rl.errors import RobotStopped, RobotUnavailable
 
 
 def post(server, route, body=None, method="POST"):
@@ -171,6 +171,20 @@ def test_after_a_reflex_poses_do_nothing_until_the_error_is_cleared(serve_in_ste
         post(server, "/pose", up)
         server.application.robot.clock.sleep(0.03)
     assert (twin.read().position[2] - pose[2] > 0.008) == moves
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_person_who_stops_an_arm_after_its_reflex_is_not_cleared_away(serve_in_step, when):
+    server = serve_in_step(auto_clear=True)
+    robot = server.application.robot
+    robot.guard.fault("robot: reflex")
+    if when == "before":
+        robot.stop("red button")
+    else:
+        robot.driver.recover = lambda: robot.stop("red button")
+    assert post(server, "/clearerr")[2] == "Clear"
+    with pytest.raises(RobotStopped):
+        robot.arm()
 
 
 def test_a_hardware_server_moves_for_nobody_without_a_lease(serve_in_step):

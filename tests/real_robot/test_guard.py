@@ -190,6 +190,18 @@ def test_a_fault_is_latched_until_it_is_reset_and_armed_anew(target, measured, r
     assert judged(guard, near([0, 0, 0]), state()).target is not None
 
 
+def test_a_stop_that_comes_after_somebody_has_looked_outlives_their_rearming():
+    guard = armed()
+    guard.fault("reflex")
+    looked = guard.stops
+    guard.stop("red button")  # while the robot recovers; the guard is stopped already
+    with pytest.raises(RobotStopped) as stopped:
+        guard.reset(looked)
+    assert (stopped.value.mode, stopped.value.reason) == ("stopped", "red button")
+    guard.reset(guard.stops)
+    assert guard.mode is Mode.IDLE and guard.reason == "" and guard.asked == ""
+
+
 def test_a_measurement_that_jumps_stops_the_arm():
     guard = armed()
     judged(guard, near([0.01, 0, 0]), state(stamp=1.0))

@@ -61,6 +61,17 @@ def test_a_stop_that_comes_while_a_command_is_sent_has_the_last_word(robot):
         robot.apply(ALONG)
 
 
+def test_a_stop_while_the_robot_recovers_is_not_taken_back(robot):
+    robot.guard.fault("robot: reflex")
+    robot.driver.recover = lambda: robot.stop("red button")  # as another thread might, in the seconds that this takes
+    with pytest.raises(RobotStopped, match="red button"):
+        robot.rearm()
+    assert robot.guard.mode is Mode.STOPPED
+    robot.driver.recover = lambda: None
+    robot.rearm()
+    robot.arm()
+
+
 def test_stopping_and_watching_outlive_a_driver_that_fails(robot):
     robot.observe()
     robot.apply(ALONG)

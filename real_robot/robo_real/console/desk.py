@@ -55,6 +55,8 @@ class Desk:
         self._heard = -np.inf
         self._lost_at: float | None = None
         self._label = ""
+        self.stops = 0
+        """Times that somebody stopped it."""
 
     # told by connections
 
@@ -92,11 +94,12 @@ class Desk:
         """Nothing moves any more until the operator re-arms; from whatever session."""
         with self._changed:
             self._stopped, self._starts, self._follows = True, False, False
+            self.stops += 1
 
-    def rearm(self, session: object) -> None:
-        """The operator has looked."""
+    def rearm(self, session: object, stops: int) -> None:
+        """The operator has looked, when there had been so many stops: a later one stays."""
         with self._changed:
-            self._stopped = self._stopped and self._operator is not session
+            self._stopped = self._stopped and (self._operator is not session or stops != self.stops)
 
     def start(self, session: object) -> None:
         """The operator wants an episode to begin."""

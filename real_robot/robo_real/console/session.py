@@ -76,6 +76,7 @@ class Session:
         self._latency: float | None = None
         self._garbage = self._reports = 0
         self._report_times: deque[tuple[int, float]] = deque(maxlen=50)
+        self._rearming: threading.Thread | None = None
         self._works: dict[str, Callable[[dict[str, Any]], None]] = {
             "stop": lambda _: self._stop(),
             "hold": self._hold,
@@ -164,10 +165,15 @@ class Session:
     def _rearm(self) -> None:
         if not self._console.desk.is_operator(self):
             self._tell(kind="refused", why="Only the operator re-arms.")
-            return
+        elif self._rearming is None or not self._rearming.is_alive():
+            self._rearming = threading.Thread(target=self._ask_to_rearm, args=(self._console.desk.stops,), daemon=True)
+            self._rearming.start()
+
+    def _ask_to_rearm(self, stops: int) -> None:
+        """In a thread of its own: a robot may take seconds for it, and a stop must be heard meanwhile."""
         try:
             self._console.rearm()
-            self._console.desk.rearm(self)
+            self._console.desk.rearm(self, stops)
         except RobotError as error:
             self._tell(kind="refused", why=" ".join(str(error).split()))
 

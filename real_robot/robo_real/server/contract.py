@@ -7,6 +7,7 @@ poses pass the guard, and /clearerr clears the robot's own error but never a lat
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -103,9 +104,11 @@ class FrankaContract:
     def _clear(self, _: Body) -> Answer:
         self._robot.log.add("clearerr")
         self._robot.guard.counts["clearerr"] += 1
+        stops = self._robot.guard.stops
         self._robot.driver.recover()
-        if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
-            self._robot.guard.reset()
+        if self._auto_clear and self._robot.guard.reason.startswith("robot: ") and not self._robot.guard.asked:
+            with contextlib.suppress(RobotStopped):  # somebody stopped it meanwhile, which stays
+                self._robot.guard.reset(stops)
         return "Clear"
 
     def _joint_reset(self, _: Body) -> Answer:

@@ -42,6 +42,14 @@ def console(serve, unhurried):
     thread.join(20)
 
 
+def until(page, expression):
+    """Waits for something to hold; wait_for_function() evaluates text within the page, whose policy allows none."""
+    end = time.monotonic() + 60
+    while not page.evaluate(expression):
+        assert time.monotonic() < end, expression
+        page.wait_for_timeout(20)
+
+
 def opened(window, console):
     page = window.new_page()
     errors = []
@@ -49,7 +57,7 @@ def opened(window, console):
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     page.goto(console.server.url)
     playwright.expect(page.locator("#cameras figcaption")).to_contain_text("pictures/s", timeout=60_000)
-    page.wait_for_function("document.querySelector('#cameras img').naturalWidth === 64")  # 0 while the next one is loaded
+    until(page, "document.querySelector('#cameras img').naturalWidth === 64")  # 0 while the next one is loaded
     said(page, "Waiting: nothing moves")
     page.wait_for_selector("#start:enabled")
     return page, errors
@@ -107,7 +115,7 @@ def test_a_socket_that_drops_in_an_intervention_is_opened_again_and_the_policy_d
                 .observe(document.querySelector('#headline'), { childList: true, characterData: true, subtree: true }); }""")
         for end in sockets[-1]:
             end.close()
-        page.wait_for_function("said.includes('Connection lost: the arm holds, then stops')")
+        until(page, "said.includes('Connection lost: the arm holds, then stops')")
         page.keyboard.up("Shift")
         said(page, "Stopped")
         assert len(sockets) > 1 and "The policy acts" not in page.evaluate("said")

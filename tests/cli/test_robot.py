@@ -63,8 +63,8 @@ def test_a_run_of_the_simulation_is_evaluated_on_the_twin_and_refused_at_another
         "environment": {"name": "robo/ArmReach-v0"},
         "algorithm": "bc",
         "learner": {"hidden": [64, 64], "lr": 0.003},
-        "demonstrations": {"episodes": 20},
-        "steps": 600,
+        "demonstrations": {"episodes": 60},  # always succeeds in the simulation; one of 20 does in 6 of 10 there
+        "steps": 2000,
         "evaluation": {"every": 0, "episodes_during": 1, "episodes": 1, "films": 0},
     }
     with open("reach.yaml", "w") as file:

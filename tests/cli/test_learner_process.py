@@ -94,9 +94,8 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
-@pytest.mark.parametrize("place", ["robo_cli.train.Evaluator", "robo_cli.resume.wait_for_robot"])
 def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
-    place: str, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: Any) -> None:
         raise RobotUnavailable("It gives no answer.")
@@ -106,10 +105,11 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     monkeypatch.setattr(LearnerProcess, "_start", lambda self: (started.append(self), start(self)))
     died = [sys.executable, Path(__file__).with_name("train_and_die.py"), recipe, tmp_path, "step", "25"]
     assert subprocess.run(died, timeout=200, check=False).returncode == -signal.SIGKILL
-    with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
-        patched.setattr(place, lost)
-        main.dispatch(["resume", "latest", "--runs", str(tmp_path)])
-    assert [process._process.returncode for process in started] == [-signal.SIGKILL]
+    for place in ("robo_cli.train.Evaluator", "robo_cli.resume.wait_for_robot"):
+        with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
+            patched.setattr(place, lost)
+            main.dispatch(["resume", "latest", "--runs", str(tmp_path)])
+    assert [process._process.returncode for process in started] == [-signal.SIGKILL] * 2
     assert main.dispatch(["resume", "latest", "--runs", str(tmp_path)]) == 0
     assert_all_was_learnt_from(find_run("latest", tmp_path))
 

@@ -13,9 +13,9 @@ from robo_real.link import Link
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotUnavailable
 
-LATE = 0.5
+LATE = 0.25
 """[s] of each answer; more than a motion waits for"""
-LIMIT = 0.2
+LIMIT = 0.1
 """[s] that a motion waits"""
 
 
@@ -70,7 +70,7 @@ def begun(robot: RemoteRobot) -> RemoteRobot:
     robot.reset(seed=0)
     robot.arm()
     robot.observe()
-    with pytest.raises(RobotUnavailable, match=r"robo/apply gives no answer(.|\n)*within 0\.2 s"):
+    with pytest.raises(RobotUnavailable, match=r"robo/apply gives no answer(.|\n)*within 0\.1 s"):
         robot.apply(np.zeros(robot.spec.action.size, np.float32))
     return robot
 
@@ -79,7 +79,7 @@ def begun(robot: RemoteRobot) -> RemoteRobot:
 def test_a_slow_server_is_borne_until_something_moves(robot, call, monkeypatch):
     begun(robot)
     monkeypatch.setattr(Slow, "moving", (f"/robo/{call}",))
-    with pytest.raises(RobotUnavailable, match=rf"robo/{call} gives no answer(.|\n)*within 0\.2 s"):
+    with pytest.raises(RobotUnavailable, match=rf"robo/{call} gives no answer(.|\n)*within 0\.1 s"):
         getattr(robot, call)()
 
 

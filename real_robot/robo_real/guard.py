@@ -72,8 +72,9 @@ class Guard:
         """How often each reason was given."""
         self.stops = 0
         """Times that somebody stopped it, also while it was stopped already."""
-        self.asked = ""
-        """Why somebody stopped it last since it was re-armed; "" where nobody did."""
+        self.looked = 0
+        """What `stops` was when a person had looked and re-armed it last."""
+        self._asked = ""  # why somebody stopped it last
         self._low, self._high = np.asarray(limits.box_low), np.asarray(limits.box_high)
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self._joint_speed = np.asarray(limits.joint_speed)
@@ -117,14 +118,14 @@ class Guard:
         stops: what that was when they looked, now by default. Raises RobotStopped where somebody has stopped it since.
         """
         seen = self.stops if stops is None else stops
-        if self._latch is not None:
+        if self._latch is not None and self.stops == seen:
             self.log.add("re-armed", after=self.reason)
             self._latch = None
             self._enter(Mode.IDLE if self._mode is not Mode.DISCONNECTED else Mode.DISCONNECTED)
-        if self.stops != seen:  # looked at last: a stop takes no lock
-            self._latch_as(Mode.STOPPED, self.asked)
+        if self.stops != seen:  # looked at last, too: a stop takes no lock
+            self._latch_with(Mode.STOPPED, self._asked)
             raise stopped(self)
-        self.asked = ""
+        self.looked = seen
 
     def pause(self) -> None:
         """The arm holds still until the next command, without anything being wrong."""
@@ -134,7 +135,7 @@ class Guard:
 
     def stop(self, reason: str) -> None:
         """Stops until a person re-arms; takes no lock, raises nothing."""
-        self.asked = reason
+        self._asked = reason
         self.stops += 1
         self._latch_as(Mode.STOPPED, reason)
 
@@ -344,9 +345,12 @@ class Guard:
 
     def _latch_as(self, mode: Mode, reason: str) -> None:
         if self._latch is None:
-            self._latch = (mode, reason)
-            self.counts[reason] += 1
-            self.log.add("mode", mode=mode, before=self._mode, reason=reason)
+            self._latch_with(mode, reason)
+
+    def _latch_with(self, mode: Mode, reason: str) -> None:
+        self._latch = (mode, reason)
+        self.counts[reason] += 1
+        self.log.add("mode", mode=mode, before=self._mode, reason=reason)
 
     def _log(self, reasons: str | Sequence[str], wanted: ArmTarget, sent: ArmTarget | None) -> None:
         self.log.add(

@@ -6,6 +6,8 @@ import logging
 from dataclasses import asdict, dataclass
 
 from robo_rl.errors import MissingExtra
+from robo_sims.carla.standin.clock import RATE
+from robo_sims.carla.standin.waiting import LINGER
 
 EXAMPLES = """robo-rl carla-server --port 2000 --map grid
 robo-rl carla-server --map highway --traffic 30     (cars that drive themselves, the same for the same --seed)
@@ -28,9 +30,9 @@ class CarlaServer:
     """Walkers that cross streets, in each episode."""
     seed: int = 0
     """Of both."""
-    rate: float = 20.0
+    rate: float = RATE
     """[1/s] frames while no client has switched to synchronous mode."""
-    linger: float = 0.0005
+    linger: float = LINGER
     """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
 
 

@@ -104,11 +104,10 @@ class FrankaContract:
     def _clear(self, _: Body) -> Answer:
         self._robot.log.add("clearerr")
         self._robot.guard.counts["clearerr"] += 1
-        stops = self._robot.guard.stops
         self._robot.driver.recover()
-        if self._auto_clear and self._robot.guard.reason.startswith("robot: ") and not self._robot.guard.asked:
-            with contextlib.suppress(RobotStopped):  # somebody stopped it meanwhile, which stays
-                self._robot.guard.reset(stops)
+        if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
+            with contextlib.suppress(RobotStopped):  # somebody stopped it, too, which stays until a person re-arms
+                self._robot.guard.reset(self._robot.guard.looked)
         return "Clear"
 
     def _joint_reset(self, _: Body) -> Answer:

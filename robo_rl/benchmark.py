@@ -28,16 +28,22 @@ class Effort:
     """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes what it takes."""
     repeats: int = 5
     """Trials of each contestant; the median counts."""
-    threads: int = 2
-    """Threads that each contestant may use."""
+    threads: int | None = None
+    """Threads, and cores, of each contestant; None leaves each with its own default and all cores."""
 
     def __post_init__(self) -> None:
         allowed = {
             "seconds": (self.seconds > 0, "above 0 [s]"),
             "repeats": (self.repeats >= 1, "1 or more"),
-            "threads": (self.threads >= 1, "1 or more"),
+            "threads": (self.threads is None or self.threads >= 1, "1 or more"),
         }
         require_allowed(self, allowed)
+
+    @property
+    def cores(self) -> int:
+        """Threads asked for, or the cores that this process may use."""
+        affinity = getattr(os, "sched_getaffinity", None)
+        return self.threads or (len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -82,12 +88,12 @@ Cases = dict[str, Callable[[], Measurement]]
 
 
 @contextlib.contextmanager
-def confined(cores: int) -> Iterator[None]:
-    """Keeps threads and processes begun meanwhile on so many cores, as some libraries begin more threads than they are told to.
+def confined(cores: int | None) -> Iterator[None]:
+    """Keep threads and processes that start inside on `cores` cores, as some libraries start more threads than asked for.
 
-    Without effect where the system does not offer it (macOS) or there are no more cores.
+    Without effect if `cores` is None, if the system does not offer it (macOS) or if there are no more cores.
     """
-    if not hasattr(os, "sched_setaffinity"):
+    if cores is None or not hasattr(os, "sched_setaffinity"):
         yield
         return
     before = os.sched_getaffinity(0)
@@ -139,9 +145,10 @@ def times_better(unit: str, ours: Sequence[float], peer: Sequence[float]) -> flo
 
 
 def peak_memory(bench: str) -> Measurement:
-    """Returns the most memory that this process has held at once, peers included [MB]."""
-    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform == "darwin" else 1)
-    return Measurement(bench, "peak memory of the whole bench, peers included", "MB", kilobytes / 1000)
+    """Return the most memory that one process held at once, this one or a contestant's that has ended [MB]."""
+    processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    kilobytes = max(resource.getrusage(who).ru_maxrss for who in processes) / (1024 if sys.platform == "darwin" else 1)
+    return Measurement(bench, "peak memory of the largest process, peers included", "MB", kilobytes / 1000)
 
 
 def _rounded(value: float) -> float:

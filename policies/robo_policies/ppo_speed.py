@@ -1,8 +1,8 @@
-"""Measure environment steps per second of PPO on HalfCheetah beside Stable-Baselines3's, at equal hyper-parameters.
+"""Measure environment steps per second of PPO on HalfCheetah against Stable-Baselines3's, at equal hyper-parameters.
 
 Rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards. Simulation,
 acting and learning are all counted. The contestants take turns, whole rollouts with their updates each.
-Stable-Baselines3 runs in each vector setting given.
+Stable-Baselines3 runs in each vector setting given, every contestant in a process of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
 
 import gymnasium
 import torch
@@ -20,6 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv,
 
 from robo_policies.ppo import PPOConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
+from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining
 from robo_rl.protocols import Training
@@ -27,35 +30,37 @@ from robo_rl.types import Metrics
 
 TASK = "HalfCheetah-v5"
 CASE = f"ppo {TASK}, rollouts of 2048, batch 64, 2x64"
-PEERS: tuple[tuple[type[VecEnv], int], ...] = (
-    (DummyVecEnv, 1),
-    (DummyVecEnv, 4),
-    (DummyVecEnv, 16),
-    (SubprocVecEnv, 2),
-    (SubprocVecEnv, 4),
-    (SubprocVecEnv, 16),
+PEERS: tuple[tuple[str, int], ...] = (
+    ("DummyVecEnv", 1),
+    ("DummyVecEnv", 4),
+    ("DummyVecEnv", 16),
+    ("SubprocVecEnv", 2),
+    ("SubprocVecEnv", 4),
+    ("SubprocVecEnv", 16),
 )
 """Vector settings of Stable-Baselines3, with the number of environments."""
 
 
 def cases(effort: Effort) -> Cases:
-    """Returns the one case: environment steps per second of whole rollouts and their updates; it sets PyTorch's threads."""
+    """Return the one case: environment steps per second of whole rollouts and their updates."""
     return {CASE: lambda: measure(effort)}
 
 
 def measure(
     effort: Effort,
-    peers: Sequence[tuple[type[VecEnv], int]] = PEERS,
+    peers: Sequence[tuple[str, int]] = PEERS,
     config: PPOConfig = PPOConfig(),  # noqa: B008 - frozen
 ) -> Measurement:
-    """Measures the case beside the peers given."""
-    torch.set_num_threads(effort.threads)
-    with ExitStack() as cleanup:
-        contestants = {"ours": _paced(_ours(config, effort.threads, cleanup), config.rollout_size)}
+    """Measure the case against the peers given, each in a process of its own with its own default of threads."""
+    settings = asdict(config)
+    with ExitStack() as stack:
+        own = {"settings": settings, "torch_threads": effort.threads or 1, "simulation_threads": effort.cores}
+        trials = {"ours": stack.enter_context(Contestant(f"{__name__}:ours", own, effort.threads))}
         for kind, count in peers:
-            name = f"sb3 {kind.__name__} {count}"
-            contestants[name] = _paced(_stable_baselines(config, kind, count, cleanup), config.rollout_size)
-        return measurement("learner", CASE, "steps/s", contestants, effort)
+            arguments = {"settings": settings, "kind": kind, "count": count}
+            peer = Contestant(f"{__name__}:stable_baselines", arguments, effort.threads)
+            trials[f"sb3 {kind} {count}"] = stack.enter_context(peer)
+        return measurement("learner", CASE, "steps/s", trials, effort)
 
 
 def _paced(advance: Callable[[], object], steps: int) -> Trial:
@@ -98,28 +103,35 @@ class Nobody:
         """Does nothing."""
 
 
-def _ours(config: PPOConfig, threads: int, cleanup: ExitStack) -> Callable[[], object]:
-    training: OnPolicyTraining = config.training(_Cheetahs(threads), steps=0, seed=0)
-    cleanup.callback(training.environments.close)
+def ours(settings: dict[str, Any], torch_threads: int, simulation_threads: int) -> Trial:
+    """Return a trial of our PPO, whole rollouts with their updates."""
+    torch.set_num_threads(torch_threads)
+    config = _config(settings)
+    training: OnPolicyTraining = config.training(_Cheetahs(simulation_threads), steps=0, seed=0)
 
     def advance() -> None:
         training.steps += config.rollout_size
         training.run(Nobody())
 
-    return advance
+    return _paced(advance, config.rollout_size)
 
 
-def _stable_baselines(config: PPOConfig, kind: type[VecEnv], count: int, cleanup: ExitStack) -> Callable[[], object]:
-    make: Callable[..., VecEnv] = kind
+def stable_baselines(settings: dict[str, Any], kind: str, count: int) -> Trial:
+    """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
+    config = _config(settings)
+    make: Callable[..., VecEnv] = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv}[kind]
     environments = VecNormalize(make([_plain_cheetah] * count))
-    cleanup.callback(environments.close)
     steps, size = config.rollout_size // count, config.batch_size
     network = {"net_arch": [*config.hidden]}
     model = SB3PPO(
         "MlpPolicy", environments, n_steps=steps, batch_size=size, n_epochs=config.epochs, policy_kwargs=network, device="cpu"
     )
     model.set_logger(Logger(folder=None, output_formats=[]))
-    return lambda: model.learn(config.rollout_size, reset_num_timesteps=False)
+    return _paced(lambda: model.learn(config.rollout_size, reset_num_timesteps=False), config.rollout_size)
+
+
+def _config(settings: dict[str, Any]) -> PPOConfig:
+    return PPOConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
 
 
 def _plain_cheetah() -> gymnasium.Env[object, object]:

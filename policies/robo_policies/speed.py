@@ -1,31 +1,31 @@
-"""Measure SAC and RLPD beside Stable-Baselines3's SAC, SBX's where it is installed, and a loop over critics.
+"""Measure SAC and RLPD against Stable-Baselines3's SAC, SBX's if it is installed, and a loop over critics.
 
 Whole training loops on HalfCheetah: simulation, acting, replay and one update a step, batch 256, two layers of 256, two
-critics. Every contestant is past its random steps, and its compiler, before it is measured.
+critics. Every contestant runs in a process of its own, as its users start it, and is past its random steps and its compiler
+before it is measured.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from stable_baselines3 import SAC as SB3SAC
 from torch import Tensor, nn
 
 from robo_policies.perceptrons import has_fast_bfloat16
 from robo_policies.rlpd import RLPDConfig
 from robo_policies.sac import SACConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
+from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment
 from robo_rl.learner_conformance import random_batch
-from robo_rl.learner_protocols import LearnerConfig
 from robo_rl.protocols import Training
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
@@ -45,37 +45,68 @@ SPEC = EnvironmentSpec(
 
 
 def cases(effort: Effort) -> Cases:
-    """Returns SAC and RLPD in whole training loops, and RLPD's updates with the paper's ensemble; setting PyTorch's threads."""
+    """Return SAC and RLPD in whole training loops, and RLPD's updates with the paper's ensemble."""
     setting = f"{TASK}, batch 256, 2x256, one update a step"
-    rlpd = RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS)
-    many = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
     measured = {
-        f"sac {setting}": partial(whole_loops, SACConfig(learning_starts=RANDOM_STEPS)),
-        f"rlpd, two critics, {setting}": partial(whole_loops, rlpd),
-        f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": partial(updates_alone, many),
+        f"sac {setting}": partial(whole_loops, "sac"),
+        f"rlpd, two critics, {setting}": partial(whole_loops, "rlpd"),
+        f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": updates_alone,
     }
     if has_fast_bfloat16():
-        shorter = SACConfig(learning_starts=RANDOM_STEPS, precision="bfloat16")
-        measured |= {f"sac in bfloat16 (peers in float32) {setting}": partial(whole_loops, shorter)}
+        measured[f"sac in bfloat16 (peers in float32) {setting}"] = partial(whole_loops, "sac-bfloat16")
     return {name: partial(case, name, effort) for name, case in measured.items()}
 
 
-def whole_loops(config: Any, case: str, effort: Effort) -> Measurement:
-    """Measures environment steps per second beside the peers' SAC."""
-    torch.set_num_threads(effort.threads)
-    contestants = {"ours": ours(config), "sb3 sac": stable_baselines(SB3SAC)} | sbx(effort.threads)
-    return measurement("learner", case, "steps/s", contestants, effort)
+LEARNERS = {
+    "sac": SACConfig(learning_starts=RANDOM_STEPS),
+    "sac-bfloat16": SACConfig(learning_starts=RANDOM_STEPS, precision="bfloat16"),
+    "rlpd": RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS),
+}
+MANY_CRITICS = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
 
 
-def updates_alone(config: RLPDConfig, case: str, effort: Effort) -> Measurement:
-    """Measures training steps per second, without an environment, beside a loop over critics."""
-    torch.set_num_threads(effort.threads)
-    contestants = {"ours": updates(config), "loop over critics": loop_over_critics(config)}
-    return measurement("learner", case, "steps/s", contestants, effort)
+def whole_loops(learner: str, case: str, effort: Effort) -> Measurement:
+    """Measure environment steps per second against the peers' SAC, each in a process of its own as its users start it."""
+    peers = {"sb3": "stable_baselines3", "sbx": "sbx"}
+    with ExitStack() as stack:
+        trials = {
+            "ours": stack.enter_context(Contestant(f"{__name__}:ours", {"learner": learner} | _own(effort), effort.threads))
+        }
+        for name, module in peers.items():
+            if importlib.util.find_spec(module) is not None:
+                contestant = Contestant(f"{__name__}:peer", {"module": module}, effort.threads)
+                trials[f"{name} sac, {_threads(effort.cores)}"] = stack.enter_context(contestant)
+        return measurement("learner", _with_threads(case, effort), "steps/s", trials, effort)
 
 
-def ours(config: Any) -> Trial:
-    """Returns a trial of one of our learners in its training loop, past its random steps."""
+def updates_alone(case: str, effort: Effort) -> Measurement:
+    """Measure training steps per second, without an environment, against a loop over critics."""
+    with ExitStack() as stack:
+        loop = Contestant(f"{__name__}:loop_over_critics", threads=effort.threads)
+        trials = {
+            "ours": stack.enter_context(Contestant(f"{__name__}:updates", _own(effort), effort.threads)),
+            f"loop over critics, {_threads(effort.cores)}": stack.enter_context(loop),
+        }
+        return measurement("learner", _with_threads(case, effort), "steps/s", trials, effort)
+
+
+def _own(effort: Effort) -> dict[str, int]:
+    """Return our own threads: those of the option, or the default of `robo-rl train`, one."""
+    return {"threads": effort.threads or 1}
+
+
+def _threads(count: int) -> str:
+    return f"{count} threads" if count > 1 else "1 thread"
+
+
+def _with_threads(case: str, effort: Effort) -> str:
+    return f"{case}, ours with {_threads(effort.threads or 1)}"
+
+
+def ours(learner: str, threads: int) -> Trial:
+    """Return a trial of one of our learners in its training loop, past its random steps."""
+    torch.set_num_threads(threads)
+    config = LEARNERS[learner]
     environment = make_environment(f"gymnasium/{TASK}")
     spec = specification(environment)
     demonstrations = [rollout(environment, RandomPolicy(spec, 0), seed=0)] if config.sampling.offline_fraction else []
@@ -91,8 +122,9 @@ def ours(config: Any) -> Trial:
     return _steps_per_second(advance)
 
 
-def stable_baselines(algorithm: Any) -> Trial:
-    """Returns a trial of Stable-Baselines3's SAC, or of SBX's, in its own training loop at its own settings."""
+def peer(module: str) -> Trial:
+    """Return a trial of the SAC of Stable-Baselines3, or of SBX, in its own training loop at its own settings."""
+    algorithm: Any = importlib.import_module(module).SAC
     model = algorithm("MlpPolicy", gymnasium.make(TASK), learning_starts=RANDOM_STEPS, seed=0, device="cpu")
 
     def advance(steps: int) -> None:
@@ -102,20 +134,10 @@ def stable_baselines(algorithm: Any) -> Trial:
     return _steps_per_second(advance)
 
 
-def sbx(threads: int) -> dict[str, Trial]:
-    """Returns SBX's SAC, or nothing where it is not installed."""
-    if importlib.util.find_spec("sbx") is None:
-        return {}
-    if threads == 1:  # read once, when JAX begins
-        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
-    from sbx import SAC as SBXSAC  # type: ignore[import-not-found]
-
-    return {"sbx sac": stable_baselines(SBXSAC)}
-
-
-def updates(config: LearnerConfig) -> Trial:
-    """Returns a trial that only learns, from one batch."""
-    learner, batch = config.build(SPEC, 0), random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
+def updates(threads: int) -> Trial:
+    """Return a trial that only learns, from one batch."""
+    torch.set_num_threads(threads)
+    learner, batch = MANY_CRITICS.build(SPEC, 0), random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
 
     def advance(steps: int) -> None:
         for _ in range(steps):
@@ -125,9 +147,9 @@ def updates(config: LearnerConfig) -> Trial:
     return _steps_per_second(advance, chunk=1)
 
 
-def loop_over_critics(config: RLPDConfig) -> Trial:
-    """Returns a trial of the same updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
-    loop = CriticLoop(config)
+def loop_over_critics() -> Trial:
+    """Return a trial of the same updates as an ordinary program: a torch module per critic, autograd, torch.optim."""
+    loop = CriticLoop(MANY_CRITICS)
     batch = random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
     arrays = (batch.observations["state"], batch.actions, batch.rewards, batch.masks, batch.next_observations["state"])
     tensors = [torch.from_numpy(array) for array in arrays]

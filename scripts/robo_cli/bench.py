@@ -52,8 +52,8 @@ class Bench:
     """[s] of one trial."""
     repeats: int = 5
     """Trials of each contestant."""
-    threads: int = 2
-    """Threads that each contestant may use, and cores."""
+    threads: int | None = None
+    """Threads, and cores, of each contestant; without it each runs with its own default, as its users start it."""
     only: str = ""
     """Measure the cases whose names contain this text."""
     json: bool = False
@@ -104,7 +104,8 @@ def _rows(name: str, effort: Effort, only: str) -> Iterator[Measurement]:
 
 def _in_its_own_process(name: str, arguments: Bench) -> int:
     """Runs one bench so that neither its memory nor its threads are felt by the next; returns its exit status."""
-    options = [f"--{option}={getattr(arguments, option)}" for option in ("seconds", "repeats", "threads", "only")]
+    given = {name: getattr(arguments, name) for name in ("seconds", "repeats", "threads", "only")}
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
     command = [sys.executable, "-m", "robo_cli.main", "bench", name, *options, *(["--json"] if arguments.json else [])]
     return subprocess.run(command, check=False).returncode
 

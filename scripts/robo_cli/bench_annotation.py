@@ -65,7 +65,7 @@ class Off(ONIRetrieval):
 
 
 def _measure(case: str, reward: ONI, work: Callable[[ONI | None], Trial], effort: Effort) -> Measurement:
-    torch.set_num_threads(effort.threads)
+    torch.set_num_threads(effort.cores)
     slow, quick = (replace(reward, rule=Rule(latency_s=seconds)) for seconds in (SLOW_S, 0.0))
     trials = {"ours": work(slow), "a model of 0 s": work(quick), "annotator off": work(Off()), "no annotation": work(None)}
     return measurement("annotation", case, "steps/s", trials, effort, bounds=["no annotation"])

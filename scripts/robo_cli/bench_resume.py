@@ -36,7 +36,7 @@ def cases(effort: Effort) -> Cases:
 
 
 def _measure(verb: str, effort: Effort) -> Measurement:
-    torch.set_num_threads(effort.threads)
+    torch.set_num_threads(effort.cores)
     with tempfile.TemporaryDirectory() as folder:
         ours, theirs = _our_training(), _stable_baselines3()
         path, zipped, pickled = Path(folder) / "ours", Path(folder) / "sb3.zip", Path(folder) / "sb3.pkl"

@@ -46,7 +46,7 @@ def cases(effort: Effort) -> Cases:
 
 
 def _measure_model(case: str, episodes: int, model: LabellingModel, effort: Effort) -> Measurement:
-    torch.set_num_threads(effort.threads)
+    torch.set_num_threads(effort.cores)
     with tempfile.TemporaryDirectory() as folder:
         dataset = _recorded(Path(folder) / "data", episodes, model.size)
         pictures = next(iter(dataset)).observations["camera_front"]
@@ -69,7 +69,7 @@ def _measure_model(case: str, episodes: int, model: LabellingModel, effort: Effo
 
 
 def _measure_cache(case: str, episodes: int, effort: Effort) -> Measurement:
-    torch.set_num_threads(effort.threads)
+    torch.set_num_threads(effort.cores)
     with tempfile.TemporaryDirectory() as folder:
         dataset, cache = _recorded(Path(folder) / "data", episodes, SIZE), LabelCache(Path(folder) / "cache")
         pictures = next(iter(dataset)).observations["camera_front"]

@@ -46,9 +46,6 @@ START = """start with:
 
 def main() -> None:
     """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 3 diverged, 130 interrupted."""
-    # A thread that waits for another spins first, 17 ms by default: where other programs want the cores too, it spins in
-    # the way of the very thread it waits for, and two threads become twenty times slower than one. Read when torch is loaded.
-    os.environ.setdefault("GOMP_SPINCOUNT", "500")
     try:
         status = dispatch(sys.argv[1:])
         sys.stdout.flush()  # here, where a closed pipe is noticed

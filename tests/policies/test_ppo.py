@@ -11,7 +11,7 @@ import pytest
 import torch
 from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from robo_policies import ppo_speed
@@ -586,6 +586,6 @@ def test_first_weights_are_orthogonal(shape):
 
 def test_speed_is_measured_beside_stable_baselines():
     """That it works, for a moment; the figures mean nothing."""
-    row = ppo_speed.measure(Effort(seconds=0.01, repeats=1, threads=1), [(DummyVecEnv, 2)], SMALL)
+    row = ppo_speed.measure(Effort(seconds=0.01, repeats=1, threads=1), [("DummyVecEnv", 2)], SMALL)
     assert (row.bench, row.unit) == ("learner", "steps/s") and row.peers.keys() == {"sb3 DummyVecEnv 2"}
     assert row.ours > 0 and row.ratio == pytest.approx(row.ours / row.peers["sb3 DummyVecEnv 2"])

@@ -1,6 +1,8 @@
 """The contestants of `robo-rl bench env` that simulate physics alone follow the trajectories that the batch took."""
 
 import contextlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -24,3 +26,21 @@ def test_physics_alone_ends_where_the_batch_ended(name, steps):
         positions = rollout.states[:, 1 : 1 + recording.model.nq]  # behind the time
         np.testing.assert_allclose(positions, expected, atol=1e-5)  # without a warm start the solver ends a little elsewhere
     rollout.close()
+
+
+def test_rollout_survives_a_common_end_of_all_episodes():
+    """The call with no environment at all crashed the process, 1,000 steps into each trial of HalfCheetah."""
+    program = """
+import contextlib, dataclasses, numpy as np
+from robo_rl.discovery import make_vector_environment
+from robo_sims.batched.measure import MujocoRollout, record
+with contextlib.closing(make_vector_environment("gymnasium/HalfCheetah-v5", 2, threads=1)) as vector:
+    recording = record(vector, np.zeros((4, *vector.action_space.shape), np.float32))
+both = dict(enumerate(recording.first))
+rollout = MujocoRollout(dataclasses.replace(recording, begins=[{}, {}, {}, both]), 1)
+rollout.time()
+positions = rollout.states[:, 1 : 1 + recording.model.nq]
+np.testing.assert_array_equal(positions, np.array(recording.first)[:, : recording.model.nq])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

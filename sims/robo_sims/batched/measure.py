@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
+from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 
@@ -50,39 +51,57 @@ def cases(effort: Effort) -> Cases:
 
 def _row(name: str, num_envs: int, effort: Effort) -> Measurement:
     with contextlib.ExitStack() as stack:
-        ours: Any = stack.enter_context(contextlib.closing(make_vector_environment(name, num_envs, threads=effort.threads)))
+        ours: Any = stack.enter_context(contextlib.closing(make_vector_environment(name, num_envs, threads=effort.cores)))
         steps = _steps_in(effort.seconds, ours)
-        shape = (steps, *ours.action_space.shape)
-        actions = np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
-        few = actions[: max(1, steps // 4)]
+        actions = _actions(steps, ours)
         runs: dict[str, Callable[[], float]] = {"ours": lambda: _time_vector(ours, actions)}
         if name.startswith("gymnasium/"):
             recording = record(ours, actions)
-            runs[ALONE] = MjStepAlone(recording, effort.threads).time
-            runs[ROLLOUT] = stack.enter_context(contextlib.closing(MujocoRollout(recording, effort.threads))).time
-        singles = stack.enter_context(contextlib.closing(_singles(name, num_envs)))
-        runs["SyncVectorEnv"] = lambda: _time_vector(singles, few) * steps / len(few)
-        if (pool := _envpool(name, num_envs, effort.threads)) is not None:
-            runs["EnvPool"] = lambda: pool.time(actions)
+            runs[ALONE] = MjStepAlone(recording, effort.cores).time
+            runs[ROLLOUT] = stack.enter_context(contextlib.closing(MujocoRollout(recording, effort.cores))).time
         trials = {contestant: _trial(steps * num_envs, run) for contestant, run in runs.items()}
+        size = {"name": name, "num_envs": num_envs, "steps": steps}
+        trials["SyncVectorEnv"] = stack.enter_context(Contestant(f"{__name__}:single_environments", size))
+        if (task := _envpool_task(name)) is not None:
+            pool = Contestant(f"{__name__}:envpool", size | {"task": task, "threads": effort.cores})
+            trials["EnvPool"] = stack.enter_context(pool)
         case = f"{name}, {num_envs} environments"
         return measurement("env", case, "steps/s", trials, effort, [name for name in (ALONE, ROLLOUT) if name in trials])
+
+
+def _actions(steps: int, environment: Any) -> Array:
+    """Return random actions (T, N, A) in [-1, 1], the same in every process."""
+    shape = (steps, *environment.action_space.shape)
+    return np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
 def _trial(env_steps: int, run: Callable[[], float]) -> Trial:
     return lambda _: env_steps / run()
 
 
-def _singles(name: str, num_envs: int) -> SequentialEnvironments:
-    return SequentialEnvironments(lambda: make_environment(name), num_envs)
+def single_environments(name: str, num_envs: int, steps: int) -> Trial:
+    """Return a trial of as many single environments one after the other, a quarter of the steps."""
+    singles = SequentialEnvironments(lambda: make_environment(name), num_envs)
+    few = _actions(steps, singles)[: max(1, steps // 4)]
+    return _trial(len(few) * num_envs, lambda: _time_vector(singles, few))
 
 
-def _envpool(name: str, num_envs: int, threads: int) -> EnvPool | None:
+def envpool(name: str, num_envs: int, steps: int, task: str, threads: int) -> Trial:
+    """Return a trial of EnvPool's implementation of the task."""
+    pool = EnvPool(task, num_envs, threads)
+    with contextlib.closing(make_environment(name)) as single:
+        shape = (steps, num_envs, *(single.action_space.shape or ()))
+    actions = np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
+    return _trial(steps * num_envs, lambda: pool.time(actions))
+
+
+def _envpool_task(name: str) -> str | None:
+    """Return EnvPool's name of a task, or None if EnvPool is not installed or has no such family."""
     family, _, task = name.partition("/")
     if importlib.util.find_spec("envpool") is None or family not in ("gymnasium", "dm_control"):
         return None
     suite = "".join(word.capitalize() for word in task.replace("_", "-").split("-")) + "-v1"  # such as CheetahRun-v1
-    return EnvPool(task if family == "gymnasium" else suite, num_envs, threads)
+    return task if family == "gymnasium" else suite
 
 
 def _steps_in(seconds: float, environment: Any) -> int:
@@ -189,7 +208,14 @@ class MujocoRollout:
         self._pool.close()
 
     def _step(self, controls: Array, begins: dict[int, Array]) -> None:
-        going = [index for index in range(len(controls)) if index not in begins] if begins else slice(None)
+        if len(begins) < len(controls):  # unchecked, an empty batch crashes the process
+            self._simulate(
+                controls, [index for index in range(len(controls)) if index not in begins] if begins else slice(None)
+            )
+        for index, state in begins.items():
+            self.states[index] = state
+
+    def _simulate(self, controls: Array, going: list[int] | slice) -> None:
         states, substeps = self.states[going], self._recording.substeps
         count, held = len(states), np.repeat(controls[going][:, None], substeps, axis=1)
         trail, sensors = self._trail[:count], self._sensors[:count]
@@ -197,8 +223,6 @@ class MujocoRollout:
             self._models[:count], self._datas, states, held, nstep=substeps, state=trail, sensordata=sensors, skip_checks=True
         )
         self.states[going] = trail[:, -1]
-        for index, state in begins.items():
-            self.states[index] = state
 
     def _full(self, state: Array) -> Array:
         """Returns a state as mujoco.rollout takes it."""

@@ -14,6 +14,7 @@ from robo_cli import main
 from robo_cli.jobs import Job
 from robo_cli.race_plan import read_race
 from robo_cli.race_table import markdown
+from robo_cli.recipe import parse_recipe, read_recipe
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs import find_run
 
@@ -45,6 +46,15 @@ def plan(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(RACE))
     return path
+
+
+@pytest.mark.parametrize(("task", "name"), [("pick", "arm-pick-hil"), ("peg", "arm-peg-hil")])
+def test_recipes_of_a_person_are_those_of_the_race(task: str, name: str) -> None:
+    """The best settings known are the recipe, and the race trains with them."""
+    raced = parse_recipe(yaml.safe_load(read_race("hil").recipe("perfect", task)), source="race")
+    recipe = read_recipe(name)
+    for part in ("environment", "algorithm", "learner", "demonstrations", "human", "steps"):
+        assert getattr(recipe, part) == getattr(raced, part), part
 
 
 def test_a_race_trains_each_once_and_writes_a_table(

@@ -242,7 +242,16 @@ def _film(
     try:
         return {seed: path.name for seed, path in film(environment, episodes, request).items()}, ()
     except Exception as error:  # OpenGL, codecs and disks fail in their own ways; none may cost the evaluation
-        return {}, (f"no video: {type(error).__name__}: {' '.join(str(error).split())}",)
+        return {}, (f"no video: {_why_not_drawn(error)}",)
+
+
+def _why_not_drawn(error: Exception) -> str:
+    words = " ".join(str(error).split())
+    if isinstance(error, NotImplementedError):
+        return "the environment has no render()"
+    if isinstance(error, TypeError | UnknownName) and "render_mode" in words:
+        return "the environment takes no render_mode"
+    return f"{type(error).__name__}: {words}" if words else f"{type(error).__name__} without a message"
 
 
 def _known(value: float) -> float | None:

@@ -14,11 +14,11 @@ from markupsafe import Markup
 
 from robo_rl.evaluation import Evaluation
 from robo_rl.measures import Measure
-from robo_rl.report.charts import Series, line_chart, share_bar, thinned
+from robo_rl.report.charts import GREY, Series, line_chart, share_bar, thinned
 from robo_rl.report.films import embed_films
 from robo_rl.report.hacking import MODEL
 from robo_rl.report.headline import duration, headline
-from robo_rl.report.reading import ACTIVITIES, RecordedRun, read_runs
+from robo_rl.report.reading import ACTIVITIES, OTHER, RecordedRun, read_runs
 from robo_rl.rollout import SUCCESS_CONVENTION
 from robo_rl.runs import write_text
 from robo_rl.statistics import Interval
@@ -107,7 +107,8 @@ def _legend(runs: Sequence[RecordedRun], groups: list[list[RecordedRun]]) -> lis
 def _times(runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """Returns a bar per run and the legend that they share: (activity, seconds, share of all time, colour)."""
     timed = [run for run in runs if run.time_split and run.seconds > 0]
-    colors = {name: color for color, name in enumerate(dict.fromkeys(ACTIVITIES.values()))}
+    named = [name for name in dict.fromkeys(ACTIVITIES.values()) if name != OTHER]
+    colors = dict(zip(named, (color for color in range(len(named) + 1) if color != GREY), strict=True)) | {OTHER: GREY}
     total = sum((Counter(run.time_split) for run in timed), Counter())
     seconds = sum(total.values())
     return {

@@ -61,7 +61,11 @@ def write_audit(audit: Audit, facts: Mapping[str, Any], out: Path) -> Path:
             for each in audit.controls
         ],
         charts=_charts(audit),
-        legend=[(f"{curve.name} (n = {curve.n})", color % COLORS) for color, curve in enumerate(audit.curves)],
+        legend=[
+            (f"{curve.name} (n = {curve.n})", color % COLORS)
+            for color, curve in enumerate(audit.curves)
+            if np.isfinite(curve.mean).any()
+        ],
         cost=_cost(audit),
         useless=f"{USELESS:.0%}",
     )

@@ -13,6 +13,7 @@ WIDTH, HEIGHT = 400.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 16.0, 10.0, 38.0
 MOST_POINTS = 240  # of one line; more cannot be told apart
 COLORS = 8
+GREY = 8
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,20 @@ class Across:
     title: str = "training steps"
     place: str = "step"
     """one place on it"""
+    whole: bool = False
+    """True if only whole numbers are places, such as those of trials."""
 
 
 class Axes:
     """Maps values to places on the drawing."""
 
-    def __init__(self, series: Sequence[Series], y_limits: tuple[float, float] | None) -> None:
+    def __init__(self, series: Sequence[Series], y_limits: tuple[float, float] | None, *, whole: bool = False) -> None:
         xs = [x for one in series for x, _ in one.points]
         ys = [y for one in series for _, y in one.points]
         ys += [y for one in series for _, low, high in one.band for y in (low, high) if math.isfinite(y)]
         self.x_high = max(*xs, 1e-9)
         self.y_low, self.y_high = y_limits or _with_margin(min(ys), max(ys))
-        self.x_ticks = ticks(0.0, self.x_high)
+        self.x_ticks = [tick for tick in ticks(0.0, self.x_high) if not whole or tick == round(tick)]
         self.y_ticks = ticks(self.y_low, self.y_high)
 
     def x(self, value: float) -> float:
@@ -73,7 +76,7 @@ def line_chart(
     series = [one for one in series if one.points]
     if not series:
         return Markup("")
-    axes = Axes(series, y_limits)
+    axes = Axes(series, y_limits, whole=across.whole)
     number = f"{{:.0{'%' if percent else 'f'}}}".format if percent else short
     parts = [_grid(axes, number, across.title)]
     parts += [_band(axes, one) for one in series]

@@ -11,6 +11,19 @@ from robo_rl.evaluation import Evaluation
 from robo_rl.report.reading import RecordedRun
 from robo_rl.statistics import Interval
 
+FAILED = 0.1
+"""Success rate below which a task counts as not learned, if the whole interval lies below."""
+UNDECIDED = 0.5
+"""Width of an interval from which nothing can be said: fewer than about 13 episodes at a rate of one half."""
+VERDICTS = (
+    ((0.0, FAILED), "It has not learned the task.", "bad"),
+    ((0.9, 2.0), "It solves the task reliably.", "good"),
+    ((0.7, 2.0), "It solves the task most of the time.", "good"),
+    ((0.3, 2.0), "It solves the task often, but not reliably.", "middling"),
+    ((0.0, 2.0), "It solves the task now and then; more training, or another recipe, is needed.", "middling"),
+)
+"""((least lower end, upper end below), sentence, colour) of an interval; the first that fits counts."""
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -48,7 +61,7 @@ def headline(runs: Sequence[RecordedRun]) -> Headline:
             **_learnt_from(first),
             "steps": ", ".join(sorted({f"{run.steps:,}" for run in runs})),
             "training time": duration(sum(run.seconds for run in runs) / len(runs)) + (" a seed" if len(runs) > 1 else ""),
-            "training seeds": ", ".join(str(run.seed) for run in runs),
+            "seed" if len(runs) == 1 else "seeds": ", ".join(str(run.seed) for run in runs),
         },
     )
 
@@ -61,17 +74,17 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def verdict(rate: Interval) -> tuple[str, str]:
-    """Returns a sentence and a colour for a success rate, judged by its interval rather than by its estimate."""
-    if rate.low >= 0.9:
-        return "It solves the task reliably.", "good"
-    if rate.low >= 0.7:
-        return "It solves the task most of the time.", "good"
-    if rate.high < 0.1:
-        return "It has not learned the task.", "bad"
-    if rate.low >= 0.3:
-        return "It solves the task often, but not reliably.", "middling"
-    return "It solves the task now and then; more training, or another recipe, is needed.", "middling"
+def verdict(rate: Interval, successes: int, episodes: int) -> tuple[str, str]:
+    """Return a sentence and a colour for a success rate, judged by its interval rather than by its estimate.
+
+    rate: of `successes` in `episodes`.
+    """
+    if successes == 0 and rate.high >= FAILED:
+        count = f"{episodes} episodes" if episodes > 1 else "1 episode"
+        return f"No success in {count}; the true rate may be as high as {rate.high:.0%}.", "bad"
+    if rate.high - rate.low > UNDECIDED:
+        return f"Too few episodes to tell: {successes} of {episodes} succeeded.", "middling"
+    return next((sentence, color) for (low, high), sentence, color in VERDICTS if rate.low >= low and rate.high < high)
 
 
 def _result(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> tuple[str, str, str, str]:
@@ -88,15 +101,19 @@ def _result(runs: Sequence[RecordedRun], finals: list[Evaluation]) -> tuple[str,
         return f"{np.mean([mean.estimate for mean in means]):.4g}", text, "This task has no notion of success.", ""
     if len(rates) == 1:
         final, rate = finals[0], rates[0]
-        sentence, color = verdict(rate)
+        sentence, color = _judged(final, rate)
         count = f"success in {sum(map(bool, final.successes))} of {len(final)} episodes"
         text = f"{count}; 95% interval {rate.low:.0%} to {rate.high:.0%}"
         return f"{rate.estimate:.0%}", text, sentence, color
-    worst = min(rates, key=lambda rate: rate.estimate)
-    sentence, color = verdict(worst)
+    rated = [(final, final.success_rate) for final in finals if final.success_rate is not None]
+    sentence, color = _judged(*min(rated, key=lambda each: each[1].estimate))
     mean = np.mean([rate.estimate for rate in rates])
     text = f"mean success of {len(rates)} training seeds, {episodes} episodes; {_range(rates, '{:.0%}')}"
     return f"{mean:.0%}", text, f"Judged by its weakest seed: {sentence[0].lower()}{sentence[1:]}", color
+
+
+def _judged(final: Evaluation, rate: Interval) -> tuple[str, str]:
+    return verdict(rate, sum(map(bool, final.successes)), len(final))
 
 
 def _learnt_from(run: RecordedRun) -> dict[str, str]:

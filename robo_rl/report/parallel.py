@@ -13,6 +13,8 @@ from markupsafe import Markup
 from robo_rl.report.charts import short
 
 SPACING, HEIGHT, TOP, BOTTOM, SIDE = 120.0, 300.0, 24.0, 60.0, 70.0
+WIDTH = 860.0  # of a page's card [px]: a narrower drawing would be stretched, letters included
+LETTER = 7.5  # width of one, about
 
 
 @dataclass(frozen=True)
@@ -44,29 +46,34 @@ def parallel_chart(axes: Sequence[Axis], lines: Sequence[tuple[str, str, Mapping
     """Returns an SVG, an empty one without lines; `lines` are (class of the style, label, value by title of an axis)."""
     if not lines:
         return Markup("")
-    width = 2 * SIDE + SPACING * (len(axes) - 1)
-    parts = [_axis(axis, index) for index, axis in enumerate(axes)]
+    spacing = max(SPACING, (WIDTH - 2 * SIDE) / max(len(axes) - 1, 1))
+    width = max(WIDTH, 2 * SIDE + spacing * (len(axes) - 1))
+    is_crowded = max(len(_name(axis)) for axis in axes) * LETTER > spacing
+    parts = [_axis(axis, _x(index, spacing), 18 * (index % 2) if is_crowded else 0) for index, axis in enumerate(axes)]
     form = Markup('<polyline class="{}" points="{}"><title>{}</title></polyline>')
     for style, label, values in lines:
         known = [(index, axis.share(values[axis.title])) for index, axis in enumerate(axes) if axis.title in values]
-        parts.append(form.format(style, " ".join(f"{_x(index):.1f},{_y(share):.1f}" for index, share in known), label))
+        parts.append(form.format(style, " ".join(f"{_x(index, spacing):.1f},{_y(share):.1f}" for index, share in known), label))
     return Markup('<svg class="chart wide" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
         int(width), int(HEIGHT), title, Markup("").join(parts)
     )
 
 
-def _axis(axis: Axis, index: int) -> Markup:
-    x = _x(index)
+def _axis(axis: Axis, x: float, lowered: float) -> Markup:
     parts = [Markup('<line class="grid" x1="{x}" x2="{x}" y1="{}" y2="{}"/>').format(_y(1.0), _y(0.0), x=x)]
     tick = Markup('<text class="tick" x="{}" y="{:.1f}">{}</text>')
     parts += [tick.format(x + 4, _y(share) - 4, words) for share, words in axis.ends]
-    below = HEIGHT - BOTTOM + 24 + 18 * (index % 2)  # long names beside each other
-    parts.append(Markup('<text class="axis middle" x="{}" y="{}">{}</text>').format(x, below, axis.title.rpartition(".")[2]))
+    below = HEIGHT - BOTTOM + 24 + lowered
+    parts.append(Markup('<text class="axis middle" x="{}" y="{}">{}</text>').format(x, below, _name(axis)))
     return Markup("").join(parts)
 
 
-def _x(index: int) -> float:
-    return SIDE + index * SPACING
+def _name(axis: Axis) -> str:
+    return axis.title.rpartition(".")[2]
+
+
+def _x(index: int, spacing: float) -> float:
+    return SIDE + index * spacing
 
 
 def _y(share: float) -> float:

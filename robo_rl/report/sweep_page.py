@@ -40,9 +40,8 @@ def _history(facts: Facts) -> Markup:
     bands = [(float(e["number"]), *e["interval"][1:]) for e in facts["trials"] if e["interval"] and None not in e["interval"]]
     lines = [Series("best so far", 0, best, marked=False), Series("trial", 5, complete, band=bands)]
     limits = (0.0, 1.0) if facts["measure"] == "success" else None
-    return line_chart(
-        lines, title="Objective by trial", y_limits=limits, percent=limits is not None, across=Across("trial", "trial")
-    )
+    across = Across("trial", "trial", whole=True)
+    return line_chart(lines, title="Objective by trial", y_limits=limits, percent=limits is not None, across=across)
 
 
 def _parallel(facts: Facts) -> Markup:

@@ -85,6 +85,8 @@ def words(facts: Facts) -> list[str]:
     count = f"{states.count('complete')} trials that were trained to their end"
     figure = f"{facts['measure']} {_told(best['interval'], form)} over {len(best['seeds'])} seeds"
     found = f"Trial {facts['best']} is the best: {figure}."
+    if facts["measure"] == "success" and not any(best["seeds"].values()):
+        found = f"No trial had a success in its final evaluation; trial {facts['best']} is no better than the others."
     lines = [found, BIASED.format(count)]
     if facts["confirmed"] is not None:
         interval = _told(facts["confirmed"]["interval"], form)
@@ -139,6 +141,8 @@ def _interval(values: Sequence[float], is_rate: bool) -> list[float | None]:
 
 
 def _told(values: Sequence[float | None], form: str) -> str:
+    if None in values[1:]:
+        return format(values[0], form)  # all seeds alike, or a single one
     return format(Interval(*(float("nan") if value is None else value for value in values)), form)
 
 

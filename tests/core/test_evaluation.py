@@ -198,7 +198,7 @@ def test_a_stage_that_cannot_be_made_becomes_a_note(tmp_path):
         raise TypeError("unexpected keyword argument 'render_mode'")
 
     evaluation = evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[0], video=VideoRequest(tmp_path, stage=no_stage))
-    assert evaluation.notes == ("no video: TypeError: unexpected keyword argument 'render_mode'",)
+    assert evaluation.notes == ("no video: the environment takes no render_mode",)
 
 
 def test_a_film_has_a_longest_duration(tmp_path):

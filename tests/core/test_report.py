@@ -1,4 +1,5 @@
 import json
+import re
 from html.parser import HTMLParser
 from types import SimpleNamespace
 
@@ -296,7 +297,32 @@ def test_charts_leave_out_what_is_not_finite_and_thin_long_lines():
 def test_words_for_numbers():
     assert [short(v) for v in (0.5, 950, 20000, 1_500_000)] == ["0.5", "950", "20k", "1.5M"]
     assert [duration(s) for s in (12.4, 292.4, 7260)] == ["12 s", "4 min 52 s", "2 h 1 min"]
-    assert [verdict(wilson(n, 50))[1] for n in (50, 45, 30, 10, 0)] == ["good", "good", "middling", "middling", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("successes", "episodes", "sentence", "color"),
+    [
+        (50, 50, "It solves the task reliably.", "good"),
+        (45, 50, "It solves the task most of the time.", "good"),
+        (30, 50, "It solves the task often, but not reliably.", "middling"),
+        (10, 50, "It solves the task now and then; more training, or another recipe, is needed.", "middling"),
+        (0, 50, "It has not learned the task.", "bad"),
+        (0, 30, "No success in 30 episodes; the true rate may be as high as 11%.", "bad"),
+        (0, 1, "No success in 1 episode; the true rate may be as high as 79%.", "bad"),
+        (1, 1, "Too few episodes to tell: 1 of 1 succeeded.", "middling"),
+        (5, 10, "Too few episodes to tell: 5 of 10 succeeded.", "middling"),
+    ],
+)
+def test_headline_says_no_more_than_the_episodes_show(successes, episodes, sentence, color):
+    assert verdict(wilson(successes, episodes), successes, episodes) == (sentence, color)
+
+
+def test_report_names_the_seed_and_defines_every_colour_it_uses(tmp_path):
+    path = make_run(tmp_path, films=False)
+    text = write_report([path], tmp_path / "page.html").read_text()
+    assert "<dt>seed</dt><dd>0</dd>" in text and "everything else" in text
+    drawn = set(re.findall(r'class="(?:fill|swatch|line|dot|band|faint) (c\d+)', text))
+    assert drawn and all(f"--{color}:" in text and f".fill.{color} " in text for color in drawn)
 
 
 def test_evaluations_elsewhere_and_measures_are_in_the_report_with_their_films(tmp_path):

@@ -62,7 +62,7 @@ class AuditOrder:
     episodes: int = 0
     """How many of the dataset, the first ones; 0 for all."""
     seed: int = 0
-    """Of what is drawn by chance."""
+    """Seed of everything drawn at random."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"clips": 0, "episodes": 0, "seed": 0})

@@ -19,7 +19,7 @@ class CarlaServer:
     """Serve CARLA's protocol (client 0.9.16) without CARLA: own maps, own physics, flat pictures. Ctrl-C ends it."""
 
     port: int = 2000
-    """Of calls; streams use the next one. 0 takes a free pair."""
+    """Port of calls; streams use the next one. 0 takes a free pair."""
     map: str = "grid"
     """ring, grid, highway; or drawn by chance: grid_train_0, grid_test_0, ..."""
     physics: str = "kinematic"
@@ -29,7 +29,7 @@ class CarlaServer:
     walkers: int = 0
     """Walkers that cross streets, in each episode."""
     seed: int = 0
-    """Of both."""
+    """Seed of traffic and walkers."""
     rate: float = RATE
     """[1/s] frames while no client has switched to synchronous mode."""
     linger: float = LINGER

@@ -41,7 +41,7 @@ class CollectingSettings:
     patience: float = Patience().answer
     """[s] after which a collector that has not answered counts as hung."""
     most_stale: int = 0
-    """Of off-policy learners: steps that parameters may be old (robo_rl.collecting.asynchronous.Pace)."""
+    """Off-policy learners only: steps by which parameters may be old (robo_rl.collecting.asynchronous.Pace)."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns what run.json holds of it."""

@@ -38,7 +38,7 @@ class Compare:
     first: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """A run: path, name or "latest"; or a pattern such as "*-arm-pick-sac-*" for several training seeds; or of files .json."""
     second: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
-    """The same for the other side."""
+    """Run or runs of the other side."""
     json: bool = False
     """Print JSON."""
     runs: Path = Path("runs")

@@ -38,7 +38,7 @@ class Console:
     twin: bool = False
     """Serve a twin here instead."""
     options: tuple[str, ...] = ()
-    """Of the twin, NAME=VALUE: task, speed, cameras and image_size."""
+    """Settings of the twin, NAME=VALUE: task, speed, cameras and image_size."""
     policy: str = ""
     """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
     out: Path | None = None

@@ -90,7 +90,7 @@ class Split:
     into: tuple[str, ...] = ("train=0.9", "test=0.1")
     """NAME=SHARE; the new folders are DATASET-NAME."""
     seed: int = 0
-    """Of the draw."""
+    """Seed of the draw."""
 
 
 def main(arguments: list[str]) -> int:

@@ -20,7 +20,7 @@ class View:
 
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     port: int = 8642
-    """Of 127.0.0.1, which no other machine reaches; 0 takes any free one."""
+    """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
     browser: bool = True
     """Open the page in the browser where there is a display."""
 

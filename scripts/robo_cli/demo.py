@@ -40,13 +40,13 @@ class Hil:
     steps: int | None = None
     """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5
-    """Of the evaluation before the first step, and of that at the end."""
+    """Episodes of the evaluation before the first step, and of that at the end."""
     speed: float = 1.0
-    """Of the simulated arm, times real time."""
+    """Speed of the simulated arm, times real time."""
     seed: int = 0
-    """Of networks, resets and what is sampled."""
+    """Seed of networks, resets and samples."""
     port: int = 8644
-    """Of the page; 0 takes any free one."""
+    """Port of the page; 0 takes any free one."""
     browser: bool = True
     """Open the page in the browser where there is a display."""
     out: Path = Path("demos/hil")

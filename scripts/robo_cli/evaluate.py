@@ -46,7 +46,7 @@ class Evaluate:
     environment: str = ""
     """Another environment than the one trained on; one of the same family is made with the same arguments."""
     routes: str = ""
-    """Of a run that drives: a set of routes, such as town-test, instead of an environment and of its own map."""
+    """For a run that drives: a set of routes, such as town-test, instead of an environment and of its own map."""
     arguments: tuple[str, ...] = ()
     """Settings of the environment that differ from the training's, such as traffic=20."""
     films: int = 2
@@ -58,9 +58,9 @@ class Evaluate:
     runs: Path = Path("runs")
     """Folder that holds the runs."""
     carla_host: str = ""
-    """Of a run that drives: where a CARLA server runs, instead of a stand-in."""
+    """For a run that drives: host of a running CARLA server, instead of a stand-in."""
     carla_port: tuple[int, ...] = ()
-    """Its port."""
+    """Port of that CARLA server."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"episodes": 1, "seed": 0, "films": 0})

@@ -35,15 +35,15 @@ class Label:
 
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     name: str
-    """Of the label set; lower case, digits, - and _."""
+    """Name of the label set; lower case, digits, - and _."""
     reward: str = ""
     """A reward model (`robo-rl reward list`), or a YAML file with `reward` and `settings`."""
     settings: tuple[str, ...] = ()
     """Settings of the reward model, such as deviation=0.5."""
     shuffled: str = ""
-    """Instead of a model: the label set whose labels are dealt out anew, the control of a result."""
+    """Instead of a model: a label set whose labels are shuffled among the steps, as a control."""
     seed: int = 0
-    """Of the dealing."""
+    """Seed of the shuffle of labels."""
     cache: str = ""
     """Folder of what models answered before, which is not asked again; "none" for no such thing, empty for $ROBO_RL_CACHE, and
     where that is not set ~/.cache/robo_rl."""

@@ -33,7 +33,7 @@ class Prefer:
 
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     name: str
-    """Of the set of preferences; several raters may share one."""
+    """Name of the set of preferences; several raters may share one."""
     rater: str = "oracle"
     """Who compares: "oracle" looks at the recorded rewards, "embedded" and "judge" are models that see pictures, "person" is
     you, on a page."""
@@ -44,7 +44,7 @@ class Prefer:
     length: int = 1
     """Steps of a segment."""
     seed: int = 0
-    """Of the draw; more pairs begin with the same."""
+    """Seed of the draw; a larger number of pairs starts with the same ones."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"pairs": 1, "length": 1, "seed": 0})

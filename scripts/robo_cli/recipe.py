@@ -113,7 +113,7 @@ class HumanSettings:
     address: str = "127.0.0.1"
     """Where the console's page listens."""
     port: int = 8644
-    """Its port; 0 takes any free one."""
+    """Port of the console's page; 0 takes any free one."""
     browser: bool = True
     """Open the page in the browser where there is a display."""
 
@@ -134,7 +134,7 @@ class CompletionSettings:
     name: str = ""
     """A reward that looks at pictures and says how sure it is (`robo-rl reward list`), or a YAML file; empty for no bonus."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Its settings."""
+    """Settings of the completion's reward model."""
     threshold: float = 0.5
     """Score from which the task counts as completed."""
     bonus: float = 1.0
@@ -149,7 +149,7 @@ class RewardSettings:
     """A reward that looks at pictures or at steps (`robo-rl reward list`), program:PATH, or a YAML file; empty for the
     environment's own reward."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Its settings, such as mode: delta."""
+    """Settings of the reward, such as mode: delta."""
     weight: float = 1.0
     """Factor of its rewards."""
     every: int = 64

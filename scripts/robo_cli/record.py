@@ -57,9 +57,9 @@ class Record:
     family: str | None = None
     """Instead of a policy: random, medium, medium-replay, replay, expert, play, or mixed-K with K % of expert episodes."""
     run: str = ""
-    """Of a family: the run that it is made from, trained with record_episodes."""
+    """For a family of datasets: the run that it is made from, trained with record_episodes."""
     expert: str = ""
-    """Of a family: "scripted", RUN or RUN@STEP; by default the newest policy of the run, without a run "scripted"."""
+    """For a family of datasets: "scripted", RUN or RUN@STEP; by default the newest policy of the run, or "scripted"."""
     episodes: int | None = None
     """How many; 10 by default, and all that there are where a family copies training episodes."""
     seed: int = 0
@@ -77,9 +77,9 @@ class Record:
     runs: Path = Path("runs")
     """Folder that holds the runs."""
     carla_host: str = ""
-    """Of an environment that drives: where a CARLA server runs, instead of a stand-in."""
+    """For an environment that drives: host of a running CARLA server, instead of a stand-in."""
     carla_port: tuple[int, ...] = ()
-    """Its port."""
+    """Port of that CARLA server."""
     ray: str = ""
     """On a Ray cluster: "auto" for one of this machine that ends with the command, or HOST:PORT of a head."""
     workers: int = 0

@@ -61,11 +61,11 @@ class Refine:
     episodes: int = 20
     """Episodes of the evaluation before the first step, and of that at the end."""
     seed: int = 0
-    """Of the resets and of what is sampled."""
+    """Seed of resets and samples."""
     checkpoint_every: int = 500
     """Steps between checkpoints; what a crash leaves behind them is in the episodes."""
     port: int = 8644
-    """Of the console's page; 0 takes any free one."""
+    """Port of the console's page; 0 takes any free one."""
     browser: bool = True
     """Open the page in the browser where there is a display."""
     dry_run: bool = False

@@ -37,7 +37,7 @@ class BenchReward:
     each: int = 40
     """Clips of each instruction and score at most."""
     seed: int = 1_000_000
-    """Of the scenes; none that a model was trained on."""
+    """Seed of the scenes; none that a model was trained on."""
     out: Path | None = None
     """File for the figures, JSON."""
 

@@ -32,7 +32,7 @@ class Calibrate:
     episodes: int = 100
     """How many at most, evenly chosen."""
     percentiles: tuple[float, float] = PERCENTILES
-    """Of all pictures' differences, at which safety is 1 and 0: 50 95 where more than half of the pictures are safe."""
+    """Percentiles of the pictures' differences at which safety is 1 and 0: 50 95 if more than half of the pictures are safe."""
 
     def __post_init__(self) -> None:
         low, high = self.percentiles

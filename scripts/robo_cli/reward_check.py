@@ -42,7 +42,7 @@ class Check:
     rows: int = 2000
     """Steps that it is tried on, whole episodes."""
     seed: int = 0
-    """Of fresh episodes, and of what is drawn to try it on."""
+    """Seed of fresh episodes, and of everything drawn to try the program on."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"rows": 2, "seed": 0})

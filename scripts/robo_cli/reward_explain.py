@@ -27,7 +27,7 @@ class Explain:
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROGRAM")]
     """A reward program (.py), one that comes with the package, such as arm_push, or a pipeline (YAML)."""
     dataset: Path
-    """Of the episode."""
+    """Dataset of the episode."""
     episode: int = 0
     """Which one, from 0."""
     settings: tuple[str, ...] = ()

@@ -58,9 +58,9 @@ class SearchReward:
     """Trainings of the winner from other seeds, judged in other episodes, at the end: what to quote; the paper takes 5."""
     asking: Annotated[Asking, tyro.conf.arg(name="")] = field(default_factory=Asking)
     eureka: EurekaConfig = field(default_factory=EurekaConfig)
-    """Of the method eureka."""
+    """Settings of the method eureka."""
     icpl: ICPLConfig = field(default_factory=ICPLConfig)
-    """Of the method icpl."""
+    """Settings of the method icpl."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"clips": 1, "confirm": 0})

@@ -36,7 +36,7 @@ class Serve:
     driver: str = "twin"
     """twin, fake, franka-http, ur, or one of your own (entry points robo_rl.robots)."""
     options: tuple[str, ...] = ()
-    """Of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
+    """Settings of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
     limits: Path | None = None
     """YAML file with every limit; needed for all but simulated robots."""
     cameras: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ class SweepOrder(Train[Learner]):
     trials: int = tyro.MISSING
     """How many settings are tried; more of them go on."""
     seeds: str = "0-2"
-    """Of every trial, such as 0-4."""
+    """Training seeds of every trial, such as 0-4."""
     risk: float = 0.05
     """Chance that stopping trials early stops the best of a step, over the whole sweep; 0 stops none."""
     grace: float = 0.3

@@ -24,9 +24,7 @@ from robo_rl.statistics import Interval, student_interval
 Facts = dict[str, Any]
 FRESH = 500_000
 """From the first evaluation seed of a sweep to that of a confirmation."""
-BIASED = (
-    "It is the best of {}: chosen for its figure, which is too high on average. --confirm 5 trains it again from fresh seeds."
-)
+BIASED = "It was chosen as the best of {}, so its figure is biased upwards. --confirm 5 trains it again from fresh seeds."
 CONFIRMED = "{} fresh seeds, judged on episodes that had no part in the choice: {} {}."
 
 

@@ -78,9 +78,9 @@ class Train(Generic[Learner]):
     dry_run: bool = False
     """Print the resolved recipe and stop."""
     carla_host: str = ""
-    """Of a recipe that drives: where a CARLA server runs, instead of stand-ins. Short for --environment.arguments.host."""
+    """For a recipe that drives: host of a CARLA server, instead of stand-ins. Short for --environment.arguments.host."""
     carla_port: tuple[int, ...] = ()
-    """Its port, or the ports of several, one for each environment that is trained in at once."""
+    """Port of that CARLA server, or ports of several, one for each environment that is trained in at once."""
 
     COMMAND: ClassVar[str] = "train"
     EXAMPLES: ClassVar[str] = EXAMPLES

@@ -23,7 +23,7 @@ class PersonRater:
     camera: str = "front"
     """Whose pictures are shown: the observation camera_<name>, or an observation's full name."""
     port: int = 8643
-    """Of 127.0.0.1, which no other machine reaches; 0 takes any free one."""
+    """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
 
     @property
     def kind(self) -> Literal["human"]:

@@ -49,6 +49,10 @@ class Robot(AnyRobot, Protocol):
         """Allows motion."""
         ...
 
+    def stop(self, why: str = ..., /) -> None:
+        """Stop until a person re-arms; why: in words."""
+        ...
+
 
 class RobotEnv(gymnasium.Env[Any, Any]):
     """Runs episodes on a robot; the observation, success and reset of its task come from a scene."""
@@ -216,8 +220,8 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         except KeyboardInterrupt:
             self._rest("operator")
             raise
-        except Exception:  # nothing that is foreseen: the arm must not go on while somebody finds out
-            self._robot.stop()
+        except Exception as error:  # unforeseen: the arm must not go on meanwhile
+            self._robot.stop(f"the environment: {type(error).__name__} in an episode")
             raise
         return self._together(done), reasons, "control_late" if self._overruns > LATE_CYCLES else None
 
@@ -249,7 +253,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         """Leaves the arm still after an episode; a camera that is gone is for a person to look at."""
         try:
             if end == "camera_stale":
-                self._robot.stop()
+                self._robot.stop("the environment: a camera's newest picture was too old")
             else:
                 self._robot.pause()
         except (RobotUnavailable, RobotStopped, RobotBusy):

@@ -63,15 +63,18 @@ class GuardedArm:
         with self._lock:
             self.guard.arm()
 
-    def rearm(self) -> None:
-        """A person has looked: clears the robot's own error and the guard's latch; `arm` must follow before it moves.
+    def rearm(self, stops: int | None = None) -> None:
+        """Clear the robot's own error and the guard's latch after a person has looked; `arm` must follow before it moves.
 
-        Raises RobotStopped where somebody stops the arm while the robot recovers, which may take seconds: it stays stopped.
+        stops: `guard.stops` when they looked, the present one by default. Raises RobotStopped if the arm was stopped since,
+        also while the robot recovers, which may take seconds: it stays stopped.
         """
-        stops = self.guard.stops
+        seen = self.guard.stops if stops is None else stops
+        if seen != self.guard.stops:
+            raise RobotStopped(self.guard.mode, self.guard.reason)
         with self._lock:
             self.driver.recover()
-            self.guard.reset(stops)
+            self.guard.reset(seen)
 
     def measure(self) -> ArmState:
         """Returns the newest measurement; what a command answers if it names no other."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import threading
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,8 +33,8 @@ class RemoteRobot:
     def __init__(self, url: str, *, owner: str = "", timeout: float | None = None) -> None:
         """Asks what robot it is, and takes nothing.
 
-        owner: who is said to hold it; this process by default. timeout: [s] of a call while the arm moves, TIMEOUT by default;
-        what nothing moves for may take as long as any call of a Link.
+        owner: name of the holder, shown to others; this process by default. timeout: [s] of a call while the arm moves,
+        TIMEOUT by default; what nothing moves for may take as long as any call of a Link.
         """
         self.link = Link(url)
         self._stop_link = Link(url)  # so that stopping waits for no other call
@@ -60,8 +62,9 @@ class RemoteRobot:
         }
 
     def connect(self) -> None:
-        """Takes the lease; raises RobotBusy where somebody else has it. One that this process took before ends."""
-        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner})["lease"])
+        """Take the lease; raises RobotBusy if another process has it. One that this process took before ends."""
+        key = _key(os.getpid(), self._owner)
+        self._lease = str(self.link.json("/robo/lease", {"owner": self._owner, "key": key})["lease"])
 
     def arm(self) -> None:
         """Allows motion; raises RobotStopped where a person must re-arm first."""
@@ -114,16 +117,28 @@ class RemoteRobot:
         """The person's hand is on the dead-man switch."""
         self._leased("/robo/enable")
 
-    def stop(self) -> None:
-        """Stops until a person re-arms; raises nothing: where the link is lost, the watchdog there stops the arm."""
+    def stop(self, by: str = "") -> None:
+        """Stop until a person re-arms; raises nothing: if the link is lost, the watchdog there stops the arm.
+
+        by: who stops it and why, in words that the stopped robot shows; this process by default.
+        """
         with contextlib.suppress(RobotError):
-            self._stop_link.json("/robo/stop", {"by": self._owner}, timeout=self._timeout)
+            self._stop_link.json("/robo/stop", {"by": by or self._owner}, timeout=self._timeout)
             self._moves = False
 
-    def rearm(self, by: str) -> None:
-        """Ends a stop in the name of whoever has looked; `arm` must follow before it moves."""
+    @property
+    def stops(self) -> int:
+        """Number of stops so far, which a person has seen who looks at the robot now."""
+        return int(self.link.json("/robo/health", method="GET")["stops"])
+
+    def rearm(self, by: str, stops: int | None = None) -> None:
+        """End the stops that a person has looked at; `arm` must follow before it moves.
+
+        stops: number of stops when they looked, now by default. Raises RobotStopped if the robot was stopped since.
+        """
+        seen = self.stops if stops is None else stops
         with self._lock:
-            self.link.json("/robo/rearm", {"by": by})
+            self.link.json("/robo/rearm", {"by": by, "stops": seen})
 
     def reset(self, seed: int) -> None:
         """Brings the scene to where an episode with that seed begins."""
@@ -152,3 +167,9 @@ class RemoteRobot:
     def _leased(self, path: str, **body: Any) -> dict[str, Any]:
         with self._lock:
             return self.link.json(path, {"lease": self._lease, **body}, timeout=self._limit)
+
+
+@cache
+def _key(process: int, owner: str) -> str:
+    """Return the secret by which a server recognises an owner of this process; a forked process has others."""
+    return secrets.token_hex(16)

@@ -13,7 +13,7 @@ from typing import Any
 from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
-from robo_datasets.journal import Journal
+from robo_datasets.journal import CRASH, Journal, recover
 from robo_datasets.repair import repair
 from robo_rl.actor_learner.acting import ActingTraining
 from robo_rl.errors import InvalidSetting
@@ -25,6 +25,8 @@ from robo_rl.training import OnlineTraining
 from robo_rl.types import Episode, Transition
 
 FOLDER = "episodes"
+STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
+"""Stop reasons of an episode under way when the training had taken its last step, or was interrupted: nothing crashed."""
 
 
 def require_episodes(recipe: Recipe[Any], training: Training) -> None:
@@ -58,6 +60,10 @@ def kept(run: Run, recipe: Recipe[Any], training: Training) -> Iterator[None]:
             training.recorded = store.recorded
         try:
             yield
+            store.cut(STEPS_DONE)
+        except KeyboardInterrupt:
+            store.cut(INTERRUPTED)
+            raise
         finally:
             store.close()
             repair(writer, thorough=False)
@@ -157,6 +163,19 @@ class LivedEpisodes(EpisodeStore):
 
     def _identity(self, number: int) -> str:
         return hashlib.sha256(json.dumps([self._started, number]).encode()).hexdigest()[:32]
+
+    def cut(self, stop_reason: str) -> None:
+        """Store the episode that is under way, if there is one, as truncated here."""
+        if self._journal is None:
+            return
+        self._journal.close()
+        if (found := recover(self._journal.path)) is not None:
+            episode, _ = found
+            if episode.stop_reason == CRASH:
+                episode = replace(episode, stop_reason=stop_reason)
+            self._writer.add(episode, identity=self._journal.path.stem)
+        self._journal.remove()
+        self._journal = None
 
     def close(self) -> None:
         """Ends the journal of an episode that is under way."""

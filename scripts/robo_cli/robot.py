@@ -6,7 +6,7 @@ import signal
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -129,17 +129,18 @@ def look(arguments: Check) -> int:
 
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
-    return _told(arguments.url, "/robo/stop", "robo-rl robot stop", TIMEOUT)
+    link = Link(arguments.url)
+    return _mode_of(link, link.json("/robo/stop", {"by": "robo-rl robot stop"}, timeout=TIMEOUT))
 
 
 def rearm(arguments: Rearm) -> int:
-    """Re-arms the robot."""
-    return _told(arguments.url, "/robo/rearm", arguments.by)
+    """Re-arms the robot; a stop that comes meanwhile stays."""
+    link = Link(arguments.url)
+    stops = link.json("/robo/health", method="GET").get("stops")
+    return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))
 
 
-def _told(url: str, path: str, by: str, timeout: float | None = None) -> int:
-    link = Link(url)
-    health = link.json(path, {"by": by}, timeout=timeout)
+def _mode_of(link: Link, health: dict[str, Any]) -> int:
     link.close()
     print(f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}")
     return 0

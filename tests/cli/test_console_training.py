@@ -77,7 +77,7 @@ class Person:
             held = runs and trains and self.drops < 2 and told["steps"] >= 2
             self.say(socket, kind="hold", held=held, action=RIGHT)
             if told["health"]["mode"] in ("stopped", "fault"):
-                self.say(socket, kind="rearm")
+                self.say(socket, kind="rearm", number=told["number"])
             elif not runs:
                 self.say(socket, kind="start")
             elif held and told["human_steps"] >= 3 and self.labels == 0:

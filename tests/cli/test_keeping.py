@@ -149,3 +149,16 @@ def test_learners_that_make_no_episodes_refuse(algorithm, changes, tmp_path):
     with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} keeps no training episodes(.|\n)*such as sac and rlpd"):
         dispatch(["train", "other.yaml", "--out", str(tmp_path), *changes])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_episode_cut_by_the_end_of_the_steps_is_no_crash(recipe, tmp_path):
+    """On a robot, whose episodes are kept step by step."""
+    path = tmp_path / "robot.yaml"
+    text = RECIPE.replace("{name: robo/ArmReach-v0, arguments: {max_steps: 15}}", "{name: robot/Fake-v0}")
+    path.write_text(text.replace("steps: 70", "steps: 13").replace("every: 20", "every: 0") + "learner_process: 'off'\n")
+    assert dispatch(["train", str(path), "--out", str(tmp_path / "runs")]) == 0
+    dataset = Dataset(find_run("latest", tmp_path / "runs").path / "episodes")
+    last = [*dataset][-1]
+    assert (last.stop_reason, last.truncated, last.terminated) == ("steps_done", True, False)
+    assert sum(len(episode) for episode in dataset) == 13
+    assert verify(dataset) == []

@@ -1,11 +1,12 @@
 """The operator's console, attacked: dropped sockets, two operators, wrong tokens, foreign pages, slow readers, garbage."""
 
 import itertools
-import json
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,10 @@ from robo_rl.types import ActionSource
 websockets = pytest.importorskip("websockets")
 
 from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
-from websockets.sync.client import connect  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start  # noqa: E402
 
 from robo_real.console.assembly import RobotConsole  # noqa: E402
 from robo_real.console.desk import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, Desk, Want  # noqa: E402
@@ -24,33 +28,7 @@ from robo_real.console.human import ConsoleHuman, Still  # noqa: E402
 from robo_real.console.server import LARGEST  # noqa: E402
 from robo_real.console.session import MOST_GARBAGE, MOST_UNSEEN, Garbage, parsed  # noqa: E402
 
-RIGHT = [0.0, 0.3, 0.0, 0.0, 1.0]
-STILL = [0.0, 0.0, 0.0, 0.0, 1.0]
-
-
 # the desk, on a clock of the test's own
-
-
-class Hands:
-    def __init__(self):
-        self.now = 0.0
-        self.desk = Desk(lambda: self.now)
-        self.desk.sit(self)
-
-    def hold(self, held=True, after=0.0):
-        self.now += after
-        self.desk.hear(self, held, np.array(RIGHT, np.float32))
-
-    def want(self, after=0.0):
-        self.now += after
-        return self.desk.wish().want
-
-
-def begun(held=True) -> Hands:
-    hands = Hands()
-    hands.desk.begin()
-    hands.hold(held)
-    return hands
 
 
 def test_a_held_switch_is_an_intervention_and_letting_go_gives_back():
@@ -190,16 +168,6 @@ def test_a_label_counts_once_and_only_within_an_episode():
     assert hands.desk.take_label() == ""
 
 
-class Stops:
-    stopped = enabled = 0
-
-    def enable(self):
-        self.enabled += 1
-
-    def stop(self):
-        self.stopped += 1
-
-
 def test_a_person_behind_the_page_is_a_human_for_learning_code():
     hands, robot, spec = begun(), Stops(), arm_spec("a robot").action
     still = Still(spec)
@@ -238,44 +206,6 @@ def test_what_makes_no_sense_is_garbage(message):
 # the whole of it, over sockets, against the twin
 
 
-class Page:
-    """What the page does, without a browser."""
-
-    def __init__(self, console, token=None, **arguments):
-        server = console.server
-        self.origin = f"http://127.0.0.1:{server.port}"
-        arguments = {"origin": self.origin, "compression": None, "close_timeout": 0.2} | arguments
-        self.socket = connect(f"ws://127.0.0.1:{server.port}/socket", **arguments).__enter__()
-        self.say(kind="hello", token=server.token if token is None else token)
-        self.held, self.action, self.answers = False, STILL, None
-
-    def say(self, **facts):
-        self.socket.send(json.dumps(facts))
-
-    def told(self, kind):
-        """Returns the next message of a kind; answers what else comes as the page does."""
-        while True:
-            message = self.socket.recv(timeout=20)
-            if isinstance(message, bytes):
-                self.say(kind="seen", camera="camera_front", number=int.from_bytes(message[1:5], "big"))
-                continue
-            told = json.loads(message)
-            if told["kind"] == "status":
-                self.say(kind="seen", camera="report", number=told["number"])
-                answers = told["number"] if self.answers is None else self.answers
-                self.say(kind="hold", held=self.held, action=self.action, answers=answers)
-            if told["kind"] == kind:
-                return told
-
-    def until(self, test):
-        """Returns the first report that passes, speaking as the page does meanwhile."""
-        end = time.monotonic() + 100
-        while time.monotonic() < end:
-            if test(found := self.told("status")):
-                return found
-        raise AssertionError(found)
-
-
 @pytest.fixture
 def console(serve, unhurried):
     """Returns a console over a twin whose arm waits, closed after the test."""
@@ -298,11 +228,6 @@ def page(console):
     return found
 
 
-def start(page):
-    page.say(kind="start")
-    page.until(lambda told: told["state"] == "running" and told["steps"] > 0)
-
-
 def hand(console):
     return console.server_of_robot.application.robot.driver.read().position
 
@@ -318,7 +243,7 @@ def test_keys_move_the_arm_through_the_guard_and_space_stops_it(console, page):
     assert told["health"]["mode"] == "stopped" or page.until(lambda told: told["health"]["mode"] == "stopped")
     page.say(kind="start")
     assert page.told("status")["state"] == "waiting"
-    page.say(kind="rearm")
+    page.rearm()
     page.until(lambda told: told["health"]["mode"] == "idle")
     page.held = False
     start(page)
@@ -335,7 +260,7 @@ def test_a_stop_is_heard_while_a_robot_takes_its_time_to_be_rearmed(console, pag
     robot.driver.recover = slow
     page.say(kind="stop")
     page.until(lambda told: told["health"]["mode"] == "stopped")
-    page.say(kind="rearm")
+    page.rearm()
     assert entered.wait(60)
     stops = robot.guard.stops
     page.say(kind="stop")
@@ -346,7 +271,7 @@ def test_a_stop_is_heard_while_a_robot_takes_its_time_to_be_rearmed(console, pag
     left.set()
     page.told("refused")
     assert page.told("status")["health"]["mode"] == "stopped"
-    page.say(kind="rearm")
+    page.rearm()
     page.until(lambda told: told["health"]["mode"] == "idle")
 
 
@@ -406,7 +331,7 @@ def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
     second.say(kind="sit")
     assert "Another operator" in second.told("refused")["why"]
     assert second.told("status")["operator"] == "another"
-    second.say(kind="rearm")
+    second.rearm()
     assert "Only the operator" in second.told("refused")["why"]
     start(page)
     second.say(kind="stop")

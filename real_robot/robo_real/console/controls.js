@@ -17,6 +17,7 @@ export class Controls {
     this.pads = new Map(); // pointer -> move
     this.names = [];
     this.grip = 1; // open
+    this.episode = null; // whose fingers the grip is of
     this.speed = 0.4;
     this.onStop = onStop;
     this.onLost = onLost;

@@ -41,6 +41,8 @@ class Wish:
     want: Want
     action: Array = field(default_factory=lambda: np.zeros(0, np.float32))
     """(A,) in [-1, 1], where the person commands"""
+    moves_fingers: bool = True
+    """False if the page did not know the fingers of this episode yet: they stay"""
 
 
 class Desk:
@@ -52,11 +54,17 @@ class Desk:
         self._operator: object | None = None
         self._held = self._stopped = self._starts = self._runs = self._follows = False
         self._action: Array = np.zeros(0, np.float32)
+        self._action_of: int | None = None  # episode whose fingers the page knew
         self._heard = -np.inf
         self._lost_at: float | None = None
         self._label = ""
+        self._stopper = self._loss = ""  # who stopped the arm, and why the operator is lost
+        self.episode = 0
+        """Episodes begun so far."""
         self.stops = 0
-        """Times that somebody stopped it."""
+        """Stop requests so far."""
+        self.stop_sent = -np.inf
+        """[s] when the robot's answer to the newest stop came; infinite while it is awaited"""
 
     # told by connections
 
@@ -71,16 +79,20 @@ class Desk:
         """The session has ended, for whatever reason; within an episode that is a loss."""
         with self._changed:
             if self._operator is session:
-                self._lose()
+                self._lose("the operator's page was closed, or its connection broke")
                 self._operator, self._held = None, False
 
-    def hear(self, session: object, held: bool, action: Array) -> None:
-        """The operator's hand is on the dead-man switch, or not, and commands an action."""
+    def hear(self, session: object, held: bool, action: Array, episode: int | None = None) -> None:
+        """The operator's hand is on the dead-man switch, or not, and commands an action.
+
+        episode: that whose fingers the page has seen; an action of another one moves no fingers.
+        """
         with self._changed:
             if self._operator is not session:
                 return
             self._notice_silence()
             self._held, self._action, self._heard = held, action, self._clock()
+            self._action_of = episode
             if held:
                 self._lost_at = None
 
@@ -88,13 +100,21 @@ class Desk:
         """The page lost its keys: somebody let go, or another window has them; nobody knows."""
         with self._changed:
             if self._operator is session and self._held:
-                self._lose()
+                self._lose("the operator's page lost its keys while they were held")
 
-    def stop(self) -> None:
-        """Nothing moves any more until the operator re-arms; from whatever session."""
+    def stop(self, session: object = None) -> str:
+        """Forbid all motion until the operator re-arms; any session may. Return who stops it, in words."""
         with self._changed:
+            is_operator = session is None or session is self._operator
+            self._stopper = "the operator at the console" if is_operator else "a second page of the console"
             self._stopped, self._starts, self._follows = True, False, False
             self.stops += 1
+            self.stop_sent = np.inf
+            return self._stopper
+
+    def stop_arrived(self) -> None:
+        """The robot has answered a stop, or cannot be reached."""
+        self.stop_sent = self._clock()
 
     def rearm(self, session: object, stops: int) -> None:
         """The operator has looked, when there had been so many stops: a later one stays."""
@@ -132,9 +152,10 @@ class Desk:
         """An episode begins; without an operator it begins with a loss."""
         with self._changed:
             self._runs, self._label, self._lost_at = True, "", None
+            self.episode += 1
             self._heard = self._clock()
             if self._operator is None:
-                self._lose()
+                self._lose("nobody was at the console")
 
     def end(self) -> None:
         """The episode is over."""
@@ -149,13 +170,21 @@ class Desk:
                 return Wish(Want.STOP)
             if self._lost_at is not None:
                 return Wish(Want.HOLD)
-            return Wish(Want.PERSON, self._action) if self._held else Wish(Want.POLICY)
+            if not self._held:
+                return Wish(Want.POLICY)
+            return Wish(Want.PERSON, self._action, self._action_of == self.episode)
 
     def take_label(self) -> str:
         """Returns the label that was given since the last question, "" for none."""
         with self._changed:
             label, self._label = self._label, ""
             return label
+
+    @property
+    def stopper(self) -> str:
+        """Who stops the arm now and why, in words."""
+        with self._changed:
+            return self._stopper if self._stopped else f"the console: {self._loss}"
 
     @property
     def is_lost(self) -> bool:
@@ -184,9 +213,10 @@ class Desk:
 
     def _notice_silence(self) -> None:
         if self._is_silent:
-            self._lose()
+            limit = HELD_SILENCE if self._held else WATCH_SILENCE
+            self._lose(f"nothing came from the operator's page for {limit:g} s")
 
-    def _lose(self) -> None:
+    def _lose(self, why: str) -> None:
         self._follows = False
         if self._runs and self._lost_at is None:
-            self._lost_at = self._clock()
+            self._lost_at, self._loss = self._clock(), why

@@ -25,8 +25,8 @@ class Stoppable(Protocol):
     def enable(self) -> None:
         """The hand is on the dead-man switch."""
 
-    def stop(self) -> None:
-        """Stops until a person re-arms; raises nothing."""
+    def stop(self, by: str) -> None:
+        """Stop until a person re-arms; raises nothing. by: who stops it and why, in words."""
 
 
 class Still:
@@ -62,6 +62,14 @@ class Still:
             action[spec.names.index(GRIP)] = self.grip
         return action
 
+    def with_fingers(self, action: Array, observation: Observation) -> Array:
+        """Return an action (A,) with the fingers left where they are."""
+        if GRIP not in self._spec.names:
+            return action
+        found, index = action.copy(), self._spec.names.index(GRIP)
+        found[index] = self.action(observation)[index]
+        return found
+
 
 class ConsoleHuman:
     """A person behind a page: takes over while they hold the dead-man switch."""
@@ -87,10 +95,11 @@ class ConsoleHuman:
             return None
         if wish.want is Want.PERSON:
             self._robot.enable()
-            return wish.action
+            return wish.action if wish.moves_fingers else self._still.with_fingers(wish.action, observation)
         self._still.why = LOST if self._desk.is_lost else OPERATOR
         if wish.want is Want.STOP:
-            self._robot.stop()
+            self._robot.stop(self._desk.stopper)
+            self._desk.stop_arrived()
         return self._still.action(observation)
 
     def state_dict(self) -> StateDict:

@@ -87,9 +87,11 @@ class Operator:
         self.server.close()
         self._pictures.close()
 
-    def _rearm(self) -> None:
+    def _rearm(self, stops: int | None = None) -> None:
+        """stops: of the robot, as the page showed them; the present ones by default."""
         link = Link(self._robot.link.url)
         try:
-            link.json("/robo/rearm", {"by": OWNER})
+            seen = link.json("/robo/health", method="GET")["stops"] if stops is None else stops
+            link.json("/robo/rearm", {"by": OWNER, "stops": seen})
         finally:
             link.close()

@@ -49,7 +49,9 @@ function hear(told) {
   else if (told.kind === "status") {
     say({ kind: "seen", camera: "report", number: told.number });
     status = told;
-    if (told.grip !== null && !controls.read().held) controls.grip = told.grip; // to take over opens no hand that holds something
+    if (told.grip !== null && (told.episode !== controls.episode || !controls.read().held)) {
+      [controls.grip, controls.episode] = [told.grip, told.episode]; // to take over neither opens nor closes the fingers
+    }
     if (isLatched()) stopWanted = false;
     draw();
   }
@@ -131,7 +133,7 @@ function draw() {
   node("start").disabled = !mine || runs || latched;
   node("follow").disabled = !mine || latched;
   node("sit").disabled = !status || status.operator !== "";
-  node("rearm").disabled = !mine || !latched;
+  node("rearm").disabled = !mine || !latched || !status.is_current;
   for (const button of document.querySelectorAll("[data-label]")) button.disabled = !mine || !runs;
   if (!status) return;
   alertOf(status.operator === "another" ? "Another operator is at the desk. You may watch, and stop." : health.problem ?? "");
@@ -218,7 +220,7 @@ function pad(words, key, move) {
 }
 
 function tell() {
-  if (controls.names.length) say({ kind: "hold", answers: status?.number, ...controls.read() });
+  if (controls.names.length) say({ kind: "hold", answers: status?.number, episode: controls.episode, ...controls.read() });
 }
 
 function label(name) {
@@ -252,7 +254,7 @@ node("stop").addEventListener("click", stop);
 node("start").addEventListener("click", () => say({ kind: "start" }));
 node("follow").addEventListener("change", (event) => say({ kind: "follow", follows: event.target.checked }));
 node("sit").addEventListener("click", () => say({ kind: "sit" }));
-node("rearm").addEventListener("click", () => say({ kind: "rearm" }));
+node("rearm").addEventListener("click", () => say({ kind: "rearm", number: status?.number })); // a stop that came later stays
 for (const each of document.querySelectorAll("[data-label]")) each.addEventListener("click", () => label(each.dataset.label));
 node("speed").addEventListener("input", (event) => {
   controls.speed = Number(event.target.value);

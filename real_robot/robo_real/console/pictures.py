@@ -44,6 +44,8 @@ class Pictures:
         self._link = Link(url, PATIENCE)
         self.health: dict[str, Any] = self._link.json("/robo/health", method="GET")
         """what the server told last, with "problem" where it does not answer"""
+        self.asked = time.monotonic()
+        """[s] when the newest health was asked for"""
         self.names: tuple[str, ...] = tuple(self.health["cameras"])
         self.newest: dict[str, Picture] = {}
         self._done = threading.Event()
@@ -70,10 +72,12 @@ class Pictures:
                 self._fetch(name)
 
     def _look(self) -> None:
+        asked = time.monotonic()
         try:
             self.health = self._link.json("/robo/health", method="GET")
         except RobotError as error:
             self.health = {**self.health, "problem": str(error).partition("\n")[0]}
+        self.asked = asked
 
     def _fetch(self, name: str) -> None:
         try:

@@ -6,8 +6,6 @@ a page of another site is refused before it can say anything (its origin), and s
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import secrets
 import threading
 from http import HTTPStatus
@@ -18,10 +16,10 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from robo_real.console.session import Console, Session
+from robo_real.server.hosts import is_own_host
 from robo_rl.errors import InvalidSetting
 
 ADDRESS = "127.0.0.1"
-LOCAL = (ADDRESS, "localhost")
 LARGEST = 4096
 """bytes of a message of the page"""
 SOCKET = "/socket"
@@ -85,7 +83,7 @@ class ConsoleServer:
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
         """Returns a page or a refusal; None lets a websocket begin."""
         hosts, origins = request.headers.get_all("Host"), request.headers.get_all("Origin")
-        if len(hosts) != 1 or not self._is_here(hosts[0]):
+        if len(hosts) != 1 or not is_own_host(hosts[0], self._address):
             return _response(HTTPStatus.FORBIDDEN, "This page has another address.")
         if request.path == SOCKET:
             if origins != [f"http://{hosts[0]}"]:
@@ -95,17 +93,6 @@ class ConsoleServer:
             return _response(HTTPStatus.NOT_FOUND, "There is no such address here.")
         package, name, kind = STATIC[request.path]
         return _response(HTTPStatus.OK, files(package).joinpath(name).read_text("utf-8"), kind)
-
-    def _is_here(self, host: str) -> bool:
-        """Returns whether a browser meant this machine: by number, where it is open to others, else as the local one."""
-        name = re.sub(r":[0-9]{1,5}$", "", host)
-        if name in LOCAL or name == self._address:
-            return True
-        try:
-            ipaddress.ip_address(name.strip("[]"))
-        except ValueError:
-            return False
-        return self._address not in LOCAL
 
 
 def _response(status: HTTPStatus, text: str, kind: str = "text/plain") -> Response:

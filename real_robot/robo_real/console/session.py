@@ -58,10 +58,10 @@ class Console:
     tally: Tally
     action: ActionSpec
     still: Still
-    stop: Callable[[], None]
-    """stops the robot; raises nothing"""
-    rearm: Callable[[], None]
-    """raises RobotError"""
+    stop: Callable[[str], None]
+    """stops the robot in the name of somebody; raises nothing"""
+    rearm: Callable[[int], None]
+    """ends the robot's stops that were looked at; raises RobotError"""
     links: Mapping[str, str]
     """pages beside this one: what they show -> address"""
 
@@ -76,6 +76,7 @@ class Session:
         self._latency: float | None = None
         self._garbage = self._reports = 0
         self._report_times: deque[tuple[int, float]] = deque(maxlen=50)
+        self._reported_stops: deque[tuple[int, int, int]] = deque(maxlen=100)  # report, stops of the desk, of the robot
         self._rearming: threading.Thread | None = None
         self._works: dict[str, Callable[[dict[str, Any]], None]] = {
             "stop": lambda _: self._stop(),
@@ -85,7 +86,7 @@ class Session:
             "start": lambda _: console.desk.start(self),
             "follow": self._follow,
             "label": self._label,
-            "rearm": lambda _: self._rearm(),
+            "rearm": self._rearm,
             "seen": self._seen,
         }
 
@@ -115,7 +116,9 @@ class Session:
         except (TimeoutError, Garbage, ConnectionClosed):
             return False
         shown = told.get("token")
-        return told.get("kind") == "hello" and isinstance(shown, str) and hmac.compare_digest(shown.encode(), token.encode())
+        if told.get("kind") != "hello" or not isinstance(shown, str):
+            return False
+        return hmac.compare_digest(shown.encode(errors="replace"), token.encode())
 
     # from the page
 
@@ -132,8 +135,12 @@ class Session:
                 self._connection.close(1008, "garbage")
 
     def _stop(self) -> None:
-        self._console.desk.stop()
-        self._console.stop()
+        desk = self._console.desk
+        by = desk.stop(self)
+        try:
+            self._console.stop(by)
+        finally:
+            desk.stop_arrived()
 
     def _hold(self, told: dict[str, Any]) -> None:
         held = told.get("held")
@@ -141,7 +148,8 @@ class Session:
             raise Garbage("held is neither true nor false")
         if self._is_old(told.get("answers")):
             return  # as if it had not come: the desk notices the silence
-        self._console.desk.hear(self, held, _action(told.get("action"), self._console.action.size))
+        episode = told.get("episode") if type(told.get("episode")) is int else None
+        self._console.desk.hear(self, held, _action(told.get("action"), self._console.action.size), episode)
 
     def _is_old(self, answers: Any) -> bool:
         """Returns whether a page that speaks of that report should have heard of a later one by now."""
@@ -162,18 +170,21 @@ class Session:
             raise Garbage(f"label {told.get('label')!r}")
         self._console.desk.label(self, told["label"])
 
-    def _rearm(self) -> None:
+    def _rearm(self, told: dict[str, Any]) -> None:
+        found = [stops for number, *stops in self._reported_stops if number == told.get("number")]
+        if not found:
+            raise Garbage("a re-arming names the report that was looked at")
         if not self._console.desk.is_operator(self):
             self._tell(kind="refused", why="Only the operator re-arms.")
         elif self._rearming is None or not self._rearming.is_alive():
-            self._rearming = threading.Thread(target=self._ask_to_rearm, args=(self._console.desk.stops,), daemon=True)
+            self._rearming = threading.Thread(target=self._ask_to_rearm, args=tuple(found[0]), daemon=True)
             self._rearming.start()
 
-    def _ask_to_rearm(self, stops: int) -> None:
+    def _ask_to_rearm(self, of_desk: int, of_robot: int) -> None:
         """In a thread of its own: a robot may take seconds for it, and a stop must be heard meanwhile."""
         try:
-            self._console.rearm()
-            self._console.desk.rearm(self, stops)
+            self._console.rearm(of_robot)
+            self._console.desk.rearm(self, of_desk)
         except RobotError as error:
             self._tell(kind="refused", why=" ".join(str(error).split()))
 
@@ -212,6 +223,9 @@ class Session:
         self._reports += 1
         self._sent[REPORT][self._reports] = now
         self._report_times.append((self._reports, now))
+        stops, health = desk.stops, console.pictures.health
+        self._reported_stops.append((self._reports, stops, int(health.get("stops", -1))))
+        episode = desk.episode  # before the grip: one that is newer than its episode is ignored, not the other way round
         ages = {name: console.pictures.age(name) for name in console.pictures.names}
         operator = "you" if desk.is_operator(self) else "another" if desk.is_taken else ""
         self._tell(
@@ -220,10 +234,12 @@ class Session:
             operator=operator,
             wish=desk.wish().want,
             follows=desk.follows,
+            episode=episode,
             latency=self._latency,
             ages=ages,
             grip=console.still.grip,
-            health=console.pictures.health,
+            health=health,
+            is_current=console.pictures.asked > desk.stop_sent,
             **console.tally.to_json(),
         )
 

@@ -18,8 +18,10 @@ from werkzeug.exceptions import (
     Forbidden,
     HTTPException,
     InternalServerError,
+    LengthRequired,
     MethodNotAllowed,
     NotFound,
+    RequestEntityTooLarge,
     UnsupportedMediaType,
 )
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
@@ -29,11 +31,12 @@ from robo_real.cameras import Camera
 from robo_real.faults import Faults
 from robo_real.guarded import GuardedArm
 from robo_real.server.contract import FrankaContract, Refused
+from robo_real.server.hosts import is_own_host
 from robo_real.server.robo_routes import RoboRoutes
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotBusy, RobotError, RobotStopped
 
 ADDRESS = "127.0.0.1"
-LARGEST = 1 << 20
+LARGEST = 1 << 16
 """bytes of a request"""
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
@@ -56,6 +59,8 @@ class Application:
         self.own = RoboRoutes(robot, cameras or {})
         self.contract = FrankaContract(robot, auto_clear=auto_clear)
         self._plain_clients = plain_clients
+        self.address = ADDRESS
+        """listened at"""
         self._lost_until = -math.inf
         self._faults_seen = NO_FAULTS
 
@@ -76,8 +81,12 @@ class Application:
     def _answer(self, request: Request) -> Response:
         if "Origin" in request.headers:
             raise Forbidden("Pages in a browser may not speak with a robot.")
+        if not is_own_host(request.headers.get("Host", ""), self.address):
+            raise Forbidden("This robot's server has another address: use its number, or this machine's name.")
+        if "Transfer-Encoding" in request.headers:
+            raise LengthRequired("A request says how long it is: Content-Length.")
         if (request.content_length or 0) > LARGEST:
-            raise BadRequest("The request is too large.")
+            raise RequestEntityTooLarge(f"A request has at most {LARGEST} bytes.")
         if request.path.startswith("/robo/"):
             return self._own(request)
         return self._contracted(request)
@@ -91,18 +100,18 @@ class Application:
         if path in self.contract.readers:
             return _json(self.contract.readers[path](self.robot.driver.read()))
         body = _body(request) if path in NEEDS_BODY else {}
-        self._require_free(path)
+        self._require_free()
         try:
             answer = self.contract.commands[path](body)
+        except OverflowError as error:
+            raise BadRequest(f"A number is out of range: {error}.") from None
         except (Refused, KeyError, ValueError, TypeError, RobotError, AttributeError) as error:
             response = InternalServerError().get_response()
-            response.headers["X-Robo-Reason"] = str(error).partition("\n")[0]
+            response.headers["X-Robo-Reason"] = printable(str(error).partition("\n")[0])
             return Response(response.get_data(), 500, response.headers)
         return Response(answer, mimetype="text/html") if isinstance(answer, str) else _json(answer)
 
-    def _require_free(self, path: str) -> None:
-        if path == "/clearerr":
-            return
+    def _require_free(self) -> None:
         if not self._plain_clients:
             raise Forbidden("This robot moves for clients with a lease only (robot serve --plain-clients).")
         if owner := self.own.lease.owner:
@@ -123,7 +132,7 @@ class Application:
             raise MethodNotAllowed(["GET"] if path in self.own.reads else ["POST"])
         try:
             return _json(self.own.writes[path](_body(request)))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidSetting(f"The request to {path} is malformed.", got=f"{type(error).__name__}: {error}") from None
 
     def _suffer(self, path: str) -> float:
@@ -157,6 +166,7 @@ class RobotServer:
     def __init__(self, application: Application, *, address: str = ADDRESS, port: int = 5000) -> None:
         """port: 0 takes a free one. Raises InvalidSetting where the port cannot be had."""
         self.application = application
+        application.address = address
         try:
             self._server: BaseWSGIServer = _listening(application, address, port)
         except OSError as error:
@@ -199,10 +209,18 @@ def _body(request: Request) -> dict[str, Any]:
         raise UnsupportedMediaType(
             "Did not attempt to load JSON data because the request Content-Type was not 'application/json'."
         )
-    found = request.get_json()
+    try:
+        found = request.get_json()
+    except RecursionError:
+        raise BadRequest("The body is nested too deeply.") from None
     if not isinstance(found, dict):
         raise BadRequest("The body is no JSON object.")
     return found
+
+
+def printable(text: str) -> str:
+    """Return a text that fits into a header: a client's line break must not end it."""
+    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:300]
 
 
 def _json(content: Mapping[str, Any]) -> Response:

@@ -1,7 +1,8 @@
-"""Who commands a robot: one owner at a time, for as long as it is heard of."""
+"""Ownership of a robot: one owner at a time, as long as requests with the token arrive."""
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import threading
 import time
@@ -9,15 +10,18 @@ import time
 from robo_rl.errors import RobotBusy
 
 LASTS = 5.0
-"""[s] of wall time for which a lease lasts without a word from its owner."""
+"""[s] of wall time for which a lease lasts without a request of its owner."""
 
 
 class Lease:
-    """At most one at a time. Its owner may take it anew, which ends the older one."""
+    """At most one at a time. Only the process that took it may take it again, which ends the older token.
+
+    The owner's name is shown to everybody; the key, which the owner chooses and nobody is shown, tells owners apart.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._token = self._owner = ""
+        self._token = self._owner = self._key = ""
         self._until = 0.0
 
     @property
@@ -25,29 +29,37 @@ class Lease:
         """Name of the owner, "" while there is none."""
         return self._owner if time.monotonic() < self._until else ""
 
-    def take(self, owner: str) -> str:
-        """Returns a token; raises RobotBusy with the name and the end of another owner's lease."""
+    def take(self, owner: str, key: str = "") -> str:
+        """Return a token; raises RobotBusy with the owner and the end of a lease that was taken with another key, or none."""
         with self._lock:
-            if self.owner not in ("", owner):
+            if self._is_held and not (key and _is_same(key, self._key)):
                 raise RobotBusy(
                     "Another process holds the robot.",
-                    got=f"{self.owner}, for {self._until - time.monotonic():.1f} s more unless it is heard of again",
+                    got=f"{self.owner}, for {self._until - time.monotonic():.1f} s more unless it sends another request",
                     allowed="one at a time",
                     fix="end it, or wait",
                 )
-            self._token, self._owner = secrets.token_hex(8), owner
+            self._token, self._owner, self._key = secrets.token_hex(8), owner, key
             self._until = time.monotonic() + LASTS
             return self._token
 
     def require(self, token: str) -> None:
-        """Renews the lease of a token; raises RobotBusy where it is not valid (any more)."""
+        """Renew the lease of a token; raises RobotBusy if it is not valid (any more)."""
         with self._lock:
-            if not token or token != self._token or time.monotonic() >= self._until:
-                raise RobotBusy("The lease of the robot is over.", got=self.owner or "no owner", fix="take it anew: connect()")
+            if not self._is_held or not _is_same(token, self._token):
+                raise RobotBusy("The lease of the robot is over.", got=self.owner or "no owner", fix="take it again: connect()")
             self._until = time.monotonic() + LASTS
 
     def release(self, token: str) -> None:
-        """Ends the lease of a token, if it is valid."""
+        """End the lease of a token, if it is valid."""
         with self._lock:
-            if token == self._token:
+            if _is_same(token, self._token):
                 self._token, self._until = "", 0.0
+
+    @property
+    def _is_held(self) -> bool:
+        return bool(self._token) and time.monotonic() < self._until
+
+
+def _is_same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(errors="replace"), other.encode(errors="replace"))

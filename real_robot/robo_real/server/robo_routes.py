@@ -1,4 +1,4 @@
-"""What a robot's server offers besides the contract, under /robo/: lease, guard, spec, stamped observations, scene, faults."""
+"""Routes of a robot's server besides the contract, under /robo/: lease, guard, spec, stamped observations, scene, faults."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from robo_rl.settings import settings_as
 
 PROTOCOL = 1
 """Changes where an older client would not be understood."""
+SEEDS = 1 << 63
+"""Seeds of a scene lie below it."""
 Body = Mapping[str, Any]
 Answer = dict[str, Any]
 
@@ -70,6 +72,7 @@ class RoboRoutes:
         return {
             "mode": guard.mode,
             "reason": guard.reason,
+            "stops": guard.stops,
             "owner": self.lease.owner,
             "counts": dict(guard.counts),
             "now": self._robot.driver.clock.now(),
@@ -79,7 +82,7 @@ class RoboRoutes:
 
     def _take(self, body: Body) -> Answer:
         owner = str(body["owner"])[:200]
-        token = self.lease.take(owner)
+        token = self.lease.take(owner, str(body.get("key", "")))
         self._robot.log.add("lease", owner=owner)
         self._robot.pause()
         return {"lease": token, **self._version()}
@@ -122,16 +125,27 @@ class RoboRoutes:
         return self._health()
 
     def _rearm(self, body: Body) -> Answer:
-        self._robot.log.add("rearm", by=str(body["by"])[:100])
-        self._robot.rearm()
+        stops = body.get("stops")
+        if type(stops) is not int:
+            raise InvalidSetting(
+                "A re-arming says which stops were looked at: a later one stays.",
+                got=stops,
+                allowed="the integer stops of /robo/health",
+                fix="robo-rl robot rearm URL, or GET /robo/health, look at the robot, and send its stops",
+            )
+        self._robot.log.add("rearm", by=str(body["by"])[:100], stops=stops)
+        self._robot.rearm(stops)
         return self._health()
 
     def _reset_scene(self, body: Body) -> None:
         if self._robot.scene is None:
             raise InvalidSetting("This robot has no scene that can be reset.", fix="reset it by hand")
+        seed = body["seed"]
+        if type(seed) is not int or not 0 <= seed < SEEDS:
+            raise InvalidSetting("The seed of a scene is out of range.", got=seed, allowed=f"integers from 0 to {SEEDS - 1}")
         self._robot.pause()
         scene: Scene = self._robot.scene
-        scene.reset(int(body["seed"]))
+        scene.reset(seed)
         self._robot.guard.pause()
 
     def _twin(self) -> Twin:

@@ -35,8 +35,12 @@ LATERAL = 1.2
 """[m/s] sideways in a change of lanes."""
 SOON = np.array([0.0, 0.7, 1.4, 2.1])
 """[s] ahead for which the way of a client's car is foreseen."""
+SLOWEST = 3.0
+"""[m/s] at which a change of lanes is foreseen, at least."""
 WHIM = 0.02
 """[1/s] how often a car would rather drive in another lane, without a reason."""
+STANDING = 0.1
+"""[m/s]"""
 FAR = 1e3
 DEGREE = math.pi / 180
 
@@ -44,7 +48,7 @@ DEGREE = math.pi / 180
 class Cars:
     """All of them, one entry a car in each array."""
 
-    NAMES = ("way", "next", "after", "s", "speed", "aside", "half", "eager", "gap", "leader")
+    NAMES = ("way", "next", "after", "s", "speed", "aside", "half", "eager", "gap", "leader", "waited")
 
     def __init__(self, town: Town, lights: Lights) -> None:
         self.lanes, self.junctions, self.lights = town.lanes, town.junctions, lights
@@ -57,6 +61,8 @@ class Cars:
         """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
         self.gap, self.leader = np.zeros(0), np.zeros(0)
         """[m] to whoever is ahead and its speed [m/s], as of the last step"""
+        self.waited = np.zeros(0)
+        """[s] that a car has stood before its junction, though no light held it"""
         self.admitted = np.zeros(0, bool)
         self.turn = 0
         """Whose turn it is to look for a better lane."""
@@ -86,7 +92,7 @@ class Cars:
         self.turn = self.turn if self.actors else 0
         self.actors.append(actor)
         self.random.append(random)
-        values = [way, -1, -1, s, 0.0, 0.0, actor.box.extent[0], random.uniform(0.8, 1.05), FAR, 0.0]
+        values = [way, -1, -1, s, 0.0, 0.0, actor.box.extent[0], random.uniform(0.8, 1.05), FAR, 0.0, 0.0]
         for name, value in zip(self.NAMES, values, strict=True):
             array = getattr(self, name)
             setattr(self, name, np.append(array, np.array([value], array.dtype)))
@@ -128,7 +134,7 @@ class Cars:
         self._change_lanes(dt)
         left = self.lanes.length[self.way] - self.s
         entering = (self.next >= 0) & self.lanes.crossing[self.next] & ~self.lanes.crossing[self.way]
-        self._ask(bodies, left, entering)
+        self._ask(bodies, left, entering, dt)
         acceleration = self._acceleration(left, entering)
         speed = np.maximum(self.speed + dt * acceleration, 0.0)
         self.s += dt * 0.5 * (self.speed + speed)
@@ -171,7 +177,13 @@ class Cars:
             s = np.where(over, s - length, s)
             way = np.where(over, following_way, way)
         index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
-        return np.asarray(lanes.aims[lanes.start[way] + index])
+        ahead = np.asarray(lanes.aims[lanes.start[way] + index])
+        if self.aside.any():  # while it changes lanes it is still in the way of those of the old one
+            left = np.abs(self.aside)[:, None] - LATERAL * LOOK / np.maximum(self.speed, SLOWEST)[:, None]
+            right = np.sign(self.aside)[:, None] * np.maximum(left, 0.0)
+            ahead[..., 0] -= right * ahead[..., 3]
+            ahead[..., 1] += right * ahead[..., 2]
+        return ahead
 
     def look(self, bodies: Bodies) -> None:
         """Finds the gap to whoever is first in the way, and its speed along the way, unless nothing has moved since it did."""
@@ -244,19 +256,23 @@ class Cars:
 
     # junctions
 
-    def _ask(self, bodies: Bodies, left: Floats, entering: Flags) -> None:
+    def _ask(self, bodies: Bodies, left: Floats, entering: Flags, dt: float) -> None:
         """Decides who may enter a junction; who may keeps it until it is through, but for a light that turns red."""
         open_light = self._light_is_open(left)
         near = left - self.half < np.maximum(12.0, 4.0 + self.speed * self.speed / (2 * DRIVER.comfort) + self.speed)
         self.admitted &= ~entering | (near & open_light)
         asking = np.flatnonzero(entering & near & open_light & ~self.admitted)
+        if len(asking):
+            asking = asking[self._is_let_by(asking)]
+        self.waited[~entering] = 0.0
         if not len(asking):
             return
-        inside = self.way[self.lanes.crossing[self.way]].tolist() + self.next[entering & self.admitted].tolist()
+        self.waited[asking] += dt * (self.speed[asking] < STANDING)
+        inside = [(int(way), self._extra(number, way)) for number, way in self._taken(entering)]
         candidates = [
-            Candidate(int(number), int(self.next[number]), float(left[number]))
-            for number in asking
-            if self._has_room(int(number))
+            Candidate(number, way, float(left[number]), float(self.waited[number]), self._extra(number, way))
+            for number, way in zip(asking.tolist(), self.next[asking].tolist(), strict=True)
+            if self._has_room(number)
         ]
         if not candidates:
             return
@@ -272,6 +288,24 @@ class Cars:
         cannot_stop = left - self.half < self.speed * self.speed / (2 * DRIVER.hardest * 0.7)
         is_open = (colour == Colour.GREEN) | (colour >= Colour.OFF) | ((colour == Colour.YELLOW) & cannot_stop)
         return np.asarray((light < 0) | is_open | (self.admitted & cannot_stop))
+
+    def _taken(self, entering: Flags) -> list[tuple[int, int]]:
+        """Return the cars in junctions and those that may enter one, each with its way there."""
+        crossing = self.lanes.crossing[self.way]
+        cars = np.concatenate([np.flatnonzero(crossing), np.flatnonzero(entering & self.admitted)])
+        ways = np.where(crossing, self.way, self.next)
+        return list(zip(cars.tolist(), ways[cars].tolist(), strict=True))
+
+    def _extra(self, number: int, way: int) -> float:
+        return self.junctions.extra(way, float(self.half[number]), float(self.width[number]))
+
+    def _is_let_by(self, cars: Ints) -> Flags:
+        """Return of cars whether all that are ahead on the same lane may enter the junction.
+
+        A car that is admitted past one that waits keeps the ways that cross its own from that one, and never moves itself.
+        """
+        held = np.where(self.admitted, -1.0, self.s)
+        return np.asarray((held <= self.s[cars, None])[:, :] | (self.way != self.way[cars, None])).all(1)
 
     def _has_room(self, number: int) -> bool:
         """Whether a car finds a place behind the junction, so that it does not stand in it."""
@@ -313,13 +347,13 @@ class Cars:
         if not must and lanes.length[side] - s < lane_changes.ROOM:
             return False
         there = (self.way == side) & (np.arange(len(self)) != number)
-        others_s, others_speed = self.s[there], self.speed[there]
+        others_s, others_speed, half = self.s[there], self.speed[there], self.half[there]
         for before in lanes.predecessors[side]:  # who comes from the lane behind
             coming = self.way == before
             others_s = np.append(others_s, self.s[coming] - lanes.length[before])
-            others_speed = np.append(others_speed, self.speed[coming])
+            others_speed, half = np.append(others_speed, self.speed[coming]), np.append(half, self.half[coming])
         if not self._users_leave_room(side, s) or not lane_changes.is_free(
-            s, float(self.speed[number]), others_s, others_speed
+            s, float(self.speed[number]), others_s, others_speed, half + self.half[number]
         ):
             return False
         here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))

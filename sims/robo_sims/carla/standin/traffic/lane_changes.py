@@ -8,6 +8,8 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 AHEAD, BEHIND = 8.0, 6.0
 """[m] that must be free before and behind its middle, besides what the speeds ask for."""
+LENGTHS = 5.0
+"""[m] of two half cars, which these hold; what is longer needs more."""
 HEADWAY = 0.8
 """[s] to the one that will be behind."""
 SLOWER, NEAR = 0.75, 35.0
@@ -16,8 +18,8 @@ ROOM = 40.0
 """[m] of a lane that must be left."""
 
 
-def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats) -> bool:
-    """Whether a car fits beside the others of a lane, at a place along it."""
+def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats, lengths: Floats | float = LENGTHS) -> bool:
+    """Whether a car fits beside the others of a lane, at a place along it; lengths: of half of it and half of each [m]."""
     offset = others_s - s
     before = offset >= 0
     needed = np.where(
@@ -25,7 +27,7 @@ def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats) -> b
         AHEAD + np.maximum(speed - others_speed, 0.0) * 2.0,
         BEHIND + HEADWAY * others_speed + np.maximum(others_speed - speed, 0.0) * 2.0,
     )
-    return bool((np.abs(offset) > needed).all())
+    return bool((np.abs(offset) > needed + np.maximum(lengths - LENGTHS, 0.0)).all())
 
 
 def wants_past(speed_wanted: float, gap: float, leader: float) -> bool:

@@ -6,15 +6,16 @@ import pytest
 pytest.importorskip("msgpack")
 
 from robo_rl.errors import RoboRLError
-from robo_sims.carla.standin import layouts
+from robo_sims.carla.standin import layouts, population
 from robo_sims.carla.standin.actors import VX, VY, YAW, X, Y
 from robo_sims.carla.standin.collisions import overlap, rectangle
 from robo_sims.carla.standin.layouts import Colour
 from robo_sims.carla.standin.maps.catalogue import town
+from robo_sims.carla.standin.physics.parameters import VEHICLES
 from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.responses import Refused
-from robo_sims.carla.standin.traffic import following
-from robo_sims.carla.standin.traffic.junctions import Candidate
+from robo_sims.carla.standin.traffic import following, lane_changes
+from robo_sims.carla.standin.traffic.junctions import CLEAR, LONGEST_WAIT, Candidate, Junctions
 from robo_sims.carla.standin.world import World
 
 
@@ -130,20 +131,85 @@ def test_who_merges_leaves_the_lane_that_ends():
     assert lanes.ways[world.cars.way[0]].road not in (3, 4) and world.cars.speed[0] > 15
 
 
-def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits():
-    junctions = world_of("grid").cars.junctions
-    way, other = next(
+def crossing_ways(junctions: Junctions) -> tuple[int, int]:
+    """Return two ways that cross, the one with priority first."""
+    return next(
         (first, second)
         for first, second in zip(*np.nonzero(junctions.crosses), strict=True)
         if junctions.rank[first] < junctions.rank[second]
     )
+
+
+def test_of_ways_that_cross_the_one_straight_on_goes_first_and_the_other_waits():
+    junctions = world_of("grid").cars.junctions
+    way, other = crossing_ways(junctions)
     both = [Candidate(7, other, 1.0), Candidate(4, way, 9.0)]
     nobody = np.zeros((0, 2))
     assert junctions.admitted(both, [], nobody).tolist() == [4]
-    assert junctions.admitted(both, [way], nobody).tolist() == [4]  # who follows may
-    assert junctions.admitted(both[:1], [way], nobody).tolist() == []
+    assert junctions.admitted(both, [(way, 0.0)], nobody).tolist() == [4]  # who follows may
+    assert junctions.admitted(both[:1], [(way, 0.0)], nobody).tolist() == []
     middle = junctions.lanes.ways[way].points[3:4, :2]
     assert junctions.admitted(both[1:], [], middle).tolist() == []  # a client's car is there
+
+
+def test_junction_admits_who_waited_too_long_before_those_with_priority():
+    junctions = world_of("grid").cars.junctions
+    way, other = crossing_ways(junctions)
+    nobody = np.zeros((0, 2))
+    for waited, first in ((LONGEST_WAIT - 1.0, 4), (LONGEST_WAIT, 7)):
+        both = [Candidate(7, other, 1.0, waited), Candidate(4, way, 9.0)]
+        assert junctions.admitted(both, [], nobody).tolist() == [first]
+
+
+def test_junction_keeps_a_bus_out_of_bends_that_cars_share():
+    junctions = world_of("grid").cars.junctions
+    nobody, bus, car = np.zeros((0, 2)), (5.1, 1.2), (2.4, 1.0)
+    near = (junctions.gaps > CLEAR) & (junctions.gaps < CLEAR + 1.5) & (junctions.curvature > 0.05)
+    way, other = (int(number[0]) for number in np.nonzero(near & near.T))
+    for body, admitted in ((car, 2), (bus, 1)):
+        both = [Candidate(n, each, 1.0, 0.0, junctions.extra(each, *body)) for n, each in enumerate((way, other))]
+        assert len(junctions.admitted(both, [], nobody)) == admitted
+    assert junctions.extra(way, *car) == 0.0 and junctions.extra(way, *bus) > 0.5
+
+
+def test_lane_change_of_a_bus_needs_the_room_of_a_bus():
+    there, speed = np.array([9.0, -7.5]), np.array([5.0, 0.5])
+    assert lane_changes.is_free(0.0, 5.0, there, speed)
+    assert not lane_changes.is_free(0.0, 5.0, there, speed, np.array([10.2, 7.6]))
+
+
+def locked(name: str, cars: int, seed: int, seconds: float) -> float:
+    """Return the longest time [s] that a car of a full town stands."""
+    world = world_of(name, cars, seed=seed)
+    stood, longest = np.zeros(len(world.cars)), 0.0
+    for _ in range(round(seconds * 20)):
+        world.tick()
+        stood = np.where(world.cars.speed < 0.1, stood + 0.05, 0.0)
+        longest = max(longest, float(stood.max()))
+    return longest
+
+
+def test_full_town_does_not_lock_up():
+    assert locked("grid", 45, 11, 150) < 120  # red: a car that was let in past one that waits held everybody, for ever
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cars", "seed"), [(45, 11), (45, 3), (60, 2), (40, 2), (30, 1)])
+def test_full_town_does_not_lock_up_in_six_minutes(cars, seed):
+    assert locked("grid", cars, seed, 360) < 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), [("grid", 3), ("grid", 4), ("grid_test_3", 1)])
+def test_buses_and_trucks_touch_nobody_in_a_town(name, seed, monkeypatch):
+    monkeypatch.setattr(population, "MODELS", [vehicle.name for vehicle in VEHICLES if vehicle.kind in ("car", "truck", "bus")])
+    world = world_of(name, 30, seed=seed)
+
+    def watch() -> None:
+        if world.clock.frame % 5 == 0:
+            assert touching(world) == []
+
+    run(world, 180, watch)
 
 
 def test_the_model_of_drivers_keeps_its_equilibrium():
@@ -266,8 +332,8 @@ def test_the_same_cars_and_walkers_spawned_again_in_the_same_world_go_the_same_w
 def courses_of(prepares: bool, looks: list[int]) -> list[np.ndarray]:
     """Returns all motion of an episode in which a client's car is put before others between steps, and cars come and go."""
     world = world_of("grid", cars=12, seed=4)
-    look = world.cars._look
-    world.cars._look = lambda *given: looks.append(world.clock.frame) or look(*given)
+    look = world.cars.sight.look
+    world.cars.sight.look = lambda *given: looks.append(world.clock.frame) or look(*given)
     pose = [[-300.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     vehicle = spawn(world, "vehicle.mini.cooper_s", pose)
     courses = []

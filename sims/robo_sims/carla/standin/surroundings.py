@@ -31,7 +31,7 @@ class Surroundings:
             return
         place = self.ground.at(bodies.motion[rows, :2])
         limits = self.ground.limits.ravel()[place]
-        self.limit[rows] = np.where(limits, limits, self.limit[rows])
+        self.limit[rows] = limits if limits.all() else np.where(limits, limits, self.limit[rows])
         if not len(light_ids):
             return
         light = self.ground.lights.ravel()[place]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -15,34 +16,46 @@ from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.traffic import following, lane_changes
 from robo_sims.carla.standin.traffic.following import DRIVER
 from robo_sims.carla.standin.traffic.junctions import Candidate
+from robo_sims.carla.standin.traffic.sight import FAR, LATERAL, Sight
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Flags = npt.NDArray[np.bool_]
-LOOK = np.concatenate([np.arange(3.0, 25.0, 2.0), np.arange(25.0, 110.0, 4.0)])
-"""[m] ahead of a car's middle, where it looks for others."""
-AROUND = np.append(np.diff(LOOK), 4.0) / 2 + 0.3
-"""[m] along the way that each place stands for, to either side."""
-CIRCLES = np.array([0.0, -1.0, 1.0])[:, None, None]
-"""Where the circles of a body are, as parts of the way from its middle to its end."""
-SIGHT, SECONDS = 35.0, 3.5
-"""[m] and [s]: a car looks so far, at least."""
-TIGHT = 0.35
-"""[m] between sides at which another is in the way."""
 NEAREST_LANE = 3.0
 """[m] from a lane within which a car may begin."""
-LATERAL = 1.2
-"""[m/s] sideways in a change of lanes."""
 SOON = np.array([0.0, 0.7, 1.4, 2.1])
 """[s] ahead for which the way of a client's car is foreseen."""
-SLOWEST = 3.0
-"""[m/s] at which a change of lanes is foreseen, at least."""
 WHIM = 0.02
 """[1/s] how often a car would rather drive in another lane, without a reason."""
+GREEN, YELLOW, OFF = int(Colour.GREEN), int(Colour.YELLOW), int(Colour.OFF)
 STANDING = 0.1
 """[m/s]"""
-FAR = 1e3
-DEGREE = math.pi / 180
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Facts of the lanes on which the cars are; they hold until one of them takes another lane."""
+
+    length: Floats
+    """[m] of the lane"""
+    wanted: Floats
+    """[m/s] on it"""
+    wanted_then: Floats
+    """[m/s] on the next one, `FAR` if there is none"""
+    is_last: Flags
+    """There is no next one."""
+    entering: Flags
+    """The next one lies in a junction, and this one does not."""
+    outside: Flags
+    """Not entering."""
+    crossing: Flags
+    """It lies in a junction."""
+    light: Ints
+    """At its end, -1 for none."""
+    is_dark: Flags
+    """There is none."""
+    ending: tuple[int, ...]
+    """Cars whose lane ends."""
 
 
 class Cars:
@@ -52,6 +65,7 @@ class Cars:
 
     def __init__(self, town: Town, lights: Lights) -> None:
         self.lanes, self.junctions, self.lights = town.lanes, town.junctions, lights
+        self.sight = Sight(town.lanes)
         self.actors: list[Actor] = []
         self.random: list[np.random.Generator] = []
         self.rows = rows_of([])
@@ -68,6 +82,8 @@ class Cars:
         """Whose turn it is to look for a better lane."""
         self.seen: Floats | None = None
         """Motion of all that is solid, as of the last look; None where it counts no more."""
+        self.stretch: Stretch | None = None
+        """None once a car has taken another lane."""
 
     def __len__(self) -> int:
         return len(self.actors)
@@ -97,6 +113,7 @@ class Cars:
             array = getattr(self, name)
             setattr(self, name, np.append(array, np.array([value], array.dtype)))
         self.admitted = np.append(self.admitted, False)
+        self.stretch = None
         self._plan(len(self) - 1)
         self._write(bodies, np.zeros(len(self)), 0.05)
 
@@ -106,22 +123,15 @@ class Cars:
         del self.actors[number], self.random[number]
         for name in (*self.NAMES, "admitted"):
             setattr(self, name, np.delete(getattr(self, name), number))
+        self.stretch = None
 
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows anew; and who else is there."""
         self.seen = None
         self.rows = rows_of(self.actors)
         solid = [actor for actor in bodies if actor.is_solid]
-        self.other_rows = rows_of(solid)
-        known = {actor: number for number, actor in enumerate(self.actors)}
-        own = np.array([known.get(actor, -1) for actor in solid], np.intp)
-        half = np.array([actor.box.extent[:2] for actor in solid]).reshape(-1, 2)
-        self.other_car, self.is_car = own, np.flatnonzero(own >= 0)
-        self.solid_of = np.zeros(len(self), np.intp)
-        self.solid_of[own[self.is_car]] = self.is_car
-        self.other_width, self.spread = half[:, 1], np.maximum(half[:, 0] - half[:, 1], 0.0)
-        self.width = np.array([actor.box.extent[1] for actor in self.actors])
-        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in known])
+        self.sight.reindex(self.actors, solid)
+        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
 
     # a step
 
@@ -132,18 +142,37 @@ class Cars:
         self.look(bodies)
         self.seen = None
         self._change_lanes(dt)
-        left = self.lanes.length[self.way] - self.s
-        entering = (self.next >= 0) & self.lanes.crossing[self.next] & ~self.lanes.crossing[self.way]
-        self._ask(bodies, left, entering, dt)
-        acceleration = self._acceleration(left, entering)
+        stretch = self._stretch()
+        left = stretch.length - self.s
+        self._ask(bodies, left, stretch, dt)
+        acceleration = self._acceleration(left, stretch)
         speed = np.maximum(self.speed + dt * acceleration, 0.0)
         self.s += dt * 0.5 * (self.speed + speed)
         acceleration = (speed - self.speed) / dt
         self.speed = speed
         self.aside -= np.minimum(np.maximum(self.aside, -LATERAL * dt), LATERAL * dt)
-        for number in np.flatnonzero(self.s >= self.lanes.length[self.way]):
-            self._go_on(int(number))
+        for number in (self.s >= stretch.length).nonzero()[0].tolist():
+            self._go_on(number)
         self._write(bodies, acceleration, dt)
+
+    def _stretch(self) -> Stretch:
+        if self.stretch is None:
+            lanes, way, then = self.lanes, self.way, self.next
+            entering = (then >= 0) & lanes.crossing[then] & ~lanes.crossing[way]
+            light = self.lights.of_way[way]
+            self.stretch = Stretch(
+                lanes.length[way],
+                lanes.speed[way] * self.eager,
+                np.where(then >= 0, lanes.speed[then] * self.eager, FAR),
+                then < 0,
+                entering,
+                ~entering,
+                lanes.crossing[way],
+                light,
+                light < 0,
+                tuple(np.flatnonzero(lanes.ends[way]).tolist()),
+            )
+        return self.stretch
 
     def _plan(self, number: int) -> None:
         """Chooses the next two lanes where they are not chosen."""
@@ -163,112 +192,48 @@ class Cars:
         if self.next[number] < 0:
             self.s[number], self.speed[number] = self.lanes.length[way], 0.0
             return
+        self.stretch = None
         self.s[number] -= self.lanes.length[way]
         self.way[number], self.next[number], self.after[number] = self.next[number], self.after[number], -1
         self.admitted[number] = self.lanes.junction[self.way[number]] != -1
         self._plan(number)
 
-    def _ahead(self) -> Floats:
-        """Returns (n, k, 4) x, y and the cosine and sine of the heading at LOOK along the ways of all cars."""
-        lanes, way, s = self.lanes, self.way[:, None], self.s[:, None] + LOOK
-        for following_way in (self.next[:, None], self.after[:, None]):
-            length = lanes.length[way]
-            over = (s > length) & (following_way >= 0)
-            s = np.where(over, s - length, s)
-            way = np.where(over, following_way, way)
-        index = np.minimum((s / lanes.step[way]).astype(np.intp), lanes.last[way] + 1)
-        ahead = np.asarray(lanes.aims[lanes.start[way] + index])
-        if self.aside.any():  # while it changes lanes it is still in the way of those of the old one
-            left = np.abs(self.aside)[:, None] - LATERAL * LOOK / np.maximum(self.speed, SLOWEST)[:, None]
-            right = np.sign(self.aside)[:, None] * np.maximum(left, 0.0)
-            ahead[..., 0] -= right * ahead[..., 3]
-            ahead[..., 1] += right * ahead[..., 2]
-        return ahead
-
     def look(self, bodies: Bodies) -> None:
         """Finds the gap to whoever is first in the way, and its speed along the way, unless nothing has moved since it did."""
-        motion = bodies.motion[self.other_rows]
+        motion = bodies.motion[self.sight.rows]
         if self.seen is None or not np.array_equal(motion, self.seen):
             self.seen = None  # until the whole of it is seen
-            self._look(bodies, motion)
+            self.user_places = bodies.motion[self.users, :2]
+            ways = self.way, self.next, self.after
+            self.gap, self.leader = self.sight.look(motion, self.speed, ways, self.s, self.aside)
             self.seen = motion
 
-    def _look(self, bodies: Bodies, motion: Floats) -> None:
-        self.gap, self.leader = np.full(len(self), FAR), np.zeros(len(self))
-        self.user_places = bodies.motion[self.users, :2]
-        yaw = motion[:, YAW] * DEGREE
-        aims = np.stack([np.cos(yaw), np.sin(yaw)])
-        car, other = self._near(bodies.motion[self.rows], motion, aims)
-        if not len(car):
-            return
-        ahead = self._ahead()
-        # Most are nowhere near the way: only those are looked at closely whose middle is near enough for a touch.
-        room = self.width[car] + self.other_width[other] + TIGHT
-        dx, dy = motion[other, X, None] - ahead[car, :, 0], motion[other, Y, None] - ahead[car, :, 1]
-        reach = (self.spread[other] + np.maximum(room, AROUND.max())) ** 2 * 2.0
-        close = np.flatnonzero((dx * dx + dy * dy).min(1) < reach)
-        if len(close):
-            pairs = car[close], other[close]
-            self._look_closely(
-                motion, aims[:, other[close]], ahead[car[close], :, 2:], (dx[close], dy[close]), room[close], pairs
-            )
-
-    def _look_closely(
-        self, motion: Floats, aim: Floats, way: Floats, offset: tuple[Floats, Floats], room: Floats, pairs: tuple[Ints, Ints]
-    ) -> None:
-        (car, other), (dx, dy), cosine, sine = pairs, offset, way[..., 0], way[..., 1]
-        along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
-        # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.
-        ends = CIRCLES * self.spread[other][:, None]
-        reach = along + ends * (aim[0, :, None] * cosine + aim[1, :, None] * sine)
-        across = across + ends * (aim[1, :, None] * cosine - aim[0, :, None] * sine)
-        hit = (np.abs(across) < room[:, None]) & (np.abs(reach) < AROUND)
-        nearest = np.where(hit, LOOK + reach, FAR).min((0, 2))
-        speed = motion[other, VX] * aim[0] + motion[other, VY] * aim[1]
-        first = np.abs(LOOK - nearest[:, None]).argmin(1)
-        rows = np.arange(len(car))
-        same = aim[0] * cosine[rows, first] + aim[1] * sine[rows, first]
-        gap = np.where(nearest < FAR, nearest - self.other_width[other] - self.half[car], FAR)
-        order = np.argsort(-gap, kind="stable")  # the nearest is written last
-        self.gap[car[order]], self.leader[car[order]] = gap[order], np.maximum(speed * same, 0.0)[order]
-
-    def _near(self, mine: Floats, others: Floats, aims: Floats) -> tuple[Ints, Ints]:
-        """Returns the pairs of a car and somebody else within its sight and not behind it."""
-        dx, dy = others[:, X] - mine[:, X, None], others[:, Y] - mine[:, Y, None]
-        sight = np.maximum(SIGHT, SECONDS * self.speed + 10.0)[:, None]
-        cosine, sine = aims[:, self.solid_of, None]
-        close = (dx * dx + dy * dy < sight * sight) & (dx * cosine + dy * sine > -6.0)
-        close[self.other_car[self.is_car], self.is_car] = False
-        car, other = np.nonzero(close)
-        return car, other
-
-    def _acceleration(self, left: Floats, entering: Flags) -> Floats:
-        limit = self.lanes.speed
-        wanted = limit[self.way] * self.eager
-        following_speed = np.where(self.next >= 0, limit[self.next] * self.eager, FAR)
-        wanted = np.minimum(wanted, following.approach(following_speed, left - 1.0))
+    def _acceleration(self, left: Floats, stretch: Stretch) -> Floats:
+        wanted = np.minimum(stretch.wanted, following.approach(stretch.wanted_then, left - 1.0))
         acceleration = following.free_road(self.speed, wanted)
         acceleration += following.interaction(self.speed, self.gap, self.leader)
-        must_stop = (self.next < 0) | (entering & ~self.admitted)  # the end of the lane is as far as it may go
+        must_stop = stretch.is_last | (stretch.entering & ~self.admitted)  # the end of the lane is as far as it may go
         line = np.where(must_stop, left - self.half + DRIVER.gap - 0.5, FAR)
         acceleration = np.minimum(acceleration, following.interaction(self.speed, line, 0.0) + DRIVER.acceleration)
         return np.maximum(acceleration, -DRIVER.hardest)
 
     # junctions
 
-    def _ask(self, bodies: Bodies, left: Floats, entering: Flags, dt: float) -> None:
+    def _ask(self, bodies: Bodies, left: Floats, stretch: Stretch, dt: float) -> None:
         """Decides who may enter a junction; who may keeps it until it is through, but for a light that turns red."""
-        open_light = self._light_is_open(left)
-        near = left - self.half < np.maximum(12.0, 4.0 + self.speed * self.speed / (2 * DRIVER.comfort) + self.speed)
-        self.admitted &= ~entering | (near & open_light)
-        asking = np.flatnonzero(entering & near & open_light & ~self.admitted)
+        room, square = left - self.half, self.speed * self.speed
+        may_ask = room < np.maximum(12.0, 4.0 + square / (2 * DRIVER.comfort) + self.speed)
+        if len(self.lights):
+            may_ask &= self._light_is_open(stretch, room < square / (2 * DRIVER.hardest * 0.7))
+        self.admitted &= stretch.outside | may_ask
+        asking = (stretch.entering & may_ask & ~self.admitted).nonzero()[0]
         if len(asking):
             asking = asking[self._is_let_by(asking)]
-        self.waited[~entering] = 0.0
+        self.waited[stretch.outside] = 0.0
         if not len(asking):
             return
         self.waited[asking] += dt * (self.speed[asking] < STANDING)
-        inside = [(int(way), self._extra(number, way)) for number, way in self._taken(entering)]
+        inside = [(int(way), self._extra(number, way)) for number, way in self._taken(stretch)]
         candidates = [
             Candidate(number, way, float(left[number]), float(self.waited[number]), self._extra(number, way))
             for number, way in zip(asking.tolist(), self.next[asking].tolist(), strict=True)
@@ -280,24 +245,19 @@ class Cars:
         soon = users[:, None, :2] + SOON[:, None] * users[:, None, VX : VY + 1]
         self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
 
-    def _light_is_open(self, left: Floats) -> npt.NDArray[np.bool_]:
-        light = self.lights.of_way[self.way]
-        if not len(self.lights):
-            return np.ones(len(self), bool)
-        colour = self.lights.colours[light]
-        cannot_stop = left - self.half < self.speed * self.speed / (2 * DRIVER.hardest * 0.7)
-        is_open = (colour == Colour.GREEN) | (colour >= Colour.OFF) | ((colour == Colour.YELLOW) & cannot_stop)
-        return np.asarray((light < 0) | is_open | (self.admitted & cannot_stop))
+    def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:
+        colour = self.lights.colours[stretch.light]
+        is_open = (colour == GREEN) | (colour >= OFF) | ((colour == YELLOW) & cannot_stop)
+        return np.asarray(stretch.is_dark | is_open | (self.admitted & cannot_stop))
 
-    def _taken(self, entering: Flags) -> list[tuple[int, int]]:
+    def _taken(self, stretch: Stretch) -> list[tuple[int, int]]:
         """Return the cars in junctions and those that may enter one, each with its way there."""
-        crossing = self.lanes.crossing[self.way]
-        cars = np.concatenate([np.flatnonzero(crossing), np.flatnonzero(entering & self.admitted)])
-        ways = np.where(crossing, self.way, self.next)
-        return list(zip(cars.tolist(), ways[cars].tolist(), strict=True))
+        inside, soon = stretch.crossing.nonzero()[0], (stretch.entering & self.admitted).nonzero()[0]
+        ways = self.way[inside].tolist() + self.next[soon].tolist()
+        return list(zip(inside.tolist() + soon.tolist(), ways, strict=True))
 
     def _extra(self, number: int, way: int) -> float:
-        return self.junctions.extra(way, float(self.half[number]), float(self.width[number]))
+        return self.junctions.extra(way, float(self.half[number]), float(self.sight.width[number]))
 
     def _is_let_by(self, cars: Ints) -> Flags:
         """Return of cars whether all that are ahead on the same lane may enter the junction.
@@ -305,7 +265,7 @@ class Cars:
         A car that is admitted past one that waits keeps the ways that cross its own from that one, and never moves itself.
         """
         held = np.where(self.admitted, -1.0, self.s)
-        return np.asarray((held <= self.s[cars, None])[:, :] | (self.way != self.way[cars, None])).all(1)
+        return np.asarray((held <= self.s[cars, None]) | (self.way != self.way[cars, None])).all(1)
 
     def _has_room(self, number: int) -> bool:
         """Whether a car finds a place behind the junction, so that it does not stand in it."""
@@ -322,8 +282,8 @@ class Cars:
     def _change_lanes(self, dt: float) -> None:
         """Lets one car a step look for a better lane, and all whose lane ends."""
         self.turn = turn = (self.turn + 1) % len(self)
-        for number in np.flatnonzero(self.lanes.ends[self.way]):
-            self._try(int(number), self.lanes.ways[self.way[number]].left, must=True)
+        for number in self._stretch().ending:
+            self._try(number, self.lanes.ways[self.way[number]].left, must=True)
         way = self.lanes.ways[self.way[turn]]
         if not self.lanes.ends[self.way[turn]] and way.junction == -1 and abs(self.aside[turn]) < 0.1:
             self._look_beside(turn, dt)
@@ -358,6 +318,7 @@ class Cars:
             return False
         here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
         right = (here[0] - beside[0]) * -math.sin(beside[2]) + (here[1] - beside[1]) * math.cos(beside[2])
+        self.stretch = None
         self.aside[number] += right
         self.way[number], self.s[number], self.next[number], self.after[number] = side, s, -1, -1
         self._plan(number)
@@ -377,17 +338,18 @@ class Cars:
         """Writes poses, velocities and pedals."""
         rows = rows_of(self.actors) if len(self.rows) != len(self) else self.rows
         poses = self.lanes.poses(self.way, self.s)
-        x = poses[:, 0] - self.aside * np.sin(poses[:, 2])
-        y = poses[:, 1] + self.aside * np.cos(poses[:, 2])
-        heading = poses[:, 2]
+        x, y, heading = poses[:, 0], poses[:, 1], poses[:, 2]
+        cosine, sine = np.cos(heading), np.sin(heading)
         if self.aside.any():
+            x, y = x - self.aside * sine, y + self.aside * cosine
             lean = np.sign(self.aside) * LATERAL / np.maximum(self.speed, 3.0)
             heading = heading - np.where(np.abs(self.aside) > 0.05, lean, 0.0)
+            cosine, sine = np.cos(heading), np.sin(heading)
         block = bodies.motion[rows]
         yaw = (np.degrees(heading) + 180.0) % 360.0 - 180.0
         block[:, WZ] = ((yaw - block[:, YAW] + 180.0) % 360.0 - 180.0) / dt
         block[:, X], block[:, Y], block[:, YAW] = x, y, yaw
-        vx, vy = self.speed * np.cos(heading), self.speed * np.sin(heading)
+        vx, vy = self.speed * cosine, self.speed * sine
         block[:, AX], block[:, AY] = (vx - block[:, VX]) / dt, (vy - block[:, VY]) / dt
         block[:, VX], block[:, VY] = vx, vy
         bodies.motion[rows] = block

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,7 @@ def free_road(speed: Floats, wanted: Floats, driver: Driver = DRIVER) -> Floats:
 
 def interaction(speed: Floats, gap: Floats, leader: Floats | float, driver: Driver = DRIVER) -> Floats:
     """Returns what somebody ahead takes from it (last term of equation 3, with equation 4), never positive."""
-    closing = speed * (speed - leader) / (2.0 * np.sqrt(driver.acceleration * driver.comfort))
+    closing = speed * (speed - leader) / (2.0 * math.sqrt(driver.acceleration * driver.comfort))
     wished = driver.gap + np.maximum(speed * driver.headway + closing, 0.0)
     return np.asarray(-driver.acceleration * (wished / np.maximum(gap, 0.1)) ** 2)
 

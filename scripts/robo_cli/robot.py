@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from robo_real.remote import TIMEOUT
 from robo_real.server.application import ADDRESS
 from robo_real.serving import Serving, served
 
+LOOK = 0.5
+"""[s] between two looks whether the HTTP process can still be replaced"""
 URL = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="URL")]
 EXAMPLES = """robo-rl robot serve --driver twin --port 5000
 robo-rl robot serve --driver twin --options task=robo/ArmPick-v0 speed=2 cameras=[front,wrist]
@@ -106,16 +109,18 @@ def serve(arguments: Serve) -> int:
         signal.signal(number, lambda *_: done.set())
     with running_first() as is_first:  # before any thread begins
         server = served(serving)
+        server.notify = lambda text: print(text, file=sys.stderr, flush=True)
         server.start()
         print(f"{server.application.robot.spec.name} at {server.url}, audit log {arguments.log}", flush=True)
         if not is_first:
             print("without real-time priority (ulimit -r): on a busy machine the arm holds now and then", flush=True)
         if arguments.address != ADDRESS:
             print("whoever reaches this address can move the robot: there is no password", flush=True)
-        done.wait()
+        while not done.wait(LOOK) and not server.http.is_lost.is_set():
+            pass
         server.close()
     print("ended; the arm holds still", flush=True)
-    return 0
+    return int(not done.is_set())
 
 
 def look(arguments: Check) -> int:

@@ -1,4 +1,4 @@
-"""The server: which request goes where, what fails how, and the faults of its link.
+"""The server: routes, errors, and the faults of its link. HTTP itself is spoken by a process of its own (front.py).
 
 Reachable from this machine alone unless another address is named. There are no passwords: whoever reaches the port can move
 the robot. Pages in a browser are kept out: a request that says which page it comes from is refused.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 import socket
-import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from werkzeug.exceptions import (
@@ -18,33 +17,33 @@ from werkzeug.exceptions import (
     Forbidden,
     HTTPException,
     InternalServerError,
-    LengthRequired,
     MethodNotAllowed,
     NotFound,
-    RequestEntityTooLarge,
     UnsupportedMediaType,
 )
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
-from werkzeug.wrappers import Request, Response
 
 from robo_real.cameras import Camera
 from robo_real.faults import Faults
+from robo_real.guard import Mode
 from robo_real.guarded import GuardedArm
 from robo_real.server.contract import FrankaContract, Refused
-from robo_real.server.hosts import is_own_host
+from robo_real.server.http_syntax import response
+from robo_real.server.messages import Request
 from robo_real.server.robo_routes import RoboRoutes
+from robo_real.server.supervision import HttpProcess
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotBusy, RobotError, RobotStopped
 
 ADDRESS = "127.0.0.1"
-LARGEST = 1 << 16
-"""bytes of a request"""
+BACKLOG = 128
+"""connections that wait to be accepted"""
+HTML, BYTES = "text/html; charset=utf-8", "application/octet-stream"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
 NO_FAULTS = Faults()
 
 
 class Application:
-    """A WSGI application over one robot."""
+    """Answers requests to one robot; they are well-formed and of bounded size."""
 
     def __init__(
         self,
@@ -59,57 +58,50 @@ class Application:
         self.own = RoboRoutes(robot, cameras or {})
         self.contract = FrankaContract(robot, auto_clear=auto_clear)
         self._plain_clients = plain_clients
-        self.address = ADDRESS
-        """listened at"""
         self._lost_until = -math.inf
         self._faults_seen = NO_FAULTS
 
-    def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
-        """Answers one request."""
-        request = Request(environ)
-        way = self._suffer(request.path) / 2
-        self.robot.clock.sleep(way)
+    def answer(self, request: Request) -> bytes:
+        """Return the answer to a request as it is sent; empty if the connection is to break. Raises nothing."""
         try:
-            response = self._answer(request)
+            way = self._suffer(request.path) / 2
+            self.robot.clock.sleep(way)
+            answer = self._answer(request)
+            self.robot.clock.sleep(way)
+        except ConnectionResetError:
+            return b""
+        return answer
+
+    def _answer(self, request: Request) -> bytes:
+        try:
+            return self._own(request) if request.path.startswith("/robo/") else self._contracted(request)
         except HTTPException as error:
-            response = error.get_response(environ)
+            return _html(error)
         except RoboRLError as error:
-            response = _refusal(error)
-        self.robot.clock.sleep(way)
-        return response(environ, start_response)
+            return _refusal(error)
+        except Exception as error:  # a request must not end the thread that answers the next one
+            self.robot.log.add("request_failed", path=request.path, error=f"{type(error).__name__}: {error}"[:300])
+            return _html(InternalServerError())
 
-    def _answer(self, request: Request) -> Response:
-        if "Origin" in request.headers:
-            raise Forbidden("Pages in a browser may not speak with a robot.")
-        if not is_own_host(request.headers.get("Host", ""), self.address):
-            raise Forbidden("This robot's server has another address: use its number, or this machine's name.")
-        if "Transfer-Encoding" in request.headers:
-            raise LengthRequired("A request says how long it is: Content-Length.")
-        if (request.content_length or 0) > LARGEST:
-            raise RequestEntityTooLarge(f"A request has at most {LARGEST} bytes.")
-        if request.path.startswith("/robo/"):
-            return self._own(request)
-        return self._contracted(request)
-
-    def _contracted(self, request: Request) -> Response:
+    def _contracted(self, request: Request) -> bytes:
         path = request.path
         if path not in self.contract.readers and path not in self.contract.commands:
             raise NotFound
+        if request.method == "OPTIONS":
+            return _options(["OPTIONS", "POST"])
         if request.method != "POST":
             raise MethodNotAllowed(["OPTIONS", "POST"])
         if path in self.contract.readers:
             return _json(self.contract.readers[path](self.robot.driver.read()))
-        body = _body(request) if path in NEEDS_BODY else {}
+        body = _required(request.body) if path in NEEDS_BODY else {}
         self._require_free()
         try:
             answer = self.contract.commands[path](body)
         except OverflowError as error:
             raise BadRequest(f"A number is out of range: {error}.") from None
         except (Refused, KeyError, ValueError, TypeError, RobotError, AttributeError) as error:
-            response = InternalServerError().get_response()
-            response.headers["X-Robo-Reason"] = printable(str(error).partition("\n")[0])
-            return Response(response.get_data(), 500, response.headers)
-        return Response(answer, mimetype="text/html") if isinstance(answer, str) else _json(answer)
+            return _html(InternalServerError(), {"X-Robo-Reason": printable(str(error).partition("\n")[0])})
+        return response(200, answer.encode(), {"Content-Type": HTML}) if isinstance(answer, str) else _json(answer)
 
     def _require_free(self) -> None:
         if not self._plain_clients:
@@ -117,21 +109,24 @@ class Application:
         if owner := self.own.lease.owner:
             raise Forbidden(f"The robot is held by {owner}.")
 
-    def _own(self, request: Request) -> Response:
+    def _own(self, request: Request) -> bytes:
         path = request.path
         if path.startswith("/robo/camera/"):
             frame = self.own.frame(path.removeprefix("/robo/camera/"))
             shape = ",".join(map(str, frame.picture.shape))
             headers = {"X-Robo-Stamp": repr(frame.stamp), "X-Robo-Number": str(frame.number), "X-Robo-Shape": shape}
-            return Response(frame.picture.tobytes(), headers=headers, mimetype="application/octet-stream")
+            return response(200, frame.picture.tobytes(), {"Content-Type": BYTES, **headers})
         if request.method == "GET" and path in self.own.reads:
             return _json(self.own.reads[path]())
-        if path not in self.own.writes and path not in self.own.reads:
+        allowed = [method for method, paths in (("GET", self.own.reads), ("POST", self.own.writes)) if path in paths]
+        if not allowed:
             raise NotFound
-        if request.method != "POST" or path not in self.own.writes:
-            raise MethodNotAllowed(["GET"] if path in self.own.reads else ["POST"])
+        if request.method == "OPTIONS":
+            return _options([*allowed, "OPTIONS"])
+        if request.method not in allowed:
+            raise MethodNotAllowed([*allowed, "OPTIONS"])
         try:
-            return _json(self.own.writes[path](_body(request)))
+            return _json(self.own.writes[path](_required(request.body)))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidSetting(f"The request to {path} is malformed.", got=f"{type(error).__name__}: {error}") from None
 
@@ -147,75 +142,63 @@ class Application:
         return faults.wait()
 
 
-class _Handler(WSGIRequestHandler):
-    """Keeps connections, sends small answers at once, and writes no line per request."""
-
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def log(self, type: str, message: str, *args: Any) -> None:
-        pass
-
-    def connection_dropped(self, error: BaseException, environ: Any = None) -> None:
-        self.close_connection = True  # or the other side would wait for the answer that never comes
-
-
 class RobotServer:
-    """Serves an application in a thread of its own."""
+    """Serves an application: HTTP in a process of its own, its requests in a few threads of this one."""
 
     def __init__(self, application: Application, *, address: str = ADDRESS, port: int = 5000) -> None:
-        """port: 0 takes a free one. Raises InvalidSetting where the port cannot be had."""
+        """port: 0 takes a free one. Raises InvalidSetting if the port cannot be had."""
         self.application = application
-        application.address = address
+        self._listener = socket.socket()
         try:
-            self._server: BaseWSGIServer = _listening(application, address, port)
-        except OSError as error:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind((address, port))
+            self._listener.listen(BACKLOG)
+        except (OSError, OverflowError) as error:
+            self._listener.close()
             raise InvalidSetting(
                 f"Port {port} of {address} cannot be used.", got=error, allowed="a free port", fix="--port 0 takes any"
             ) from None
-        self.port = self._server.server_port
+        self.port = int(self._listener.getsockname()[1])
         self.url = f"http://{address}:{self.port}"
-        self._thread: threading.Thread | None = None
+        self.http = HttpProcess(self._listener, address, application.answer, self._lost)
+        self.notify: Callable[[str], object] = _nothing
+        """Called with a sentence if the HTTP process dies or is stuck."""
 
     def start(self) -> None:
-        """Serves from now on."""
-        self._thread = threading.Thread(target=self._server.serve_forever, name="server", daemon=True)
-        self._thread.start()
+        """Serve from now on."""
+        self.http.start()
 
     def close(self) -> None:
-        """Leaves the robot still, then serves no more and closes robot and cameras."""
+        """Leave the robot still, then serve no more and close robot and cameras."""
         robot = self.application.robot
         robot.pause()
-        if self._thread is not None:
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        self.http.close()
+        self._listener.close()
         for camera in self.application.cameras.values():
             camera.close()
         robot.close()
 
+    def _lost(self, why: str) -> None:
+        """The HTTP process died or is stuck, and with it every client's connection."""
+        robot = self.application.robot
+        robot.log.add("http_lost", why=why)
+        is_under_way = robot.guard.mode in (Mode.ARMED, Mode.RUNNING)
+        if is_under_way:
+            robot.stop(f"server: its HTTP process {why}")
+        does = "the arm was stopped" if is_under_way else "the arm was not under way"
+        self.notify(f"the HTTP process {why}: {does}")
 
-def _listening(application: Application, address: str, port: int) -> BaseWSGIServer:
-    with socket.socket() as probe:  # werkzeug ends the process where a port is taken; this raises
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((address, port))
-        port = probe.getsockname()[1]
-    return make_server(address, port, application, threaded=True, request_handler=_Handler)
+
+def _nothing(text: str) -> None: ...
 
 
-def _body(request: Request) -> dict[str, Any]:
-    """Returns the request's JSON object; another type of content is refused, as Flask refuses it."""
-    if not request.is_json:
+def _required(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the body of a request; one without JSON is refused as Flask refuses it."""
+    if body is None:
         raise UnsupportedMediaType(
             "Did not attempt to load JSON data because the request Content-Type was not 'application/json'."
         )
-    try:
-        found = request.get_json()
-    except RecursionError:
-        raise BadRequest("The body is nested too deeply.") from None
-    if not isinstance(found, dict):
-        raise BadRequest("The body is no JSON object.")
-    return found
+    return body
 
 
 def printable(text: str) -> str:
@@ -223,16 +206,25 @@ def printable(text: str) -> str:
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:300]
 
 
-def _json(content: Mapping[str, Any]) -> Response:
-    """Returns JSON to the byte as Flask writes it: sorted keys, no spaces, a newline."""
+def _options(allowed: list[str]) -> bytes:
+    return response(200, b"", {"Content-Type": HTML, "Allow": ", ".join(allowed)})
+
+
+def _html(error: HTTPException, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return an error to the byte as Flask writes it."""
+    allowed = getattr(error, "valid_methods", None)
+    allow = {"Allow": ", ".join(allowed)} if allowed else {}
+    return response(error.code or 500, error.get_body().encode(), {"Content-Type": HTML, **allow, **(headers or {})})
+
+
+def _json(content: Mapping[str, Any], status: int = 200) -> bytes:
+    """Return JSON to the byte as Flask writes it: sorted keys, no spaces, a newline."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return Response(text + "\n", mimetype="application/json")
+    return response(status, text.encode() + b"\n", {"Content-Type": "application/json"})
 
 
-def _refusal(error: RoboRLError) -> Response:
+def _refusal(error: RoboRLError) -> bytes:
     status = next(status for kind, status in STATUS.items() if isinstance(error, kind))
     facts = {"error": type(error).__name__, "message": str(error)}
     facts |= {"mode": error.mode, "reason": error.reason} if isinstance(error, RobotStopped) else {}
-    response = _json(facts)
-    response.status_code = status
-    return response
+    return _json(facts, status)

@@ -1,0 +1,68 @@
+"""Messages between the HTTP process and the arm's process: a length in four bytes, then so many bytes; no pickle.
+
+To the arm's process: JSON of method, path and body, at most LARGEST_REQUEST bytes. Back: an HTTP answer as it is sent, or none,
+after which the connection is closed without an answer.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+LARGEST_REQUEST = 1 << 15
+"""bytes"""
+LARGEST_ANSWER = 1 << 26
+"""bytes; room for a large picture"""
+LENGTH = struct.Struct("!I")
+
+
+class Request(NamedTuple):
+    """A request that is well-formed and of bounded size."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None
+    """None if it has none that is JSON"""
+
+
+def encode_request(request: Request) -> bytes | None:
+    """Return a request as it is sent, None if it is too large."""
+    content = json.dumps(request, separators=(",", ":")).encode()
+    return LENGTH.pack(len(content)) + content if len(content) <= LARGEST_REQUEST else None
+
+
+def receive_request(channel: socket.socket) -> Request | None:
+    """Wait for a request and return it, None if the other process has ended; raises ValueError for one that breaks the form."""
+    size = _receive(channel, LENGTH.size)
+    if size is None:
+        return None
+    (length,) = LENGTH.unpack(size)
+    if length > LARGEST_REQUEST:
+        raise ValueError(f"a request of {length} bytes")
+    content = _receive(channel, length)
+    if content is None:
+        return None
+    method, path, body = json.loads(content)
+    if not isinstance(method, str) or not isinstance(path, str) or not isinstance(body, dict | None):
+        raise ValueError("a request of other types")
+    return Request(method, path, body)
+
+
+def send_answer(channel: socket.socket, answer: bytes) -> None:
+    """Send an answer; raises OSError if the other process has ended."""
+    if len(answer) > LARGEST_ANSWER:
+        raise ValueError(f"an answer of {len(answer)} bytes")
+    channel.sendall(LENGTH.pack(len(answer)) + answer)
+
+
+def _receive(channel: socket.socket, size: int) -> bytes | None:
+    content = bytearray()
+    while len(content) < size:
+        part = channel.recv(size - len(content))
+        if not part:
+            return None
+        content += part
+    return bytes(content)

@@ -1,0 +1,133 @@
+"""Runs the HTTP process beside the arm's process: starts it, answers its messages, and replaces it if it dies or is stuck."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from robo_real.server.messages import Request, receive_request, send_answer
+
+CHANNELS = 9
+"""Requests that are answered at once; one of them is kept for stops."""
+LOOK = 0.5
+"""[s] between two signs of life"""
+STUCK = 5.0
+"""[s] without one after which the process is replaced"""
+ENDS = 2.0
+"""[s] for it to end by itself"""
+MOST_RESTARTS, WITHIN = 5, 60.0
+"""Restarts within so many seconds, after which no more is tried."""
+ROOT = Path(__file__).parents[2]
+PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from robo_real.server.front import main; main(sys.argv[1:])"
+"""Runs without site-packages: foreign bytes meet the standard library and our own few modules alone."""
+
+
+class HttpProcess:
+    """One HTTP process after the other over one listening socket."""
+
+    def __init__(
+        self, listener: socket.socket, address: str, answer: Callable[[Request], bytes], on_lost: Callable[[str], None]
+    ) -> None:
+        """answer: called from several threads. on_lost: called with what happened, before another process is started."""
+        self._listener, self._address, self._answer, self._on_lost = listener, address, answer, on_lost
+        self._ends = threading.Event()
+        self._began: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self.is_lost = threading.Event()
+        """Set once no more restart is tried."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that serves now."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Serve from now on."""
+        control = self._begin()
+        self._thread = threading.Thread(target=self._supervise, args=(control,), name="supervisor", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the process."""
+        self._ends.set()
+        if self._thread is not None:
+            with suppress(OSError):
+                if self._control is not None:
+                    self._control.shutdown(socket.SHUT_RDWR)  # which wakes the supervisor and ends the process
+            self._thread.join()
+
+    def _begin(self) -> socket.socket:
+        """Start a process and the threads that answer it; return the socket by which it shows that it lives."""
+        self._began.append(time.monotonic())
+        pairs = [socket.socketpair() for _ in range(CHANNELS + 1)]
+        theirs = [self._listener, *(pair[1] for pair in pairs)]
+        descriptors = [each.fileno() for each in theirs]
+        command = [sys.executable, "-I", "-S", "-c", PROGRAM, self._address, *map(str, descriptors)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors, close_fds=True
+        )
+        for _, other in pairs:
+            other.close()
+        (control, _), *channels = pairs
+        for number, (channel, _) in enumerate(channels):
+            threading.Thread(target=self._serve, args=(channel,), name=f"request-{number}", daemon=True).start()
+        self._control = control
+        return control
+
+    def _serve(self, channel: socket.socket) -> None:
+        """Answer one request after the other until the process ends."""
+        with channel, suppress(OSError):
+            while (request := receive_request(channel)) is not None:
+                send_answer(channel, self._answer(request))
+
+    def _supervise(self, control: socket.socket) -> None:
+        while True:
+            why = self._watch(control)
+            control.close()
+            if self._ends.is_set():
+                self._end()
+                return
+            status = self._end()
+            self._on_lost(why or f"ended with status {status}")
+            first = self._began[0] if len(self._began) == self._began.maxlen else float("-inf")
+            if time.monotonic() - first < WITHIN:
+                self.is_lost.set()
+                return
+            control = self._begin()
+
+    def _watch(self, control: socket.socket) -> str:
+        """Return when the process is to be replaced: why, "" if it has ended."""
+        heard = time.monotonic()
+        control.settimeout(LOOK)
+        with suppress(OSError):
+            while not self._ends.is_set():
+                control.send(b"?")
+                try:
+                    while control.recv(1):
+                        heard = time.monotonic()
+                    return ""
+                except TimeoutError:
+                    if time.monotonic() - heard > STUCK:
+                        return f"gave no sign of life for {STUCK:g} s"
+        return ""
+
+    def _end(self) -> int:
+        """Wait for the process, which ends when its sockets close; kill it if it does not. Return its status."""
+        process = self._process
+        assert process is not None
+        if not self._ends.is_set():
+            process.kill()
+        try:
+            return process.wait(ENDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()

@@ -191,11 +191,11 @@ def test_what_fails_between_two_steps_is_told_by_the_next_one_and_ends_nothing()
     with Wire(server.port) as good:
         assert good.call("set_episode_settings", settings)[0] is None
         cars = server.host.world.cars
-        cars._look, look = _broken, cars._look
+        cars.look, look = _broken, cars.look
         good.call("tick_cue")  # may have been looked for already
         for _ in range(2):
             assert "tick_cue failed: ZeroDivisionError" in good.call("tick_cue")[0]
-        cars._look = look
+        cars.look = look
         frame = good.call("tick_cue")[1][0][1]
         assert good.call("tick_cue") == [None, [[1, frame + 1]]]
         server.is_running = False

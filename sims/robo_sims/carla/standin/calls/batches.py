@@ -58,6 +58,7 @@ class Batches:
         answers = [self._answer(command) for command in commands]
         if do_tick:
             self.episodes.tick()
+        self.episodes.batch_is_done()
         return answers
 
     def _answer(self, command: list[Any]) -> object:

@@ -108,6 +108,16 @@ def test_rays_meet_ground_buildings_and_cars(program):
         ray = world.cast_ray(above, carla.Location(here.x, here.y, -5.0))
         result["through"] = [told(point) for point in ray]
         result["names"] = len(world.get_names_of_all_objects())
+        label = carla.CityObjectLabel
+        boxes = world.get_level_bbs(label.Buildings)
+        objects = world.get_environment_objects(label.Any)
+        result["objects"] = len(boxes), len(objects), len({one.id for one in objects}), len({one.name for one in objects})
+        side = boxes[0].location - carla.Location(0, boxes[0].extent.y + 1.0, 0)
+        wall = world.project_point(side, V(0, 1, 0), 5.0)
+        result["wall"] = [wall.location.y - side.y, str(wall.label), str(objects[0].type), objects[0].bounding_box == boxes[0]]
+        light = world.get_actors().filter("traffic.traffic_light")[0]
+        head = light.get_light_boxes()[0]
+        result["head"] = head.location.distance_2d(light.get_location()), head.location.z
         sides = [world.project_point(carla.Location(one.location.x, one.location.y, 4.0), direction, 100.0)
                  for one in points[:20] for direction in (V(1, 0, 0), V(-1, 0, 0), V(0, 1, 0), V(0, -1, 0))]
         result["sides"] = [str(point.label) for point in sides if point]
@@ -120,6 +130,10 @@ def test_rays_meet_ground_buildings_and_cars(program):
     assert result["car"] == [x, y, 1.5, "Car"]
     assert [point[3] for point in result["through"]] == ["Car", result["ground"][3]]
     assert "Buildings" in result["sides"] and result["names"] > 10
+    buildings, *objects = result["objects"]
+    assert 10 < buildings < objects[0] and objects == [result["names"]] * 3
+    assert result["wall"] == [pytest.approx(1.0, abs=1e-3), "Buildings", "Buildings", True]
+    assert result["head"] == [pytest.approx(0.0, abs=1e-3), pytest.approx(3.5)]
 
 
 def test_calls_without_a_meaning_here_say_so_in_a_sentence(program):

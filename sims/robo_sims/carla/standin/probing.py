@@ -20,12 +20,12 @@ def cast(world: World, start: Floats, end: Floats) -> list[tuple[list[float], in
     way = end - start
     shares, labels = _boxes(world, start, way)
     on_ground = _ground(world, start, way)
-    found = list(zip(shares.tolist(), labels.tolist(), strict=True)) + on_ground
+    found = list(zip(shares, labels, strict=True)) + on_ground
     return [((start + share * way).tolist(), int(label)) for share, label in sorted(found)]
 
 
-def _boxes(world: World, start: Floats, way: Floats) -> tuple[Floats, npt.NDArray[np.uint8]]:
-    """Return the share of the way at which each box that is hit is entered, and its label; boxes around `start` are not."""
+def _boxes(world: World, start: Floats, way: Floats) -> tuple[list[float], list[int]]:
+    """Return the share of the way at which each body that is hit is entered, and its label; boxes around `start` are not."""
     if world.is_scene_stale:
         world.scene.reindex(world.bodies)
         world.is_scene_stale = False
@@ -39,7 +39,11 @@ def _boxes(world: World, start: Floats, way: Floats) -> tuple[Floats, npt.NDArra
     first, second = (-boxes.halves - offset) / turned, (boxes.halves - offset) / turned
     enters, leaves = np.minimum(first, second).max(1), np.maximum(first, second).min(1)
     hit = (enters >= 0.0) & (enters <= 1.0) & (enters <= leaves)
-    return enters[hit], boxes.tags[hit]
+    nearest: dict[tuple[int, int], int] = {}
+    for number in sorted(np.flatnonzero(hit).tolist(), key=lambda number: float(enters[number])):
+        owner = int(boxes.owners[number])
+        nearest.setdefault((owner, 0 if owner else number), number)  # a body of several boxes is entered once
+    return enters[list(nearest.values())].tolist(), boxes.tags[list(nearest.values())].tolist()
 
 
 def _ground(world: World, start: Floats, way: Floats) -> list[tuple[float, int]]:

@@ -30,8 +30,6 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             get_weather_parameters=lambda: host.world.weather,
             tick_cue=about.tick,
             tick_of_batch=about.tick_of_batch,
-            get_all_level_BBs=lambda *_: [],
-            get_environment_objects=lambda *_: [],
         ),
         **void(
             load_new_episode=lambda name, reset=True, layers=0: host.load(name, reset),

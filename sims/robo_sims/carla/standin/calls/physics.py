@@ -21,6 +21,11 @@ MASS_AT, DRAG_AT, WHEELS_AT = 11, 12, 15
 """Fields of a physics control that change motion."""
 FRICTION_AT, STEER_AT, BRAKE_AT = 0, 2, 4
 """Likewise, of a wheel."""
+MOST = 100
+"""Points of a curve, gears, wheels."""
+_CURVE, _WHEEL = [[0.0, 0.0]], [*[0.0] * 9, [0.0] * 3]
+SHAPE = [_CURVE, *[0.0] * 5, True, *[0.0] * 3, [[0.0] * 3], 0.0, 0.0, [0.0] * 3, _CURVE, [_WHEEL], True]
+"""Of a physics control."""
 FRONT = (0, 1)
 """Wheels that steer, of front left, front right, back left, back right."""
 
@@ -96,12 +101,29 @@ def _wheel(vehicle: Vehicle, front: bool, side: int) -> list[object]:
     return [FRICTION, 0.25, steer, RADIUS, BRAKE, hand_brake, 3.0, 17.0, 1000.0, place]
 
 
+def _require_shape(given: Any, pattern: Any) -> None:
+    """Raise Refused unless lists, numbers and flags of `given` are where `pattern` has them, which is sent to clients too.
+
+    Lists of a pattern that hold one entry may have any length; a client that reads a wrong shape cannot decode it.
+    """
+    if isinstance(pattern, list):
+        many = len(pattern) == 1
+        if not isinstance(given, list) or (len(given) > MOST if many else len(given) != len(pattern)):
+            raise Refused("A physics control has another shape.", got=given)
+        for part, wanted in zip(given, pattern * len(given) if many else pattern, strict=True):
+            _require_shape(part, wanted)
+    elif isinstance(pattern, bool):
+        if not isinstance(given, bool):
+            raise Refused("A physics control has a number instead of a flag.", got=given)
+    else:
+        numbers([given], 1, "A field of a physics control")
+
+
 def _changed(vehicle: Vehicle, wanted: Any) -> Vehicle:
     """Return a vehicle with what a physics control says; raise Refused for what is none."""
-    if not isinstance(wanted, list) or len(wanted) != 17 or not isinstance(wanted[WHEELS_AT], list):
-        raise Refused("A physics control is no list of 17 fields.", got=wanted)
-    mass, drag = numbers(wanted[MASS_AT : DRAG_AT + 1], 2, "Mass and drag")
-    wheels = [numbers(wheel[:9] if isinstance(wheel, list) else wheel, 9, "A wheel") for wheel in wanted[WHEELS_AT]]
+    _require_shape(wanted, SHAPE)
+    mass, drag = wanted[MASS_AT], wanted[DRAG_AT]
+    wheels = wanted[WHEELS_AT]
     if mass <= 0 or drag < 0 or not wheels or min(wheel[at] for wheel in wheels for at in (FRICTION_AT, BRAKE_AT)) < 0:
         raise Refused("Mass must be positive, drag, friction and brake torque not negative, and wheels there.", got=wanted)
     friction, brake = (sum(wheel[at] for wheel in wheels) / len(wheels) for at in (FRICTION_AT, BRAKE_AT))

@@ -1,8 +1,10 @@
-"""Calls about places: rays, the ground below a point, names of objects."""
+"""Calls about places: rays, the ground below a point, what stands on the map."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +13,10 @@ from robo_sims.carla.standin.host import Host
 from robo_sims.carla.standin.layouts import Tag
 from robo_sims.carla.standin.poses import numbers
 from robo_sims.carla.standin.responses import valued
+from robo_sims.carla.standin.sensors.scene import Boxes
+
+ANY = 255
+"""Label of a client that asks for everything."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -21,6 +27,9 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             cast_ray=about.cast_ray,
             project_point=about.project_point,
             get_names_of_all_objects=about.names,
+            get_all_level_BBs=about.boxes,
+            get_environment_objects=about.objects,
+            get_light_boxes=about.light_boxes,
         )
     )
 
@@ -48,5 +57,36 @@ class Places:
 
     def names(self) -> list[str]:
         """Return names of what stands on the map."""
-        buildings = [f"building_{number}" for number in range(len(self.host.world.town.buildings))]
-        return [*buildings, *(f"{Tag.TRAFFIC_LIGHT.name.lower()}_{light.id}" for light in self.host.world.lights.actors)]
+        return [f"{Tag(tag).name.lower()}_{number}" for number, tag in enumerate(self._still.tags.tolist())]
+
+    @property
+    def _still(self) -> Boxes:
+        """Boxes of what belongs to the map."""
+        return self.host.world.scene.still
+
+    def _wanted(self, tag: int) -> list[int]:
+        """Return the numbers of what has a semantic label, or of everything."""
+        return [number for number, own in enumerate(self._still.tags.tolist()) if tag in (own, ANY)]
+
+    def boxes(self, tag: int = ANY) -> list[object]:
+        """Return the boxes in the world of what belongs to the map and has a semantic label."""
+        return [_encoded(self._still, number) for number in self._wanted(tag)]
+
+    def objects(self, tag: int = ANY) -> list[object]:
+        """Return what belongs to the map and has a semantic label: transform, box, id, name, label."""
+        names, found = self.names(), []
+        for number in self._wanted(tag):
+            box = _encoded(self._still, number)
+            found.append([[box[0], box[2]], box, number + 1, names[number], int(self._still.tags[number])])
+        return found
+
+    def light_boxes(self, number: int) -> list[object]:
+        """Return the boxes in the world of a traffic light's heads: one."""
+        lights = self.host.world.lights
+        return [_encoded(lights.boxes(), len(lights) + lights.number(self.host.world.actor(number)))]
+
+
+def _encoded(boxes: Boxes, number: int) -> list[Any]:
+    """Return one box as the client reads it: centre, half sizes, rotation [degree], and no actor."""
+    yaw = math.degrees(float(boxes.numbers[number, 2]))
+    return [boxes.middles[number].tolist(), boxes.halves[number].tolist(), [0.0, yaw, 0.0], 0]

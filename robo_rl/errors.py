@@ -53,6 +53,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 
+def printable(text: str, most: int = 1000) -> str:
+    """Return foreign text fit to be shown anywhere: at most `most` characters of it, on one line, control characters escaped.
+
+    A terminal obeys what a server, a file's name or a program says to it otherwise, and a line break passes for a line of ours.
+    """
+    shown = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:most])
+    return "".join(shown)
+
+
 class RoboRLError(Exception):
     """Base of all errors of the workbench; builds one readable message from its four parts."""
 

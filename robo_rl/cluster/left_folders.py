@@ -32,7 +32,7 @@ def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
 def _remove_unheld(folder: Path) -> None:
     """Remove a folder unless it is held; raises OSError if it is, or is not ours.
 
-    Its parent is everybody's: a folder or a link of another user's is left alone, and no FIFO in the lock's place is waited for.
+    Its parent is for everybody: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

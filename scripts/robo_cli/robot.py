@@ -13,6 +13,7 @@ import tyro
 
 from robo_cli.actions import run_action
 from robo_cli.typed_settings import settings_of
+from robo_real.audit_log import FILES, LARGEST
 from robo_real.check import check
 from robo_real.link import Link
 from robo_real.priority import running_first
@@ -51,7 +52,11 @@ class Serve:
     port: int = 5000
     """0 takes a free one."""
     log: Path = Path("robot-audit.jsonl")
-    """Audit log, to which is appended."""
+    """Audit log, to which is appended: modes, commands, refusals, who stopped and re-armed."""
+    log_mib: int = LARGEST >> 20
+    """[MiB] Size of the audit log after which another file is begun; the older ones are LOG.1, LOG.2, ..."""
+    log_files: int = FILES
+    """Files of the audit log that are kept, the newest."""
     plain_clients: bool | None = None
     """Let clients move it that know no lease, such as HIL-SERL's; None allows it to simulated robots only."""
     auto_clear: bool = False
@@ -101,6 +106,8 @@ def serve(arguments: Serve) -> int:
         address=arguments.address,
         port=arguments.port,
         log=arguments.log,
+        log_bytes=arguments.log_mib << 20,
+        log_files=arguments.log_files,
         plain_clients=arguments.plain_clients,
         auto_clear=arguments.auto_clear,
     )

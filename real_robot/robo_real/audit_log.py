@@ -184,7 +184,7 @@ class Writer:
 
 
 def _encoded(line: dict[str, Any]) -> bytes:
-    content = json.dumps(line).encode() + b"\n"
+    content = json.dumps(line, default=str).encode() + b"\n"
     if len(content) <= ATOMIC:
         return content
     kept = {name: line[name] for name in ("number", "event", "monotonic", "wall")}

@@ -315,7 +315,7 @@ def test_twin_whose_drawing_fails_later_says_why(serve, monkeypatch):
     client.frame("camera_front")
     monkeypatch.setattr("robo_sims.arm.plant.PlantPictures.draw", lambda _: 1 / 0)
     end = time.monotonic() + 60
-    with pytest.raises(RobotUnavailable, match="draws no pictures any more(.|\n)*division by zero"):
+    with pytest.raises(RobotUnavailable, match=r"draws no pictures any more(.|\n)*division by zero"):
         while time.monotonic() < end:
             client.link.picture("/robo/camera/camera_front", timeout=20)
     client.close()

@@ -25,6 +25,7 @@ from robo_rl.discovery import make_environment  # noqa: E402
 from robo_rl.rollout import Rollout  # noqa: E402
 
 DESKTOP, TABLET = {"width": 1280, "height": 800}, {"width": 820, "height": 1180}
+PHONE = {"width": 390, "height": 844}
 
 
 @contextmanager
@@ -209,6 +210,26 @@ def test_on_a_tablet_a_pad_moves_while_it_is_held_and_stop_is_in_sight(console):
         assert box["y"] + box["height"] <= TABLET["height"] and box["height"] >= 60
         page.tap("#stop")
         said(page, "Stopped")
+        assert errors == []
+
+
+@pytest.mark.parametrize("size", [DESKTOP, TABLET, PHONE], ids=["desktop", "tablet", "phone"])
+def test_picture_pads_and_stop_are_seen_together(console, size):
+    with browser() as found:
+        page, errors = opened(found.new_context(viewport=size, has_touch=size is not DESKTOP), console.server.url)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        bar = page.locator(".stop-bar").bounding_box()
+        assert bar["y"] + bar["height"] == pytest.approx(size["height"], abs=1) and bar["height"] >= 60
+        seen = [page.locator("#cameras img").first, *page.locator("#pads button").all(), page.locator("#speed")]
+        places = [each.bounding_box() for each in seen]
+        assert all(place["y"] >= 0 and place["y"] + place["height"] <= bar["y"] for place in places)
+        assert page.evaluate("document.querySelector('main').getBoundingClientRect().bottom") <= bar["y"] + 1
+        if size is DESKTOP:
+            told = page.locator(".told").bounding_box()
+            assert told["y"] + told["height"] <= bar["y"]
+        facts = page.locator("#facts")
+        playwright.expect(facts).to_contain_text(re.compile(r"Force[0-9.]+ NFingers[0-9]+ mmHand x, y, z / mm-?[0-9]+, "))
+        playwright.expect(facts).to_contain_text("no episode yet")
         assert errors == []
 
 

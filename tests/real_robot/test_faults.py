@@ -295,7 +295,7 @@ def test_what_was_executed_is_recorded_with_the_reason(under_way):
 
 
 def test_a_server_that_is_not_there_is_told_in_words():
-    with pytest.raises(RobotUnavailable, match="is the server running"):
+    with pytest.raises(RobotUnavailable, match="does `robo-rl robot serve` still run there"):
         RemoteRobot("http://127.0.0.1:9")
 
 

@@ -33,6 +33,7 @@ class RoboRoutes:
         self.reads: Mapping[str, Callable[[], Answer]] = {
             "/robo/version": self._version,
             "/robo/health": self._health,
+            "/robo/state": self._state,
             "/robo/spec": robot.spec.to_json,
             "/robo/limits": lambda: asdict(robot.limits),
             "/robo/log": lambda: {"events": [*robot.log.recent]},
@@ -79,6 +80,13 @@ class RoboRoutes:
             "skipped": getattr(self._robot.driver, "skipped", 0),
             "cameras": sorted(self._cameras),
         }
+
+    def _state(self) -> Answer:
+        """Pose of the hand, force and torque on it, and fingers, as people look at them; None for what is no number."""
+        state = self._robot.driver.read()
+        vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
+        shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}
+        return shown | {"stamp": _number(state.stamp), "opening": _number(state.opening)}
 
     def _take(self, body: Body) -> Answer:
         owner = str(body["owner"])[:200]
@@ -161,3 +169,7 @@ class RoboRoutes:
         twin.inject(settings_as(Faults, dict(body), source="faults"))
         self._robot.log.add("faults", **asdict(twin.faults))
         return asdict(twin.faults)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -291,6 +291,9 @@ def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, c
         there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=20", "--episodes", "1", "--json"]
         assert dispatch(["evaluate", str(run), "--runs", str(trained / "runs"), *there]) == 0
         assert json.loads(capsys.readouterr().out)["environment"] == "robo/ArmReach-v0"
+        record = ["record", f"robot:{url}?action_repeat=2&max_steps=20", "--out", str(tmp_path / "recorded"), "--episodes", "1"]
+        assert dispatch([*record, "--policy", str(run)]) == 0
+        assert "camera_front" in Dataset(tmp_path / "recorded").spec.observation
         order = refine(trained, url, "--steps", "15", "--episodes", "1", "--runs", str(tmp_path / "runs"))
         assert dispatch(order) == 0
         other = Path(shutil.copytree(run, tmp_path / "other"))

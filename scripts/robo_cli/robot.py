@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import signal
 import sys
 import threading
@@ -77,6 +78,8 @@ class Stop:
 
     url: URL
     """Such as http://127.0.0.1:5000."""
+    why: str = ""
+    """Why, for who sees the stopped robot and for the audit log."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ def look(arguments: Check) -> int:
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
     link = Link(arguments.url)
-    return _mode_of(link, link.json("/robo/stop", {"by": "robo-rl robot stop"}, timeout=TIMEOUT))
+    by = f"robo-rl robot stop{_by_user()}{f': {arguments.why}' if arguments.why else ''}"
+    return _mode_of(link, link.json("/robo/stop", {"by": by}, timeout=TIMEOUT))
 
 
 def rearm(arguments: Rearm) -> int:
@@ -150,6 +154,13 @@ def rearm(arguments: Rearm) -> int:
     link = Link(arguments.url)
     stops = link.json("/robo/health", method="GET").get("stops")
     return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))
+
+
+def _by_user() -> str:
+    try:
+        return f" by {getpass.getuser()}"
+    except (OSError, KeyError):  # a container may know no name
+        return ""
 
 
 def _mode_of(link: Link, health: dict[str, Any]) -> int:

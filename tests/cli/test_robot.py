@@ -43,8 +43,8 @@ def test_a_twin_is_served_looked_at_recorded_on_stopped_and_rearmed(capsys, tmp_
         ends = [entry.stop_reason for entry in dataset.entries()]
         assert len(ends) == 2 and set(ends) <= {"goal", "control_late"}  # late only where the machine is very busy
 
-        dispatch(["robot", "stop", url])
-        with pytest.raises(RobotStopped, match="stopped: stop: robo-rl robot stop"):
+        dispatch(["robot", "stop", url, "--why", "the table shakes"])
+        with pytest.raises(RobotStopped, match=r"stopped: stop: robo-rl robot stop.*: the table shakes"):
             dispatch(["record", f"robot:{url}", "--out", "more", "--episodes", "1"])
         capsys.readouterr()
         dispatch(["robot", "rearm", url, "--by", "Ada"])

@@ -129,7 +129,7 @@ class RoboRoutes:
         return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
 
     def _stop(self, body: Body) -> Answer:
-        self._robot.stop(f"stop: {str(body.get('by', 'somebody'))[:100]}")
+        self._robot.stop(f"stop: {str(body.get('by', 'somebody'))[:200]}")
         return self._health()
 
     def _rearm(self, body: Body) -> Answer:

@@ -65,7 +65,7 @@ class Link:
                 f"{self.url}{path} gives no answer.",
                 got=printable(f"{type(error).__name__}: {error}"),
                 allowed=f"within {limit.total} s",
-                fix="is the server running? robo-rl robot check URL",
+                fix="does `robo-rl robot serve` still run there, and is this the address that it printed?",
             ) from None
         if answer.status != 200:
             raise _refusal(self.url + path, answer.status, answer.data, answer.headers)

@@ -34,7 +34,7 @@ BENCHES = {
     "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
     "annotation": ("robo_cli.bench_annotation",),
     "collectors": ("robo_cli.bench_collectors",),
-    "robot": ("robo_real.speed",),
+    "robot": ("robo_real.speed", "robo_real.audit_speed"),
     "drive": ("robo_sims.carla.speed", "robo_sims.carla.step_speed"),
 }
 """Name -> modules, each with a function `cases(effort)`."""

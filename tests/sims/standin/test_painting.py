@@ -9,6 +9,7 @@ pytest.importorskip("msgpack")
 
 from robo_sims.carla.standin.layouts import IMAGE_HEADER, SENSOR_HEADER, Tag
 from robo_sims.carla.standin.maps.catalogue import town
+from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.sensors.paint import BRAKE, LEFT, RIGHT
 from robo_sims.carla.standin.world import World
 
@@ -134,3 +135,9 @@ def test_what_is_below_the_ground_is_not_seen():
     world.bodies.motion[vehicle.row, 2] = -500.0
     world.driven = {}  # nobody puts it back onto the road
     assert not (pictures(world)[1] == Tag.CAR).any()
+
+
+def test_cars_of_the_server_have_many_colours():
+    world = World(town("grid"), Kept())
+    Population(cars=12).settle(world)
+    assert len({actor.attributes["color"] for actor in world.cars.actors}) > 6

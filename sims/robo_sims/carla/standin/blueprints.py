@@ -19,6 +19,18 @@ PROPS = {
 DRIVERS = ("user", "traffic")
 """Of a vehicle: whoever sends controls, or this server; of a walker too. No real server has the attribute."""
 DYNAMICS = ("kinematic", "dynamic")
+COLOURS = (
+    "17,37,103",
+    "180,44,44",
+    "220,220,220",
+    "45,45,45",
+    "150,155,160",
+    "30,110,70",
+    "200,150,40",
+    "90,140,200",
+    "110,70,45",
+)
+"""Red, green, blue of vehicles."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +88,13 @@ TICK = _number("sensor_tick", 0.0)
 
 
 def _vehicle(vehicle: Vehicle) -> Blueprint:
-    colours = ("17,37,103", "180,44,44", "220,220,220", "45,45,45")
     return Blueprint(
         vehicle.name,
         (
             ROLE,
             *DRIVER,
             Property("dynamics", Attribute.STRING, "", ("", *DYNAMICS), strict=True),
-            Property("color", Attribute.COLOUR, colours[0], colours),
+            Property("color", Attribute.COLOUR, COLOURS[0], COLOURS),
             Property("sticky_control", Attribute.BOOL, "true"),
             Property("terramechanics", Attribute.BOOL, "false"),
             _fixed("object_type", Attribute.STRING, ""),

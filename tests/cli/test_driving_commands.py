@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ sys.exit(max(map(dispatch, json.loads(sys.argv[1]))))
 
 def robo_rl(*commands, folder, without="", limit=90):
     """Runs commands in one process, one after the other, `without` an object; returns what they print."""
-    words = json.dumps([command.split() for command in commands])
+    words = json.dumps([command.split() if isinstance(command, str) else command for command in commands])
     command = [sys.executable, "-c", ONE_BY_ONE, words, without]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, cwd=folder)
     assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
@@ -95,6 +96,19 @@ def test_more_environments_at_once_than_servers_are_one_error(tmp_path):
 
 
 SHORT = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0 --environment.arguments.max-steps 30"
+
+
+@pytest.mark.slow
+def test_commands_that_a_fit_for_driving_prints_work(tmp_path):
+    fit = "reward fit embedded --environment carla/Town-v0 --camera birdseye --image-size 32 --pictures 80 --out model"
+    told = robo_rl(f"{fit} --settings.see-steps 1 --settings.read-steps 1 --settings.check-every 1", folder=tmp_path)
+    printed = {title: shlex.split(line) for title, line in re.findall(r"^(record|label).*?: robo-rl (.*)$", told, re.MULTILINE)}
+    fills = {"DATASET": "data", "NAME": "seen", "20": "1"}
+    record, label = ([fills.get(word, word) for word in printed[title]] for title in ("record", "label"))
+    told = robo_rl([*record, "max_steps=4", "route_length=40.0"], label, folder=tmp_path)
+    assert "1 of 1 episodes labelled now" in told
+    values = LabelSet.existing(dataset := Dataset(tmp_path / "data"), "seen").read(dataset.entries()[0].identity).values
+    assert len(values) == 4 and np.isfinite(values).all()
 
 
 @pytest.mark.slow

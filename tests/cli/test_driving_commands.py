@@ -52,7 +52,7 @@ def test_a_policy_is_evaluated_on_a_set_of_routes_with_measures_a_film_and_a_rep
     assert len(data["measured"]["distance"]) == 2 and set(data["summary"]["measures"]) >= {"red_light", "blocked"}
     (film,) = data["videos"].values()
     last = read_frames(run / "videos" / film, [1.0])[0]
-    assert last.shape == (344, 320, 3) and last[-20, -20, 0] > 100 > last[-20, -20, 1]  # red: it ended by the time limit
+    assert last.shape == (368, 320, 3) and last[-20, -20, 0] > 100 > last[-20, -20, 1]  # red: it ended by the time limit
     assert "town-test-traffic=3" in (run / "report.html").read_text()
 
 

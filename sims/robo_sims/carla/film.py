@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
 from robo_sims.carla.judge import GOAL
 from robo_sims.carla.rewards import Situation
-from robo_sims.carla.roads import HEADING, SPACING, WIDTH, Roads, X, Y
+from robo_sims.carla.roads import HEADING, SPACING, WIDTH, Floats, Roads, X, Y
 from robo_sims.carla.scene import GREEN, RED, YELLOW, Ego
 
 LIGHTS = {RED: "red", YELLOW: "yellow", GREEN: "green"}
@@ -40,9 +41,14 @@ def light_ahead(situation: Situation) -> str:
 
 def is_against(roads: Roads, ego: Ego) -> bool:
     """Return whether all lanes below the car's middle lead the other way; False beside the road."""
-    points = roads.points
+    points = _points(roads)
     dx, dy = ego.x - points[:, X], ego.y - points[:, Y]
     cosine, sine = np.cos(points[:, HEADING]), np.sin(points[:, HEADING])
     below = (np.abs(dx * cosine + dy * sine) <= SPACING) & (np.abs(dy * cosine - dx * sine) <= points[:, WIDTH] / 2)
     headings = points[below, HEADING] - ego.yaw
     return bool(len(headings)) and not bool((np.cos(headings) > math.cos(math.pi / 2)).any())
+
+
+@lru_cache(maxsize=4)
+def _points(roads: Roads) -> Floats:
+    return np.concatenate([lane.points for lane in roads.lanes])

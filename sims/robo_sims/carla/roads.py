@@ -53,11 +53,9 @@ class Roads:
 
     def __init__(self, lanes: list[LaneOfMap]) -> None:
         self.lanes = lanes
-        self.points = np.concatenate([lane.points for lane in lanes])
-        """Those of all lanes."""
-        places = self.points[:, :2]
-        self.low = places.min(0) - MARGIN
-        size = places.max(0) + MARGIN - self.low
+        points = np.concatenate([lane.points for lane in lanes])[:, :2]
+        self.low = points.min(0) - MARGIN
+        size = points.max(0) + MARGIN - self.low
         self.scale = min(SCALE, LARGEST / float(size.max()))
         self.ground = np.zeros((int(size[1] * self.scale) + 1, int(size[0] * self.scale) + 1, 2), np.uint8)
         """(rows, columns, 2): driving lanes and the lines between them, 255 where there is one; column from x, row from y."""

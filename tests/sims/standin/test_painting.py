@@ -141,3 +141,11 @@ def test_cars_of_the_server_have_many_colours():
     world = World(town("grid"), Kept())
     Population(cars=12).settle(world)
     assert len({actor.attributes["color"] for actor in world.cars.actors}) > 6
+
+
+def test_cones_and_barriers_are_striped_and_boxes_are_not():
+    for name, stripes in (("trafficcone01", True), ("streetbarrier", True), ("box01", False)):
+        world = World(town("grid"), Kept())
+        spawn(world, f"static.prop.{name}", [[6, 41.75, 0], [0, 0, 0]])
+        picture, labels = pictures(world)
+        assert (share(picture[labels == Tag.STATIC], is_white) > 0.1) is stripes

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from robo_sims.carla.standin.layouts import Attribute
 from robo_sims.carla.standin.physics.parameters import VEHICLES, Vehicle
 from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.sensors.paint import COLOURS
 
 WALKERS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 7))
 PROPS = {
@@ -19,18 +20,6 @@ PROPS = {
 DRIVERS = ("user", "traffic")
 """Of a vehicle: whoever sends controls, or this server; of a walker too. No real server has the attribute."""
 DYNAMICS = ("kinematic", "dynamic")
-COLOURS = (
-    "17,37,103",
-    "180,44,44",
-    "220,220,220",
-    "45,45,45",
-    "150,155,160",
-    "30,110,70",
-    "200,150,40",
-    "90,140,200",
-    "110,70,45",
-)
-"""Red, green, blue of vehicles."""
 
 
 @dataclass(frozen=True)

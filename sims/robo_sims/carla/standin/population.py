@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robo_sims.carla.standin.blueprints import COLOURS, WALKERS
+from robo_sims.carla.standin.blueprints import WALKERS
 from robo_sims.carla.standin.physics.parameters import VEHICLES
 from robo_sims.carla.standin.poses import Pose
 from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.sensors.paint import COLOURS
 from robo_sims.carla.standin.world import World
 
 MODELS = tuple(vehicle.name for vehicle in VEHICLES if vehicle.kind == "car")

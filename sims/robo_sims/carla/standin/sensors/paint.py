@@ -18,6 +18,18 @@ from robo_sims.carla.standin.layouts import Tag
 Floats = npt.NDArray[np.float64]
 Colour = tuple[int, int, int]
 """Blue, green, red."""
+COLOURS = (
+    "17,37,103",
+    "180,44,44",
+    "220,220,220",
+    "45,45,45",
+    "150,155,160",
+    "30,110,70",
+    "200,150,40",
+    "90,140,200",
+    "110,70,45",
+)
+"""Red, green, blue of vehicles, as attributes say it."""
 SIDES = {"rear": (0, -1), "front": (0, 1), "left": (1, -1), "right": (1, 1), "bottom": (2, -1), "top": (2, 1)}
 """Axis of a side's normal and its sign."""
 SHADES = {"rear": 0.95, "front": 0.95, "left": 0.72, "right": 0.72, "bottom": 0.4, "top": 1.15}
@@ -188,10 +200,35 @@ COATS = {
     Tag.BUS: Coat(BUS),
     Tag.MOTORCYCLE: Coat(CYCLE),
     Tag.BICYCLE: Coat(CYCLE),
-    Tag.STATIC: Coat(STRIPED),
 }
+WARNING = Coat(STRIPED)
 BARE = Coat()
 """Of everything else: its sides alone."""
+WARNINGS = "barrier", "cone", "warning"
+"""Parts of the names of props that are to be noticed."""
+ORANGE: Colour = (60, 120, 220)
+PLAIN: tuple[Colour, ...] = ((105, 125, 140), (70, 95, 120), (120, 120, 112), (75, 110, 80), (130, 105, 85))
+"""Of props that have no colour of their own, by name."""
+
+
+def coat_of(type_id: str, tag: int) -> Coat:
+    """Return the panels of an actor."""
+    if _is_warning(type_id):
+        return WARNING
+    return COATS.get(Tag(tag), BARE) if tag else BARE
+
+
+def colour_of(type_id: str, given: str) -> Colour:
+    """Return the colour of a body: the given one, "red,green,blue", or one of its kind if that is none."""
+    try:
+        red, green, blue = (int(part) % 256 for part in given.split(","))
+    except ValueError:
+        return ORANGE if _is_warning(type_id) else PLAIN[sum(type_id.encode()) % len(PLAIN)]
+    return blue, green, red
+
+
+def _is_warning(type_id: str) -> bool:
+    return type_id.startswith("static.") and any(word in type_id for word in WARNINGS)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ import numpy.typing as npt
 
 from robo_sims.carla.standin.actors import YAW, Actor, Bodies, Z
 from robo_sims.carla.standin.layouts import Tag
-from robo_sims.carla.standin.sensors.paint import BARE, COATS, Colour, Paints
+from robo_sims.carla.standin.sensors.paint import Colour, Paints, coat_of, colour_of
 
 Floats = npt.NDArray[np.float64]
 SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
 """Of the corners of a box."""
-PLAIN: Colour = (60, 120, 200)
-"""Of what has none of its own."""
 SKIN = (130, 165, 225), (70, 100, 160), (45, 65, 110)
 CLOTHES = (60, 20, 220), (40, 160, 250), (200, 210, 215), (150, 60, 120), (70, 150, 60), (190, 120, 30)
 TROUSERS = (90, 50, 35), (40, 40, 40), (60, 75, 95)
@@ -132,7 +130,7 @@ class Scene:
             begin = self.index[actor.id].start if actor.id in self.index else number
             self.index[actor.id] = slice(begin, number + 1)
         self.boxes = Boxes.joined([movable, self.still])
-        self.coats = [COATS.get(Tag(actor.tag), BARE) if actor.tag else BARE for actor in self.actors]
+        self.coats = [coat_of(actor.type_id, actor.tag) for actor in self.actors]
         self.paints = [Paints(part.colour) for _, part in parts]
 
     def step(self, bodies: Bodies, last_colours: npt.NDArray[np.uint8]) -> None:
@@ -150,7 +148,7 @@ def parts_of(actor: Actor) -> list[Part]:
     length, width, height = actor.box.extent
     bottom = actor.box.centre[2] - height
     if actor.tag != Tag.PEDESTRIAN:
-        return [Part(length, width, bottom, bottom + 2 * height, _colour(actor))]
+        return [Part(length, width, bottom, bottom + 2 * height, colour_of(actor.type_id, actor.attributes.get("color", "")))]
     knees, neck = bottom + LEGS * 2 * height, bottom + CHEST * 2 * height
     trousers, shirt, skin = (
         colours[actor.place * step % len(colours)] for colours, step in ((TROUSERS, 2), (CLOTHES, 5), (SKIN, 1))
@@ -160,11 +158,3 @@ def parts_of(actor: Actor) -> list[Part]:
         Part(0.7 * length, width, knees, neck, shirt),
         Part(0.5 * length, 0.5 * width, neck, bottom + 2 * height, skin),
     ]
-
-
-def _colour(actor: Actor) -> Colour:
-    try:
-        red, green, blue = (int(part) for part in actor.attributes.get("color", "").split(","))
-    except ValueError:
-        return PLAIN
-    return blue % 256, green % 256, red % 256

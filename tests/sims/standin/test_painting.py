@@ -9,6 +9,7 @@ pytest.importorskip("msgpack")
 
 from robo_sims.carla.standin.layouts import IMAGE_HEADER, SENSOR_HEADER, Tag
 from robo_sims.carla.standin.maps.catalogue import town
+from robo_sims.carla.standin.maps.ground import stop_line
 from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.sensors.paint import BRAKE, LEFT, RIGHT
 from robo_sims.carla.standin.world import World
@@ -149,3 +150,15 @@ def test_cones_and_barriers_are_striped_and_boxes_are_not():
         spawn(world, f"static.prop.{name}", [[6, 41.75, 0], [0, 0, 0]])
         picture, labels = pictures(world)
         assert (share(picture[labels == Tag.STATIC], is_white) > 0.1) is stripes
+
+
+def test_lights_have_stop_lines_across_their_lanes():
+    world = World(town("grid"), Kept())
+    ground, place = world.town.ground, world.lights.places[0]
+    for lane in place.lane_ids():
+        ends = stop_line(place.road, lane, place.signal.orientation)
+        along = ends[0] + np.linspace(0.1, 0.9, 9)[:, None] * (ends[1] - ends[0])
+        assert (ground.labels.ravel()[ground.at(along)] == Tag.ROAD_LINE).all()
+        before = along + 3.0 * np.array([-1, 1]) * (ends[1] - ends[0])[::-1] / np.linalg.norm(ends[1] - ends[0])
+        after = 2 * along - before
+        assert any((ground.labels.ravel()[ground.at(other)] == Tag.ROAD).all() for other in (before, after))

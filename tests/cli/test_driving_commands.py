@@ -127,7 +127,7 @@ def test_driving_is_recorded_labelled_by_what_is_seen_and_learnt_from_offline(tm
     labels = LabelSet.existing(dataset, "seen")
     for entry in dataset.entries():
         values = labels.read(entry.identity).values
-        assert values.min() >= 0 and 0 < values.max() <= 1 and np.ptp(values) > 0
+        assert np.isfinite(values).all() and 0 < values.max() <= 1 and np.ptp(values) > 0  # too fast costs: below 0
 
 
 @pytest.mark.slow

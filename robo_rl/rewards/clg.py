@@ -113,13 +113,18 @@ def safety(z: Numbers, low: float, high: float) -> npt.NDArray[np.float64]:
     return np.asarray(1 - np.clip((np.asarray(z, np.float64) - low) / (high - low), 0, 1))
 
 
+def require_enough(episodes: int) -> None:
+    """Raise InvalidSetting if there are too few episodes to find an interval on."""
+    if episodes < FEWEST:
+        raise InvalidSetting("Too few episodes to calibrate with.", got=episodes, allowed=f"{FEWEST} or more")
+
+
 def interval(episodes: Sequence[Numbers], percentiles: tuple[float, float] = PERCENTILES) -> tuple[float, float, float]:
     """Returns two percentiles of z over all pictures, and the standard error of their distance by bootstrap over the episodes.
 
     Raises InvalidSetting where the distance is below three standard errors, or rounding: z says nothing about these episodes.
     """
-    if len(episodes) < FEWEST:
-        raise InvalidSetting("Too few episodes to calibrate with.", got=len(episodes), allowed=f"{FEWEST} or more")
+    require_enough(len(episodes))
     low, high = np.percentile(np.concatenate(episodes), percentiles).tolist()
     generator = np.random.default_rng(0)
     widths = []

@@ -14,7 +14,7 @@ from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals
+from robo_rl.rewards.clg import PERCENTILES, ContrastingLanguageGoals, require_enough
 from robo_rl.runs import write_text
 from robo_rl.settings import plain
 
@@ -47,6 +47,7 @@ def calibrate(reward: RewardModel, arguments: Calibrate) -> int:
         raise InvalidSetting(f"{arguments.out} is there already.", fix="name a new file: an interval is never changed unseen")
     dataset = Dataset(arguments.dataset)
     entries = dataset.entries()
+    require_enough(min(arguments.episodes, len(entries)))  # before any is read
     places = np.linspace(0, len(entries) - 1, min(arguments.episodes, len(entries))).round().astype(int).tolist()
     chosen = [entries[place] for place in places]
     read = (dataset.read(entry) for entry in counted("calibrate", "episodes", chosen))

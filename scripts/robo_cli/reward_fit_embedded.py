@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +15,9 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.embedded.config import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
+from robo_rl.rewards.embedded.model import Origin
 from robo_rl.rewards.embedded.pictures import captioned_pictures
+from robo_rl.rewards.embedded.rewards import EmbeddedProgress
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,20 @@ def fit_embedded(arguments: FitEmbedded) -> int:
     print(f"rank correlation of models without training       {', '.join(f'{order:.2f}' for order in orders)}")
     print(f"{len(data)} pictures drawn and learnt from in {time.monotonic() - started:.0f} s; it can be told, for example,")
     print(f"  {model.origin.instructions[0]!r} (and {len(model.origin.instructions) - 1} others)")
-    print(f"label with it: robo-rl label DATASET --reward embedded-progress --settings folder={arguments.out} --name NAME")
+    print(next_commands(arguments.out, model.origin))
     return 0
+
+
+def next_commands(folder: Path, origin: Origin) -> str:
+    """Return the commands that record episodes with such pictures and label them."""
+    settings = [f"folder={folder}"]
+    if origin.camera != EmbeddedProgress.camera:
+        settings.append(f"camera={origin.camera}")
+    if not origin.has_task:  # the words of the episodes' own instruction are not known
+        settings.append(f"instruction={origin.instructions[0]}")
+    label = shlex.join(["robo-rl", "label", "DATASET", "--reward", EmbeddedProgress.name, "--settings", *settings])
+    record = f"robo-rl record {origin.environment} --episodes 20 --out DATASET --arguments {origin.recorded}"
+    return f"record such pictures: {record}\nlabel with it: {label} --name NAME"
 
 
 def shown(steps: Sequence[int], title: str) -> Iterable[int]:

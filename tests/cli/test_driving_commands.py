@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 
@@ -31,7 +32,7 @@ sys.exit(max(map(dispatch, json.loads(sys.argv[1]))))
 
 def robo_rl(*commands, folder, without="", limit=90):
     """Runs commands in one process, one after the other, `without` an object; returns what they print."""
-    words = json.dumps([command.split() for command in commands])
+    words = json.dumps([command.split() if isinstance(command, str) else command for command in commands])
     command = [sys.executable, "-c", ONE_BY_ONE, words, without]
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, cwd=folder)
     assert done.returncode == 0, f"{done.stderr}\n{done.stdout}"
@@ -51,7 +52,7 @@ def test_a_policy_is_evaluated_on_a_set_of_routes_with_measures_a_film_and_a_rep
     assert len(data["measured"]["distance"]) == 2 and set(data["summary"]["measures"]) >= {"red_light", "blocked"}
     (film,) = data["videos"].values()
     last = read_frames(run / "videos" / film, [1.0])[0]
-    assert last.shape == (344, 320, 3) and last[-20, -20, 0] > 100 > last[-20, -20, 1]  # red: it ended by the time limit
+    assert last.shape == (368, 320, 3) and last[-20, -20, 0] > 100 > last[-20, -20, 1]  # red: it ended by the time limit
     assert "town-test-traffic=3" in (run / "report.html").read_text()
 
 
@@ -98,6 +99,19 @@ SHORT = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0 --env
 
 
 @pytest.mark.slow
+def test_commands_that_a_fit_for_driving_prints_work(tmp_path):
+    fit = "reward fit embedded --environment carla/Town-v0 --camera birdseye --image-size 32 --pictures 80 --out model"
+    told = robo_rl(f"{fit} --settings.see-steps 1 --settings.read-steps 1 --settings.check-every 1", folder=tmp_path)
+    printed = {title: shlex.split(line) for title, line in re.findall(r"^(record|label).*?: robo-rl (.*)$", told, re.MULTILINE)}
+    fills = {"DATASET": "data", "NAME": "seen", "20": "1"}
+    record, label = ([fills.get(word, word) for word in printed[title]] for title in ("record", "label"))
+    told = robo_rl([*record, "max_steps=4", "route_length=40.0"], label, folder=tmp_path)
+    assert "1 of 1 episodes labelled now" in told
+    values = LabelSet.existing(dataset := Dataset(tmp_path / "data"), "seen").read(dataset.entries()[0].identity).values
+    assert len(values) == 4 and np.isfinite(values).all()
+
+
+@pytest.mark.slow
 def test_driving_is_recorded_labelled_by_what_is_seen_and_learnt_from_offline(tmp_path):
     (tmp_path / "goals.yaml").write_text(GOALS)
     told = robo_rl(
@@ -113,7 +127,7 @@ def test_driving_is_recorded_labelled_by_what_is_seen_and_learnt_from_offline(tm
     labels = LabelSet.existing(dataset, "seen")
     for entry in dataset.entries():
         values = labels.read(entry.identity).values
-        assert values.min() >= 0 and 0 < values.max() <= 1 and np.ptp(values) > 0
+        assert np.isfinite(values).all() and 0 < values.max() <= 1 and np.ptp(values) > 0  # too fast costs: below 0
 
 
 @pytest.mark.slow

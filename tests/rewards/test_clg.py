@@ -125,3 +125,13 @@ def test_from_the_command_line(capsys):
     Path("other.yaml").write_text("reward: oracle\n")
     with pytest.raises(InvalidSetting, match="This reward needs no calibration"):
         dispatch(["reward", "calibrate", "other.yaml", "--dataset", "data", "--out", "x.yaml"])
+
+
+def test_calibrate_counts_episodes_before_it_reads_any(monkeypatch):
+    with Dataset.create(Path("data"), SPEC).writer() as writer:
+        for seed in range(4):
+            writer.add(drive(seed))
+    Path("safe.yaml").write_text("reward: clg\nsettings: {model: colours, undesired: red, desired: green}\n")
+    monkeypatch.setattr(Dataset, "read", None)
+    with pytest.raises(InvalidSetting, match=r"Too few episodes to calibrate with.\n.*4"):
+        dispatch(["reward", "calibrate", "safe.yaml", "--dataset", "data", "--out", "ready.yaml"])

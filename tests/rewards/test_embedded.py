@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from robo_cli.reward_fit_embedded import next_commands
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.config import EmbeddedConfig
@@ -31,7 +32,7 @@ from robo_rl.rewards.embedded.rewards import (
 from robo_rl.rewards.embedded.second_look import MASKS, WINDOW, SecondLook
 from robo_rl.rewards.embedded.words import Vocabulary
 from robo_rl.rewards.image_text import image_text_model
-from robo_rl.rewards.pictures import Scores
+from robo_rl.rewards.pictures import Scores, pictures_of
 from robo_rl.rewards.raters import Segment
 from robo_rl.types import Episode
 
@@ -377,3 +378,18 @@ def test_the_rater_prefers_more_progress_and_calls_what_is_close_equal(folder):
     assert rater.compare(Segment(whole, 0, 2), Segment(whole, 2, 4)) == 1
     assert rater.kind == "model" and rater.identity[0] == "embedded"
     assert rater.identity != EmbeddedRater(folder=folder).identity
+
+
+def test_fit_prints_camera_and_words_if_defaults_fail(tmp_path):
+    arm = replace(ORIGIN, recorded="cameras=[front] image_size=64")
+    record, label = next_commands(tmp_path, arm).splitlines()
+    assert record.endswith("--arguments cameras=[front] image_size=64") and label.endswith(f"folder={tmp_path} --name NAME")
+    _, label = next_commands(tmp_path, replace(arm, camera="birdseye", has_task=False)).splitlines()
+    assert label.endswith(f"folder={tmp_path} camera=birdseye 'instruction={TOLD}' --name NAME")
+
+
+def test_pictures_of_another_camera_are_named_in_the_advice():
+    with pytest.raises(InvalidSetting, match="camera=birdseye"):
+        pictures_of({"camera_birdseye": np.zeros((2, 8, 8, 3), np.uint8)}, "front")
+    with pytest.raises(InvalidSetting, match="birdseye_rgb=64"):
+        pictures_of({"velocity": np.zeros((2, 2))}, "front")

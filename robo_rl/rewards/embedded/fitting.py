@@ -46,7 +46,7 @@ def origin_of(data: CaptionedPictures) -> Origin:
     """Returns what a model of these pictures is made for."""
     words = Vocabulary.of([*data.captions, *(words for each in data.instructions for words in each)]).words
     told = tuple(each[0] for each in data.instructions)
-    return Origin(data.environment, data.camera, data.pictures.shape[1], data.slots, words, told)
+    return Origin(data.environment, data.camera, data.pictures.shape[1], data.slots, words, told, data.recorded, data.has_task)
 
 
 def fit_heads(

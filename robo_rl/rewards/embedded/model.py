@@ -44,6 +44,10 @@ class Origin:
     """The vocabulary."""
     instructions: tuple[str, ...]
     """Examples of what it can be told to reward."""
+    recorded: str = ""
+    """Arguments with which the environment records such pictures."""
+    has_task: bool = True
+    """True if it knows the instructions of the environment's episodes."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """How it was fitted, and what was measured then."""
 
@@ -162,5 +166,6 @@ class EmbeddedModel:
 
     def _refuse(self, differences: list[str]) -> None:
         origin = self.origin
-        fix = f"pictures of {origin.environment}, cameras=[{origin.camera}] image_size={origin.size}, or fit a model to these"
+        recorded = origin.recorded or f"cameras=[{origin.camera}] image_size={origin.size}"
+        fix = f"pictures of {origin.environment}, {recorded}, or fit a model to these"
         raise SpecMismatch("Pictures and embedded model", differences, fix=fix)

@@ -51,6 +51,10 @@ class CaptionedPictures:
     """(N, I) float32 in [0, 1]"""
     complete: npt.NDArray[np.bool_]
     """(N, I)"""
+    recorded: str = ""
+    """Arguments with which the environment records such pictures: "cameras=[front] image_size=192"."""
+    has_task: bool = True
+    """True if the instructions of the environment's episodes are among these."""
 
     def __post_init__(self) -> None:
         contrast = np.array([picture.std() for picture in self.pictures])  # all at once they would be eight times as large

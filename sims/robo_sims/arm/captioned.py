@@ -129,6 +129,7 @@ def captioned(
         named=tuple(tuple(" ".join(key) for key in each.things) for each in told),
         progress=np.stack([each.progress(states) for each in told], 1).astype(np.float32),
         complete=np.stack([each.complete(states) for each in told], 1),
+        recorded=f"cameras=[{stage.camera}] image_size={pictures.shape[1]}",
     )
 
 

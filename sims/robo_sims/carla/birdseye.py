@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -22,7 +23,7 @@ SHADES = {RED: 255, YELLOW: 170, GREEN: 80}
 """Of the stop line of a light."""
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
-VEHICLE = 3
+VEHICLE, WALKER_CHANNEL = 3, 4
 
 
 def meaning(size: int) -> str:
@@ -102,30 +103,38 @@ class BirdsEye:
 
 COLOURS = np.array([(70, 70, 78), (235, 235, 225), (70, 130, 240), (240, 190, 60), (240, 90, 200), (255, 255, 255)], np.uint8)
 BAR = 24
-"""[pixels] of the line of text below a picture for people."""
-DRIVING, DONE, FAILED = (30, 30, 36), (30, 110, 60), (150, 40, 40)
-"""Backgrounds of that line."""
-GRASS, OWN = (120, 150, 110), (230, 60, 60)
+"""[pixels] of a line of text below a picture for people."""
+GRASS, OWN, NOSE = (120, 150, 110), (230, 60, 60), (255, 255, 255)
+FRONT = 0.25
+"""Share of the car's length that is drawn as its front."""
+WIDER = 0.35
+"""[m] by which walkers are drawn larger to every side, a pixel at least: as they are they would be two pixels."""
 LAMPS = {255: (255, 40, 40), 170: (255, 210, 40), 80: (60, 220, 80)}
 
 
 def coloured(picture: Pictures, half_size: tuple[float, float], scale: float) -> Pictures:
-    """Returns a picture for people (H, W, 3) RGB, with the car itself."""
+    """Returns a picture for people (H, W, 3) RGB, with the car itself, whose front is white."""
     size = len(picture)
     shown = np.full((size, size, 3), GRASS, np.uint8)
     for channel, colour in enumerate(COLOURS[:-1]):
-        shown[picture[..., channel] > 0] = colour
+        drawn = picture[..., channel]
+        if channel == WALKER_CHANNEL and drawn.any():
+            reach = 2 * max(1, round(WIDER * scale)) + 1
+            drawn = np.asarray(cv2.dilate(drawn, np.ones((reach, reach), np.uint8)), np.uint8)
+        shown[drawn > 0] = colour
     for shade, lamp in LAMPS.items():
         shown[picture[..., len(CHANNELS) - 1] == shade] = lamp
     half_length, half_width = (scale * part for part in half_size)
     column, row = 0.5 * size, (1.0 - BEHIND) * size
     low, high = (round(column - half_width), round(row - half_length)), (round(column + half_width), round(row + half_length))
     cv2.rectangle(shown, low, high, OWN, cv2.FILLED)
+    cv2.rectangle(shown, low, (high[0], round(row - (1.0 - 2.0 * FRONT) * half_length)), NOSE, cv2.FILLED)
     return shown
 
 
-def captioned(picture: Pictures, text: str, background: tuple[int, int, int]) -> Pictures:
-    """Returns a picture for people with a line of text below."""
-    bar = np.full((BAR, picture.shape[1], 3), background, np.uint8)
-    cv2.putText(bar, text, (6, BAR - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)
+def captioned(picture: Pictures, lines: Sequence[str], background: tuple[int, int, int]) -> Pictures:
+    """Returns a picture for people with lines of text below."""
+    bar = np.full((BAR * len(lines), picture.shape[1], 3), background, np.uint8)
+    for number, text in enumerate(lines, 1):
+        cv2.putText(bar, text, (6, BAR * number - 8), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (255, 255, 255), 1, cv2.LINE_AA)
     return np.concatenate([picture, bar])

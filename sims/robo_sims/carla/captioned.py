@@ -99,6 +99,8 @@ def captioned_pictures(task: str, *, camera: str, size: int, count: int, seed: i
         named=tuple((name,) for name in INSTRUCTIONS.values()),
         progress=progress.astype(np.float32),
         complete=progress >= 1.0,
+        recorded=f"birdseye_rgb={size} birdseye=0",
+        has_task=False,  # how far a route is done, no picture shows
     )
 
 

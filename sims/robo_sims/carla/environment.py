@@ -13,7 +13,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, ServerUnavailable, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import MEASURES
-from robo_sims.carla import birdseye, crowd, observing, roads, routes, scoring, traffic
+from robo_sims.carla import birdseye, crowd, film, observing, roads, routes, scoring, traffic
 from robo_sims.carla.driver import ScriptedDriver
 from robo_sims.carla.judge import GOAL, MOVING, SUCCESS_RULE, Judge
 from robo_sims.carla.link import PATIENCE, Link, told
@@ -278,17 +278,14 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         return arrays
 
     def render(self) -> npt.NDArray[np.uint8] | None:
-        """Returns the scene from above with a line of text (344, 320, 3), or None unless the render mode is "rgb_array"."""
+        """Returns the scene from above with two lines of text (368, 320, 3), or None unless the render mode is "rgb_array"."""
         if self.render_mode != "rgb_array" or self._roads is None:
             return None
         scale = 2.5 * birdseye.SCALE
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
-        done = f"{100 * self._situation.completion:.0f} % of the route, {self._situation.scene.ego.speed:.1f} m/s"
-        if not self._ended:
-            return birdseye.captioned(shown, done, birdseye.DRIVING)
-        return birdseye.captioned(shown, f"{done}, {self._ended}", birdseye.DONE if self._ended == GOAL else birdseye.FAILED)
+        return birdseye.captioned(shown, *film.lines(self._situation, self._roads, self._ended))
 
     def close(self) -> None:
         """Destroys what was spawned, and ends the server where it is the environment's own; may be called again."""

@@ -41,6 +41,9 @@ def place(link: Link, route: Route, count: int, random: np.random.Generator) -> 
 
 def _command(link: Link, blueprint: Any, spot: Any, seed: int) -> Any:
     command = link.carla.command
+    if blueprint.has_attribute("color"):
+        colours = blueprint.get_attribute("color").recommended_values
+        blueprint.set_attribute("color", colours[seed % len(colours)])
     if link.begins_anew:
         blueprint.set_attribute("driver", "traffic")
         blueprint.set_attribute("driver_seed", str(seed))

@@ -39,7 +39,34 @@ def test_the_headers():
 
 def test_the_numbers_of_the_sensors_are_those_of_0_9_16():
     numbers = {kind.name: int(kind) for kind in SensorType}
-    assert numbers == dict(COLLISION=0, DEPTH=1, GNSS=4, IMU=5, LIDAR=11, RGB=13, SEMANTIC=14, WORLD=17)
+    assert numbers == dict(
+        COLLISION=0,
+        DEPTH=1,
+        NORMALS=2,
+        DVS=3,
+        GNSS=4,
+        IMU=5,
+        OBSTACLE=7,
+        OPTICAL_FLOW=8,
+        RADAR=9,
+        SEMANTIC_LIDAR=10,
+        LIDAR=11,
+        RGB=13,
+        SEMANTIC=14,
+        INSTANCE=15,
+        COSMOS=16,
+        WORLD=17,
+    )
+
+
+def test_points_and_events_are_packed():
+    semantic = np.array([((1, 2, 3), 0.5, 258, 14)], layouts.SEMANTIC_POINT)
+    assert semantic.tobytes() == bytes.fromhex("0000803f 00000040 00004040 0000003f 02010000 0e000000")
+    radar = np.array([(1, 2, 3, 0.5)], layouts.RADAR_POINT)
+    assert radar.tobytes() == bytes.fromhex("0000803f 00000040 00004040 0000003f")
+    event = np.array([(258, 3, 5, True)], layouts.DVS_EVENT)
+    assert event.tobytes() == bytes.fromhex("0201 0300 0500000000000000 01")
+    assert np.array([(1, 2)], layouts.FLOW_PIXEL).tobytes() == bytes.fromhex("0000803f 00000040")
 
 
 def record(**fields: object) -> bytes:

@@ -103,7 +103,7 @@ def test_a_car_stops_behind_whoever_stands_in_its_lane_and_for_a_clients_car_too
     driven = spawn(world, "vehicle.audi.a2", ahead)
     spawn(world, "vehicle.tesla.model3", [[x, y, z], rotation], driver="traffic")
     run(world, 25)
-    gap = abs(world.bodies.motion[driven.row, X] - world.bodies.motion[world.cars.rows[0], X]) - 2.4 - 1.85
+    gap = abs(world.bodies.motion[driven.row, X] - world.bodies.motion[world.cars.actors[0].row, X]) - 2.4 - 1.85
     assert world.cars.speed[0] < 0.05 and 1.0 < gap < 4.0
 
 

@@ -134,3 +134,10 @@ class Bodies:
 def rows_of(actors: list[Actor]) -> npt.NDArray[np.intp]:
     """Returns the rows of actors."""
     return np.array([actor.row for actor in actors], np.intp)
+
+
+def span_of(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp] | slice:
+    """Returns rows as a slice if each follows the one before: what is read by a slice is no copy."""
+    if len(rows) and (rows == np.arange(rows[0], rows[0] + len(rows))).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows

@@ -8,6 +8,7 @@ from robo_sims.carla.standin.layouts import Attribute
 from robo_sims.carla.standin.physics.parameters import VEHICLES, Vehicle
 from robo_sims.carla.standin.props import PROPS
 from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.sensors.paint import COLOURS
 
 WALKERS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 53))
 CHILDREN = (*range(9, 15), 48, 49)
@@ -75,14 +76,13 @@ TICK = _number("sensor_tick", 0.0)
 
 
 def _vehicle(vehicle: Vehicle) -> Blueprint:
-    colours = ("17,37,103", "180,44,44", "220,220,220", "45,45,45")
     return Blueprint(
         vehicle.name,
         (
             ROLE,
             *DRIVER,
             Property("dynamics", Attribute.STRING, "", ("", *DYNAMICS), strict=True),
-            Property("color", Attribute.COLOUR, colours[0], colours),
+            Property("color", Attribute.COLOUR, COLOURS[0], COLOURS),
             Property("sticky_control", Attribute.BOOL, "true"),
             Property("terramechanics", Attribute.BOOL, "false"),
             _fixed("object_type", Attribute.STRING, ""),
@@ -116,7 +116,7 @@ def _walker(name: str) -> Blueprint:
 
 def _camera(kind: str, *more: Property) -> Blueprint:
     size = (Property("image_size_x", Attribute.INT, "800"), Property("image_size_y", Attribute.INT, "600"))
-    return Blueprint(f"sensor.camera.{kind}", (ROLE, *size, _number("fov", 90.0), TICK, *more))
+    return Blueprint(f"sensor.camera.{kind}", (ROLE, *size, _number("fov", 90.0), TICK, *_LENS, *more))
 
 
 _AXES = ("x", "y", "z")
@@ -127,7 +127,62 @@ _IMU = (
 )
 _GNSS = tuple(_number(f"noise_{axis}_{kind}", 0.0) for axis in ("lat", "lon", "alt") for kind in ("stddev", "bias"))
 _SEED = Property("noise_seed", Attribute.INT, "0")
-_LIDAR = (
+_LENS = (
+    _number("lens_circle_falloff", 5.0),
+    _number("lens_circle_multiplier", 0.0),
+    _number("lens_k", -1.0),
+    _number("lens_kcube", 0.0),
+    _number("lens_x_size", 0.08),
+    _number("lens_y_size", 0.08),
+)
+"""Accepted, and change nothing: cameras are pinholes."""
+_RGB = {
+    "gamma": 2.2,
+    "bloom_intensity": 0.675,
+    "fstop": 1.4,
+    "min_fstop": 1.2,
+    "iso": 100.0,
+    "lens_flare_intensity": 0.1,
+    "shutter_speed": 200.0,
+    "exposure_compensation": 0.0,
+    "exposure_min_bright": 10.0,
+    "exposure_max_bright": 12.0,
+    "exposure_speed_up": 3.0,
+    "exposure_speed_down": 1.0,
+    "calibration_constant": 16.0,
+    "focal_distance": 1000.0,
+    "blur_amount": 1.0,
+    "blur_radius": 0.0,
+    "motion_blur_intensity": 0.45,
+    "motion_blur_max_distortion": 0.35,
+    "motion_blur_min_object_screen_size": 0.1,
+    "slope": 0.88,
+    "toe": 0.55,
+    "shoulder": 0.26,
+    "black_clip": 0.0,
+    "white_clip": 0.04,
+    "temp": 6500.0,
+    "tint": 0.0,
+    "chromatic_aberration_intensity": 0.0,
+    "chromatic_aberration_offset": 0.0,
+}
+"""Of a colour camera, as CARLA has them. Accepted, and change nothing: there is no light."""
+_EXPOSURE = (
+    *(_number(name, value) for name, value in _RGB.items()),
+    Property("blade_count", Attribute.INT, "5"),
+    Property("exposure_mode", Attribute.STRING, "histogram", ("histogram", "manual")),
+    Property("enable_postprocess_effects", Attribute.BOOL, "true"),
+)
+_DVS = (
+    _number("positive_threshold", 0.3),
+    _number("negative_threshold", 0.3),
+    _number("sigma_positive_threshold", 0.0),
+    _number("sigma_negative_threshold", 0.0),
+    Property("refractory_period_ns", Attribute.INT, "0"),
+    Property("use_log", Attribute.BOOL, "true"),
+    _number("log_eps", 0.001),
+)
+_SCANNER = (
     Property("channels", Attribute.INT, "32"),
     _number("range", 10.0),
     Property("points_per_second", Attribute.INT, "56000"),
@@ -135,17 +190,45 @@ _LIDAR = (
     _number("upper_fov", 10.0),
     _number("lower_fov", -30.0),
     _number("horizontal_fov", 360.0),
+)
+_LIDAR = (
     _number("atmosphere_attenuation_rate", 0.004),
+    _SEED,
+    _number("dropoff_general_rate", 0.45),
+    _number("dropoff_intensity_limit", 0.8),
+    _number("dropoff_zero_intensity", 0.4),
+    _number("noise_stddev", 0.0),
+)
+_RADAR = (
+    _number("horizontal_fov", 30.0),
+    _number("vertical_fov", 30.0),
+    _number("range", 100.0),
+    Property("points_per_second", Attribute.INT, "1500"),
+    _SEED,
+)
+_OBSTACLE = (
+    _number("distance", 5.0),
+    _number("hit_radius", 0.5),
+    Property("only_dynamics", Attribute.BOOL, "false"),
+    Property("debug_linetrace", Attribute.BOOL, "false"),
 )
 SENSORS = (
-    _camera("rgb", _number("gamma", 2.2)),
+    _camera("rgb", *_EXPOSURE),
     _camera("semantic_segmentation"),
+    _camera("instance_segmentation"),
     _camera("depth"),
+    _camera("normals"),
+    _camera("optical_flow"),
+    _camera("dvs", *_EXPOSURE, *_DVS),
+    _camera("cosmos_visualization"),
     Blueprint("sensor.other.collision", (ROLE,)),
     Blueprint("sensor.other.lane_invasion", (ROLE,)),
     Blueprint("sensor.other.imu", (ROLE, TICK, _SEED, *_IMU)),
     Blueprint("sensor.other.gnss", (ROLE, TICK, _SEED, *_GNSS)),
-    Blueprint("sensor.lidar.ray_cast", (ROLE, TICK, *_LIDAR)),
+    Blueprint("sensor.other.radar", (ROLE, TICK, *_RADAR)),
+    Blueprint("sensor.other.obstacle", (ROLE, TICK, *_OBSTACLE)),
+    Blueprint("sensor.lidar.ray_cast", (ROLE, TICK, *_SCANNER, *_LIDAR)),
+    Blueprint("sensor.lidar.ray_cast_semantic", (ROLE, TICK, *_SCANNER)),
 )
 SIZE = Property("size", Attribute.STRING, "medium", modifiable=False)
 BLUEPRINTS = (

@@ -63,12 +63,25 @@ ACTOR_RECORD = np.dtype({"names": _NAMES, "formats": _FORMATS, "offsets": _OFFSE
 ACTIVE = 1
 """State of an actor."""
 
+LIDAR_POINT = np.dtype([("place", "<f4", 3), ("intensity", "<f4")])
+SEMANTIC_POINT = np.dtype([("place", "<f4", 3), ("cosine", "<f4"), ("actor", "<u4"), ("tag", "<u4")])
+"""Place in the sensor's frame [m], cosine of the angle of incidence, id of an actor or 0, label."""
+RADAR_POINT = np.dtype([("velocity", "<f4"), ("azimuth", "<f4"), ("altitude", "<f4"), ("depth", "<f4")])
+"""m/s, positive if it goes away; rad; rad; m"""
+DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])
+"""Column and row [pixel], time [ns], true if it became brighter."""
+FLOW_PIXEL = np.dtype([("x", "<f4"), ("y", "<f4")])
+
 assert TOKEN.size == 24
 assert SENSOR_HEADER.size == 48
 assert SNAPSHOT_HEADER.size == 36
 assert IMAGE_HEADER.size == 12
 assert LIDAR_HEADER.size == 8
 assert ACTOR_RECORD.itemsize == 119
+assert LIDAR_POINT.itemsize == RADAR_POINT.itemsize == 16
+assert SEMANTIC_POINT.itemsize == 24
+assert DVS_EVENT.itemsize == 13
+assert FLOW_PIXEL.itemsize == 8
 
 
 class SensorType(IntEnum):
@@ -76,11 +89,19 @@ class SensorType(IntEnum):
 
     COLLISION = 0
     DEPTH = 1
+    NORMALS = 2
+    DVS = 3
     GNSS = 4
     IMU = 5
+    OBSTACLE = 7
+    OPTICAL_FLOW = 8
+    RADAR = 9
+    SEMANTIC_LIDAR = 10
     LIDAR = 11
     RGB = 13
     SEMANTIC = 14
+    INSTANCE = 15
+    COSMOS = 16
     WORLD = 17
 
 

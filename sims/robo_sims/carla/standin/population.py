@@ -10,6 +10,7 @@ import numpy as np
 from robo_sims.carla.standin import blueprints
 from robo_sims.carla.standin.poses import Pose
 from robo_sims.carla.standin.responses import Refused
+from robo_sims.carla.standin.sensors.paint import COLOURS
 from robo_sims.carla.standin.world import World
 
 MODELS = ("vehicle.tesla.model3", "vehicle.lincoln.mkz_2020", "vehicle.audi.a2", "vehicle.mini.cooper_s")
@@ -36,14 +37,14 @@ class Population:
         for number in random.permutation(len(places)):
             if len(world.cars) >= self.cars:
                 break
-            self._put(world, str(random.choice(MODELS)), places[number])
+            self._put(world, str(random.choice(MODELS)), places[number], color=COLOURS[len(world.cars) % len(COLOURS)])
         for _ in range(TRIES * self.walkers):
             if len(world.walkers.actors) >= self.walkers:
                 break
             self._put(world, str(random.choice(WALKERS)), _kerb(world, random))
 
-    def _put(self, world: World, name: str, pose: Pose) -> None:
-        given = {"driver": "traffic", "driver_seed": str(self.seed), "role_name": "autopilot"}
+    def _put(self, world: World, name: str, pose: Pose, **more: str) -> None:
+        given = {"driver": "traffic", "driver_seed": str(self.seed), "role_name": "autopilot"} | more
         try:
             world.spawn([0, name, [[key, 4, value] for key, value in given.items()]], pose)
         except Refused:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import Bodies, rows_of
+from robo_sims.carla.standin.actors import Bodies, rows_of, span_of
 from robo_sims.carla.standin.layouts import Colour
 from robo_sims.carla.standin.maps.ground import Ground
 
@@ -15,11 +15,13 @@ class Surroundings:
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
-        self.rows = rows_of([])
+        self.rows = span_of(rows_of([]))
+        self.count = 0
 
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows anew."""
-        self.rows = rows_of([actor for actor in bodies if actor.type_id.startswith("vehicle.")])
+        vehicles = [actor for actor in bodies if actor.type_id.startswith("vehicle.")]
+        self.rows, self.count = span_of(rows_of(vehicles)), len(vehicles)
         bodies.records["light_state"][self.rows] = Colour.GREEN
         self.limit = bodies.records["limit"]
         self.told = [bodies.records[name] for name in ("has_light", "light", "light_state")]
@@ -27,7 +29,7 @@ class Surroundings:
     def write(self, bodies: Bodies, light_ids: npt.NDArray[np.uint32], colours: npt.NDArray[np.uint8]) -> None:
         """Writes limit and light into the records of vehicles; beside the roads the last limit stays."""
         rows = self.rows
-        if not len(rows):
+        if not self.count:
             return
         place = self.ground.at(bodies.motion[rows, :2])
         limits = self.ground.limits.ravel()[place]

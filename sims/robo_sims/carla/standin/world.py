@@ -12,7 +12,7 @@ from robo_sims.carla.standin.clock import RATE, Clock
 from robo_sims.carla.standin.collisions import Collisions, Hit
 from robo_sims.carla.standin.falling import Falling
 from robo_sims.carla.standin.lights import Lights
-from robo_sims.carla.standin.maps.ground import lane_area
+from robo_sims.carla.standin.maps.ground import lane_area, stop_line
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.physics.parameters import BY_NAME as VEHICLES
 from robo_sims.carla.standin.poses import Pose, combined
@@ -78,6 +78,11 @@ class World:
                 [lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places
             ]
             town.ground.mark_lights(areas)
+            town.ground.mark_stops(
+                stop_line(place.road, lane, place.signal.orientation)
+                for place in self.lights.places
+                for lane in place.lane_ids()
+            )
         self.cars = Cars(town, self.lights)
         self.scene = Scene(town.buildings, self.lights.boxes())
         self.is_scene_stale = True

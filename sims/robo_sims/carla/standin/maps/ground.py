@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +18,8 @@ MARGIN = 30.0
 LABELS = {"driving": Tag.ROAD, "sidewalk": Tag.SIDEWALK, "shoulder": Tag.GROUND}
 LINE, DASH = 0.2, 3.0
 """[m] width of a line as it is drawn; length of a dash and of a gap."""
+STOP = 0.5
+"""[m] width of a stop line, and of the road between it and the junction."""
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
 
@@ -48,6 +52,12 @@ class Ground:
         for number, outlines in enumerate(areas, 1):
             for outline in outlines:
                 self.fill(self.lights, outline, number)
+
+    def mark_stops(self, lines: Iterable[Floats]) -> None:
+        """Paints stop lines, each between two places (2, 2)."""
+        thickness = max(1, round(STOP * self.scale))
+        pixels = [self._pixels(line) for line in lines]
+        cv2.polylines(self.labels, pixels, False, int(Tag.ROAD_LINE), thickness, cv2.LINE_8, SHIFT)
 
     def at(self, places: Floats) -> npt.NDArray[np.intp]:
         """Returns the pixels, as numbers in the order of memory, of places (n, 2); those outside belong to the edge."""
@@ -98,6 +108,13 @@ def lane_area(road: Road, lane: int, begin: float, end: float) -> Floats:
     inner, outer = road.edges(lane, s)
     (x, y, _), (far_x, far_y, _) = road.beside(s, inner), road.beside(s, outer)
     return np.concatenate([np.stack([x, -y], axis=1), np.stack([far_x, -far_y], axis=1)[::-1]])
+
+
+def stop_line(road: Road, lane: int, orientation: str) -> Floats:
+    """Returns where a lane stops before the junction at its end: at that of the road for "+", at its beginning for "-"."""
+    s = np.array([max(road.length - STOP, 0.0) if orientation == "+" else min(STOP, road.length)])
+    (x, y, _), (far_x, far_y, _) = (road.beside(s, edge) for edge in road.edges(lane, s))
+    return np.array([[x[0], -y[0]], [far_x[0], -far_y[0]]])
 
 
 def _stations(road: Road) -> Floats:

@@ -21,6 +21,7 @@ NEAR, FAR = 0.1, 150.0
 """[m] between which boxes are drawn."""
 SHIFT = 4
 """Fractional bits of corners in OpenCV."""
+NOBODY = slice(0)
 EDGES = [(a, b) for a in range(8) for b in range(a) if np.abs(SIGNS[a] - SIGNS[b]).astype(bool).sum() == 1]
 
 
@@ -58,6 +59,12 @@ class Camera:
         f = self.focal
         return np.array([[0, 0, 1.0], [1 / f, 0, (0.5 - self.width / 2) / f], [0, -1 / f, (self.height / 2 - 0.5) / f]])
 
+    @cached_property
+    def projection(self) -> Floats:
+        """The matrix that makes (depth, column times depth, row times depth) of a place (x, y, z) in the camera's frame."""
+        f = self.focal
+        return np.array([[1.0, self.width / 2 - 0.5, self.height / 2 - 0.5], [0.0, f, 0.0], [0.0, 0.0, -f]])
+
 
 class View:
     """A camera at a place."""
@@ -68,6 +75,9 @@ class View:
         self.turn = axes(*pose[3:6])
         self.directions = self.turn @ camera.rays
         """Makes a direction in the world of (column, row, 1)."""
+        self.whole: dict[int, tuple[int, float]] = {}
+        """Boxes that `outlines` has yielded and that are wholly before the camera -> their sides that it sees, as in OUTLINES,
+        and their height in the picture [pixels]."""
 
     def look(self, ground: Ground, border: int, labels: npt.NDArray[np.uint8], first: int) -> None:
         """Writes what the camera sees of the ground from a row of the picture on; above the horizon it is not defined."""
@@ -91,10 +101,10 @@ class View:
         dz = self.directions[2]
         return np.asarray(-(dz[0] * np.arange(self.camera.width) + dz[2] + (dz[1] * np.arange(self.camera.height))[:, None]))
 
-    def outlines(self, boxes: Boxes, hidden: int) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    def outlines(self, boxes: Boxes, hidden: slice = NOBODY) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Yields the boxes in the picture, farthest first, and their outlines in pixels with SHIFT fractional bits.
 
-        The box of number `hidden` is left out; -1 leaves out none.
+        hidden: numbers of boxes that are left out.
         """
         chosen = self._before(boxes, hidden)
         if not len(chosen):
@@ -111,31 +121,50 @@ class View:
         order = order[squares[order] > 0.0]
         sides = ((np.sign(seen_from[order]) * (gap[order] > 0.0)).astype(np.intp) + 1) @ (9, 3, 1)
         chosen = chosen[order]
-        yield from self._drawn(chosen, (boxes.corners[chosen] - self.place) @ self.turn, OUTLINES[sides])
+        yield from self._drawn(chosen, (boxes.corners[chosen] - self.place) @ self.turn, sides)
 
-    def _before(self, boxes: Boxes, hidden: int) -> npt.NDArray[np.intp]:
-        """Returns the boxes whose spheres are before the camera, and between the left and right edge of the picture."""
+    def panels(self, corners: Floats, boxes: Boxes, chosen: list[int], counts: list[int]) -> npt.NDArray[np.int32]:
+        """Return panels as pixels (p, 4, 2) with SHIFT fractional bits.
+
+        corners: (p, 4, 3) in units of the half sizes of their boxes: of the chosen ones, each with a count of panels.
+        """
+        turns, turn, places = boxes.turns[chosen], self.turn, np.empty((len(chosen), 4, 3))
+        places[:, 0] = turns[:, :1] * turn[0] + turns[:, 1:] * turn[1]
+        places[:, 1] = turns[:, :1] * turn[1] - turns[:, 1:] * turn[0]
+        places[:, 2] = turn[2]
+        places[:, :3] *= boxes.halves[chosen][:, :, None]
+        places[:, 3] = (boxes.middles[chosen] - self.place) @ turn
+        projected = places @ self.camera.projection
+        found = projected.repeat(counts, 0)
+        local = corners @ found[:, :3] + found[:, 3:]
+        return fixed_point(local[..., 1:] / local[..., :1])
+
+    def _before(self, boxes: Boxes, hidden: slice) -> npt.NDArray[np.intp]:
+        """Returns the boxes above the ground whose spheres are before the camera, and between the picture's left and right."""
         local, reach, half = (boxes.middles - self.place) @ self.turn, boxes.reach, math.radians(self.camera.fov) / 2
         ahead, aside = local[:, 0], np.abs(local[:, 1])
         seen = (np.abs(ahead - FAR / 2) < reach + FAR / 2) & (aside * math.cos(half) - ahead * math.sin(half) < reach)
-        if hidden >= 0:
-            seen[hidden] = False
+        seen &= boxes.numbers[:, 6] > 0.0
+        seen[hidden] = False
         return np.flatnonzero(seen)
 
     def _drawn(
-        self, chosen: npt.NDArray[np.intp], corners: Floats, parts: npt.NDArray[np.intp]
+        self, chosen: npt.NDArray[np.intp], corners: Floats, sides: npt.NDArray[np.intp]
     ) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
-        """Yields the boxes in the picture; corners (n, 8, 3) are in the camera's frame, parts (n, 6) those of the outlines."""
-        outline = corners[np.arange(len(corners))[:, None], parts]
+        """Yields the boxes in the picture; corners (n, 8, 3) are in the camera's frame, sides (n,) numbers in OUTLINES."""
+        outline = corners[np.arange(len(corners))[:, None], OUTLINES[sides]]
         pixels = outline[..., 1:] * (self.camera.focal, -self.camera.focal) / np.maximum(outline[..., :1], 1e-6)
         pixels += self.camera.width / 2 - 0.5, self.camera.height / 2 - 0.5
         before = corners[..., 0].min(1) > NEAR
-        inside = ((pixels.max(1) >= 0) & (pixels.min(1) < (self.camera.width, self.camera.height))).all(1)
+        low, high = pixels.min(1), pixels.max(1)
+        inside = ((high >= 0) & (low < (self.camera.width, self.camera.height))).all(1)
         fixed = fixed_point(pixels)
-        for number, (box, is_before, is_inside) in enumerate(
-            zip(chosen.tolist(), before.tolist(), inside.tolist(), strict=True)
+        columns = chosen, sides, (high - low)[:, 1], before, inside
+        for number, (box, side, height, is_before, is_inside) in enumerate(
+            zip(*(column.tolist() for column in columns), strict=True)
         ):
             if is_before and is_inside:
+                self.whole[box] = side, height
                 yield box, fixed[number]
             elif not is_before and (cut := self._cut(corners[number])) is not None:
                 yield box, cut

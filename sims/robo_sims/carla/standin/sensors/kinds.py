@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from robo_sims.carla.standin.sensors.brightness import Dvs
+from robo_sims.carla.standin.sensors.detectors import Obstacle, Radar
 from robo_sims.carla.standin.sensors.events import Collision
 from robo_sims.carla.standin.sensors.inertial import Gnss, Imu
-from robo_sims.carla.standin.sensors.lidar import Lidar
-from robo_sims.carla.standin.sensors.pictures import Colour, Depth, Semantic
+from robo_sims.carla.standin.sensors.lidar import Lidar, SemanticLidar
+from robo_sims.carla.standin.sensors.pictures import Colour, Cosmos, Depth, Instance, Semantic
 from robo_sims.carla.standin.sensors.sensor import Sensor
+from robo_sims.carla.standin.sensors.surfaces import Normals, OpticalFlow
 
 KINDS: dict[str, type[Sensor]] = {
     "sensor.camera.rgb": Colour,
     "sensor.camera.semantic_segmentation": Semantic,
+    "sensor.camera.instance_segmentation": Instance,
     "sensor.camera.depth": Depth,
+    "sensor.camera.normals": Normals,
+    "sensor.camera.optical_flow": OpticalFlow,
+    "sensor.camera.dvs": Dvs,
+    "sensor.camera.cosmos_visualization": Cosmos,
     "sensor.other.collision": Collision,
     "sensor.other.imu": Imu,
     "sensor.other.gnss": Gnss,
+    "sensor.other.radar": Radar,
+    "sensor.other.obstacle": Obstacle,
     "sensor.lidar.ray_cast": Lidar,
+    "sensor.lidar.ray_cast_semantic": SemanticLidar,
 }
 """`sensor.other.lane_invasion` is not among them: the client finds out by itself."""

@@ -1,4 +1,4 @@
-"""A simple lidar: a fan of rays that turns, against the ground and the boxes; no noise and no dropped points."""
+"""Lidars: a fan of rays that turns, against the ground and the boxes."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_sims.carla.standin.actors import Actor
-from robo_sims.carla.standin.layouts import LIDAR_HEADER, SensorType
+from robo_sims.carla.standin.layouts import LIDAR_HEADER, LIDAR_POINT, SEMANTIC_POINT, SensorType
 from robo_sims.carla.standin.sensors.camera import axes
-from robo_sims.carla.standin.sensors.pictures import through
+from robo_sims.carla.standin.sensors.rays import GROUND, Hits, cast
 from robo_sims.carla.standin.sensors.sensor import Sensor, setting
 
 if TYPE_CHECKING:
     from robo_sims.carla.standin.world import World
 
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
-class Lidar(Sensor):
+class Scanner(Sensor):
     """Points in its own frame, channel after channel."""
-
-    kind = SensorType.LIDAR
 
     def __init__(self, actor: Actor, world: World) -> None:
         super().__init__(actor, world)
@@ -32,7 +31,6 @@ class Lidar(Sensor):
         self.rate = setting(actor, "points_per_second", 1, 5_000_000)
         self.turns = setting(actor, "rotation_frequency", 0.0, 1000)
         self.field = setting(actor, "horizontal_fov", 1, 360)
-        self.fade = setting(actor, "atmosphere_attenuation_rate", 0, 10)
         upper, lower = (setting(actor, f"{which}_fov", -90, 90) for which in ("upper", "lower"))
         self.rises = np.radians(np.linspace(upper, lower, self.channels))
         self.angle = 0.0
@@ -47,13 +45,14 @@ class Lidar(Sensor):
         self.angle = (self.angle + swept) % 360.0
         directions = self._directions(np.radians(bearings))
         pose = world.bodies.motion[self.actor.row, :6]
-        distance = self._distances(pose, directions, world)
-        seen = distance <= self.range
-        distance = np.minimum(distance, self.range)
-        points = np.concatenate([directions * distance[..., None], np.exp(-self.fade * distance)[..., None]], axis=-1)
-        counts = seen.sum(1).astype("<u4")
+        hits = cast(pose[:3], directions @ axes(*pose[3:6]).T, self.range, world, self.actor.parent)
+        seen, points = self.points(directions, hits, hits.distance <= self.range, world)
         header = LIDAR_HEADER.pack(math.radians(self.angle), self.channels)
-        return [header + counts.tobytes() + points[seen].astype("<f4").tobytes()]
+        return [header + seen.sum(1).astype("<u4").tobytes() + points.tobytes()]
+
+    def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
+        """Return of all rays (channels, n) those that come back, and their points in this order."""
+        raise NotImplementedError
 
     def _directions(self, bearings: Floats) -> Floats:
         """Returns (channels, n, 3) in its own frame."""
@@ -61,19 +60,58 @@ class Lidar(Sensor):
         flat = np.cos(rise) * np.ones_like(bearing)
         return np.stack([flat * np.cos(bearing), flat * np.sin(bearing), np.sin(rise) * np.ones_like(bearing)], axis=-1)
 
-    def _distances(self, pose: Floats, directions: Floats, world: World) -> Floats:
-        ahead = directions @ axes(*pose[3:6]).T
-        falling = -ahead[..., 2]
-        distance = np.full(falling.shape, np.inf)
-        np.divide(max(float(pose[2]), 0.01), falling, out=distance, where=falling > 1e-6)
-        world.look()
+
+class Lidar(Scanner):
+    """Points with an intensity that fades with distance; some are lost, and their distance is noisy."""
+
+    kind = SensorType.LIDAR
+
+    def __init__(self, actor: Actor, world: World) -> None:
+        super().__init__(actor, world)
+        self.fade = setting(actor, "atmosphere_attenuation_rate", 0, 10)
+        self.lost = setting(actor, "dropoff_general_rate", 0, 1)
+        self.lost_at_zero = setting(actor, "dropoff_zero_intensity", 0, 1)
+        self.bright = setting(actor, "dropoff_intensity_limit", 0, 1e6)
+        self.noise = setting(actor, "noise_stddev", 0, 1e3)
+        self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
+
+    def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
+        """Return the points with their intensities."""
+        distance = np.where(seen, hits.distance, self.range)
+        intensity = np.exp(-self.fade * distance)
+        seen = seen & self._returns(intensity)
+        if self.noise:
+            distance = distance + self.noise * self.random.standard_normal(distance.shape)
+        points = np.empty(int(seen.sum()), LIDAR_POINT)
+        points["place"] = (directions * distance[..., None])[seen]
+        points["intensity"] = intensity[seen]
+        return seen, points
+
+    def _returns(self, intensity: Floats) -> Flags:
+        """Return of each ray whether it comes back: any may be lost, and faint ones are lost the more, the fainter they are."""
+        returns = np.ones(intensity.shape, np.bool_)
+        if self.lost:
+            returns &= self.random.random(intensity.shape) >= self.lost
+        if self.lost_at_zero and self.bright:
+            faint = self.lost_at_zero * (1.0 - intensity / self.bright)
+            returns &= self.random.random(intensity.shape) >= faint
+        return returns
+
+
+class SemanticLidar(Scanner):
+    """Points with what they are: exact, and none is lost."""
+
+    kind = SensorType.SEMANTIC_LIDAR
+
+    def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
+        """Return the points with the angle of incidence, the actor and the label."""
+        points = np.empty(int(seen.sum()), SEMANTIC_POINT)
+        box = hits.box[seen]
+        points["place"] = place = directions[seen] * hits.distance[seen][:, None]
+        points["cosine"] = hits.incidence[seen]
+        pose = world.bodies.motion[self.actor.row, :6]
+        below = world.town.ground.at((place @ axes(*pose[3:6]).T + pose[:3])[:, :2])
         boxes = world.scene.boxes
-        near = np.hypot(*(boxes.numbers[:, :2] - pose[:2]).T) < self.range + boxes.numbers[:, 3] + boxes.numbers[:, 4]
-        near &= boxes.owners != self.actor.parent if self.actor.parent else True
-        for x, y, yaw, half_length, half_width, bottom, top in boxes.numbers[near]:
-            turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
-            corners = [-half_length, -half_width, bottom], [half_length, half_width, top]
-            begin, end = through((pose[:3] - [x, y, 0]) @ turn, ahead @ turn, corners)
-            hit = (begin < end) & (begin > 0)
-            distance[hit] = np.minimum(distance[hit], begin[hit])
-        return distance
+        points["tag"] = np.where(box == GROUND, world.town.ground.labels.ravel()[below], boxes.tags[box])
+        points["actor"] = np.where(box == GROUND, 0, boxes.owners[box])
+        return seen, points

@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from robo_sims.carla.standin.actors import Actor
 from robo_sims.carla.standin.layouts import IMAGE_HEADER, SensorType, Tag
-from robo_sims.carla.standin.sensors.camera import FAR, SHIFT, Camera, View
+from robo_sims.carla.standin.sensors.camera import FAR, NOBODY, SHIFT, Camera, View
+from robo_sims.carla.standin.sensors.paint import SMALL
+from robo_sims.carla.standin.sensors.rays import frame_of, through
 from robo_sims.carla.standin.sensors.scene import Boxes
 from robo_sims.carla.standin.sensors.sensor import Sensor, setting
 
@@ -19,9 +21,12 @@ if TYPE_CHECKING:
     from robo_sims.carla.standin.world import World
 
 Picture = npt.NDArray[np.uint8]
+Painted = tuple[npt.NDArray[np.int32], tuple[int, int, int, int]]
+"""Outline and pixel."""
 LARGEST = 4096
 BONNET = 1.0
 """[m] around a car in which its own cameras do not see it."""
+LAST_INSTANCE = 0xFFFF
 DEEPEST = 1000.0
 """[m] that a depth picture can say."""
 PAINT = {
@@ -38,6 +43,22 @@ for _tag, _colour in PAINT.items():
     _BYTES[_tag, :3] = _colour
 PALETTE = _BYTES.view(np.uint32)[:, 0]
 """Label -> a pixel."""
+
+
+CONTROL: dict[int, tuple[int, int, int]] = {
+    Tag.CAR: (230, 120, 40),
+    Tag.TRUCK: (200, 60, 160),
+    Tag.BUS: (60, 170, 230),
+    Tag.MOTORCYCLE: (120, 230, 120),
+    Tag.BICYCLE: (120, 230, 120),
+    Tag.PEDESTRIAN: (60, 60, 230),
+    Tag.POLE: (150, 150, 150),
+    Tag.ROAD_LINE: (255, 255, 255),
+}
+"""Blue, green, red of what steers a video model; the rest is black."""
+_KINDS = np.zeros((256, 4), np.uint8)
+_KINDS[Tag.ROAD_LINE, :3], _KINDS[:, 3] = CONTROL[Tag.ROAD_LINE], 255
+KINDS = _KINDS.view(np.uint32)[:, 0]
 
 
 class PictureSensor(Sensor):
@@ -102,7 +123,7 @@ class PictureSensor(Sensor):
 
     def boxes(self, view: View, world: World) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Returns the numbers of boxes and their outlines, farthest first."""
-        hidden = world.scene.index.get(self.actor.parent, -1) if self._rides(world) else -1
+        hidden = world.scene.index.get(self.actor.parent, NOBODY) if self._rides(world) else NOBODY
         return view.outlines(world.scene.boxes, hidden)
 
 
@@ -119,6 +140,22 @@ class Semantic(PictureSensor):
         self.picture[..., 2] = labels
 
 
+class Instance(PictureSensor):
+    """What each pixel shows, in the red channel, and whom: the id of the actor, its low byte green and its high byte blue."""
+
+    kind = SensorType.INSTANCE
+
+    def draw(self, view: View, world: World) -> None:
+        """Writes labels and ids as a picture."""
+        self.picture[..., :2], self.picture[..., 2] = 0, self.ground(view, world)
+        boxes = world.scene.boxes
+        for number, outline in self.boxes(view, world):
+            # Things of the map are no actors: they count down from the last number.
+            who = int(boxes.owners[number]) or LAST_INSTANCE - (number - world.scene.count)
+            colour = who >> 8 & 255, who & 255, int(boxes.tags[number]), 255
+            cv2.fillConvexPoly(self.picture, outline, colour, cv2.LINE_8, SHIFT)
+
+
 class Colour(PictureSensor):
     """A picture for people, and for policies that learn from one."""
 
@@ -127,9 +164,48 @@ class Colour(PictureSensor):
     def draw(self, view: View, world: World) -> None:
         """Writes a painted picture."""
         np.take(PALETTE, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
+        drawn = list(self.boxes(view, world))
+        painted = self._painted(view, world)
+        for number, outline in drawn:
+            if number in painted:
+                for panel, colour in painted[number]:
+                    cv2.fillConvexPoly(self.picture, panel, colour, cv2.LINE_8, SHIFT)
+            else:
+                blue, green, red = world.scene.boxes.colours[number].tolist()
+                cv2.fillConvexPoly(self.picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
+
+    def _painted(self, view: View, world: World) -> dict[int, list[Painted]]:
+        """Return what to paint of the boxes that may move and are wholly before the camera: outlines and colours, in order."""
+        scene, lamps = world.scene, world.lamps
+        plans = {
+            number: scene.coats[number].plan(sides, height < SMALL, lamps.get(scene.actors[number].id, 0))
+            for number, (sides, height) in view.whole.items()
+            if number < scene.count
+        }
+        if not plans:
+            return {}
+        corners = np.concatenate([plan.corners for plan in plans.values()])
+        counts = [len(plan.paints) for plan in plans.values()]
+        outlines = iter(view.panels(corners, scene.boxes, list(plans), counts))
+        return {
+            number: [(next(outlines), scene.paints[number].colours[paint]) for paint in plan.paints]
+            for number, plan in plans.items()
+        }
+
+
+class Cosmos(PictureSensor):
+    """Outlines of what a video model is steered by: lines of lanes, lamps, and everybody in the colour of their kind."""
+
+    kind = SensorType.COSMOS
+
+    def draw(self, view: View, world: World) -> None:
+        """Writes kinds as colours, and black for the rest."""
+        np.take(KINDS, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
+        boxes = world.scene.boxes
         for number, outline in self.boxes(view, world):
-            blue, green, red = world.scene.boxes.colours[number].tolist()
-            cv2.fillConvexPoly(self.picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
+            tag = int(boxes.tags[number])
+            colour = boxes.colours[number].tolist() if tag == Tag.TRAFFIC_LIGHT else CONTROL.get(tag, (0, 0, 0))
+            cv2.fillConvexPoly(self.picture, outline, (*colour, 255), cv2.LINE_8, SHIFT)
 
 
 class Depth(PictureSensor):
@@ -143,14 +219,21 @@ class Depth(PictureSensor):
         depth = np.full(sinking.shape, DEEPEST)
         np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)
         for number, outline in self.boxes(view, world):
-            _nearer(depth, view, world.scene.boxes, number, outline)
+            nearer(depth, view, world.scene.boxes, number, outline)
         value = np.round(np.minimum(depth, DEEPEST) / DEEPEST * (256**3 - 1)).astype(np.uint32)
         for channel, shift in ((2, 0), (1, 8), (0, 16)):
             self.picture[..., channel] = (value >> shift) & 255
 
 
-def _nearer(depth: npt.NDArray[np.float64], view: View, boxes: Boxes, number: int, outline: npt.NDArray[np.int32]) -> None:
-    """Writes the depth of a box where it is seen: each ray against three pairs of planes."""
+def nearer(
+    depth: npt.NDArray[np.float64],
+    view: View,
+    boxes: Boxes,
+    number: int,
+    outline: npt.NDArray[np.int32],
+    whose: npt.NDArray[np.intp] | None = None,
+) -> None:
+    """Writes the depth of a box where it is seen, each ray against three pairs of planes; and its number into `whose`."""
     left, top, width, height = cv2.boundingRect(outline)
     rows = slice(max(top >> SHIFT, 0), max(((top + height) >> SHIFT) + 2, 0))
     columns = slice(max(left >> SHIFT, 0), max(((left + width) >> SHIFT) + 2, 0))
@@ -159,21 +242,9 @@ def _nearer(depth: npt.NDArray[np.float64], view: View, boxes: Boxes, number: in
         return
     u, v = np.meshgrid(np.arange(part.shape[1]) + columns.start, np.arange(part.shape[0]) + rows.start)
     directions = np.stack([u, v, np.ones_like(u)], axis=-1) @ view.directions.T
-    x, y, yaw, half_length, half_width, bottom, upper = boxes.numbers[number]
-    turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
-    begin, end = through(
-        (view.place - [x, y, 0]) @ turn,
-        directions @ turn,
-        ([-half_length, -half_width, bottom], [half_length, half_width, upper]),
-    )
-    seen = (begin < end) & (begin > 0) & (begin < FAR * 2)
-    part[seen] = np.minimum(part[seen], begin[seen])
-
-
-def through(
-    origin: npt.NDArray[np.float64], directions: npt.NDArray[np.float64], corners: tuple[list[float], list[float]]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Returns where rays (..., 3) enter and leave a box along the axes, as multiples of their directions."""
-    safe = np.where(np.abs(directions) < 1e-12, 1e-12, directions)
-    first, second = (np.array(corners[0]) - origin) / safe, (np.array(corners[1]) - origin) / safe
-    return np.minimum(first, second).max(-1), np.maximum(first, second).min(-1)
+    turn, corners = frame_of(boxes.numbers[number])
+    begin, end = through((view.place - [*boxes.numbers[number, :2], 0.0]) @ turn, directions @ turn, corners)
+    seen = (begin < end) & (begin > 0) & (begin < np.minimum(part, FAR * 2))
+    part[seen] = begin[seen]
+    if whose is not None:
+        whose[rows, columns][seen] = number

@@ -9,14 +9,31 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import YAW, Actor, Bodies, rows_of
+from robo_sims.carla.standin.actors import YAW, Actor, Bodies, Z
 from robo_sims.carla.standin.layouts import Tag
+from robo_sims.carla.standin.sensors.paint import Colour, Paints, coat_of, colour_of
 
 Floats = npt.NDArray[np.float64]
 SIGNS = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], float)
 """Of the corners of a box."""
-GREY = {Tag.BUILDING: (128, 128, 136), Tag.POLE: (90, 90, 90), Tag.STATIC: (60, 120, 200), Tag.PEDESTRIAN: (60, 20, 220)}
-"""Colours of what has none of its own, as blue, green, red."""
+SKIN = (130, 165, 225), (70, 100, 160), (45, 65, 110)
+CLOTHES = (60, 20, 220), (40, 160, 250), (200, 210, 215), (150, 60, 120), (70, 150, 60), (190, 120, 30)
+TROUSERS = (90, 50, 35), (40, 40, 40), (60, 75, 95)
+"""Of walkers, who differ by their places among the actors."""
+LEGS, CHEST = 0.45, 0.83
+"""Shares of a walker's height at which the legs end and the head begins."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A box of an actor, in its frame."""
+
+    half_length: float
+    """[m], as are all sizes."""
+    half_width: float
+    bottom: float
+    top: float
+    colour: Colour
 
 
 @dataclass
@@ -50,12 +67,13 @@ class Boxes:
         self.moved(len(self))
 
     def moved(self, count: int) -> None:
-        """Notes that x, y and yaw of the first boxes have changed."""
+        """Notes that x, y, yaw and height of the first boxes have changed."""
         numbers, turns, corners, local = (part[:count] for part in (self.numbers, self.turns, self.corners, self.local))
         np.cos(numbers[:, 2], turns[:, 0])
         np.sin(numbers[:, 2], turns[:, 1])
         cosine, sine = turns[:, 0, None], turns[:, 1, None]
         self.middles[:count, :2] = numbers[:, :2]
+        self.middles[:count, 2] = (numbers[:, 5] + numbers[:, 6]) / 2
         corners[..., 0] = cosine * local[..., 0] - sine * local[..., 1]
         corners[..., 1] = sine * local[..., 0] + cosine * local[..., 1]
         corners[..., 2] = local[..., 2]
@@ -94,14 +112,26 @@ class Scene:
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows, sizes and colours anew."""
         solid = [actor for actor in bodies if actor.is_solid]
-        self.rows = rows_of(solid)
-        tags = np.array([actor.tag for actor in solid], np.uint8)
-        colours = np.array([_colour(actor) for actor in solid], np.uint8).reshape(-1, 3)
-        sizes = [(0.0, 0.0, 0.0, *actor.box.extent[:2], 0.0, 2 * actor.box.extent[2]) for actor in solid]
-        movable = Boxes(np.array(sizes).reshape(-1, 7), tags, colours, np.array([actor.id for actor in solid], np.int64))
-        self.count = len(solid)
-        self.index = {actor.id: number for number, actor in enumerate(solid)}
+        parts = [(actor, part) for actor in solid for part in parts_of(actor)]
+        self.actors = [actor for actor, _ in parts]
+        """Of each box that may move: who it is, or is a part of."""
+        self.rows = np.array([actor.row for actor in self.actors], np.intp)
+        tags = np.array([actor.tag for actor in self.actors], np.uint8)
+        colours = np.array([part.colour for _, part in parts], np.uint8).reshape(-1, 3)
+        sizes = [(0.0, 0.0, 0.0, part.half_length, part.half_width, part.bottom, part.top) for _, part in parts]
+        numbers = np.array(sizes).reshape(-1, 7)
+        self.heights = numbers[:, 5:].copy()
+        """[m] of bottoms and tops over the origins of their actors."""
+        movable = Boxes(numbers, tags, colours, np.array([actor.id for actor in self.actors], np.int64))
+        self.count = len(parts)
+        self.index: dict[int, slice] = {}
+        """Id of an actor -> numbers of its boxes."""
+        for number, actor in enumerate(self.actors):
+            begin = self.index[actor.id].start if actor.id in self.index else number
+            self.index[actor.id] = slice(begin, number + 1)
         self.boxes = Boxes.joined([movable, self.still])
+        self.coats = [coat_of(actor.type_id, actor.tag) for actor in self.actors]
+        self.paints = [Paints(part.colour) for _, part in parts]
 
     def step(self, bodies: Bodies, last_colours: npt.NDArray[np.uint8]) -> None:
         """Notes where everything is, and the colours of the last of what stands still."""
@@ -109,12 +139,22 @@ class Scene:
             self.boxes.colours[-len(last_colours) :] = last_colours
         motion, numbers = bodies.motion[self.rows], self.boxes.numbers[: self.count]
         numbers[:, :2], numbers[:, 2] = motion[:, :2], motion[:, YAW] * (math.pi / 180)
+        np.add(self.heights, motion[:, Z, None], out=numbers[:, 5:])
         self.boxes.moved(self.count)
 
 
-def _colour(actor: Actor) -> tuple[int, ...]:
-    try:
-        red, green, blue = (int(part) for part in actor.attributes.get("color", "").split(","))
-        return blue % 256, green % 256, red % 256
-    except ValueError:
-        return GREY.get(Tag(actor.tag) if actor.tag else Tag.STATIC, (100, 100, 100))
+def parts_of(actor: Actor) -> list[Part]:
+    """Return the boxes of an actor: one, or legs, trunk and head."""
+    length, width, height = actor.box.extent
+    bottom = actor.box.centre[2] - height
+    if actor.tag != Tag.PEDESTRIAN:
+        return [Part(length, width, bottom, bottom + 2 * height, colour_of(actor.type_id, actor.attributes.get("color", "")))]
+    knees, neck = bottom + LEGS * 2 * height, bottom + CHEST * 2 * height
+    trousers, shirt, skin = (
+        colours[actor.place * step % len(colours)] for colours, step in ((TROUSERS, 2), (CLOTHES, 5), (SKIN, 1))
+    )
+    return [
+        Part(0.5 * length, 0.7 * width, bottom, knees, trousers),
+        Part(0.7 * length, width, knees, neck, shirt),
+        Part(0.5 * length, 0.5 * width, neck, bottom + 2 * height, skin),
+    ]

@@ -13,6 +13,9 @@ from robo_sims.carla.standin.responses import Refused
 if TYPE_CHECKING:
     from robo_sims.carla.standin.world import World
 
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
+"""Values of a switch."""
+
 
 class Sensor(ABC):
     """Measures, if anybody listens, every `sensor_tick` seconds."""
@@ -22,18 +25,26 @@ class Sensor(ABC):
     def __init__(self, actor: Actor, world: World) -> None:
         self.actor = actor
         self.period = setting(actor, "sensor_tick", 0.0, 1e6) if "sensor_tick" in actor.attributes else 0.0
-        self.due = world.clock.elapsed + self.period
+        self.due: float | None = None
+        """[s] of the next measurement; None before the first, which is made at once."""
 
     def serve(self, world: World) -> None:
         """Sends what it measures now."""
         clock = world.clock
-        if not world.streams.is_heard(self.actor.stream) or clock.elapsed < self.due - 1e-6:
+        if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
             return
-        self.due += self.period
         for payload in self.measured(world):
             pose = world.bodies.motion[self.actor.row, :6]
             header = layouts.SENSOR_HEADER.pack(self.kind, clock.frame, clock.elapsed, *pose)
             world.streams.send(self.actor.stream, header, payload)
+
+    def _is_due(self, now: float) -> bool:
+        due = now if self.due is None else self.due
+        if now < due - 1e-6:
+            return False
+        is_late = now - due > self.period  # nobody listened: what was missed is not made up for
+        self.due = (now if is_late else due) + self.period
+        return True
 
     @abstractmethod
     def measured(self, world: World) -> list[bytes | memoryview]:
@@ -50,3 +61,11 @@ def setting(actor: Actor, name: str, low: float, high: float) -> float:
     if not low <= value <= high:
         raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=f"{low:g} to {high:g}")
     return value
+
+
+def flag(actor: Actor, name: str) -> bool:
+    """Returns a switch among a sensor's attributes; raises Refused if it is neither true nor false."""
+    text = actor.attributes[name].lower()
+    if text not in FLAGS:
+        raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=", ".join(FLAGS))
+    return FLAGS[text]

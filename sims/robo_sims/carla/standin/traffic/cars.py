@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of
+from robo_sims.carla.standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
 from robo_sims.carla.standin.layouts import Colour
 from robo_sims.carla.standin.lights import Lights
 from robo_sims.carla.standin.maps.town import Town
@@ -68,7 +68,8 @@ class Cars:
         self.sight = Sight(town.lanes)
         self.actors: list[Actor] = []
         self.random: list[np.random.Generator] = []
-        self.rows = rows_of([])
+        self.placed, self.span = 0, span_of(rows_of([]))
+        """Cars at the last reindexing, and their rows."""
         self.way, self.next, self.after = (np.zeros(0, np.intp) for _ in range(3))
         """The lane of a car and the two that it takes then; -1 where there is none."""
         self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
@@ -128,7 +129,7 @@ class Cars:
     def reindex(self, bodies: Bodies) -> None:
         """Notes rows anew; and who else is there."""
         self.seen = None
-        self.rows = rows_of(self.actors)
+        self.placed, self.span = len(self), span_of(rows_of(self.actors))
         solid = [actor for actor in bodies if actor.is_solid]
         self.sight.reindex(self.actors, solid)
         self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
@@ -210,12 +211,14 @@ class Cars:
 
     def _acceleration(self, left: Floats, stretch: Stretch) -> Floats:
         wanted = np.minimum(stretch.wanted, following.approach(stretch.wanted_then, left - 1.0))
-        acceleration = following.free_road(self.speed, wanted)
-        acceleration += following.interaction(self.speed, self.gap, self.leader)
         must_stop = stretch.is_last | (stretch.entering & ~self.admitted)  # the end of the lane is as far as it may go
-        line = np.where(must_stop, left - self.half + DRIVER.gap - 0.5, FAR)
-        acceleration = np.minimum(acceleration, following.interaction(self.speed, line, 0.0) + DRIVER.acceleration)
-        return np.maximum(acceleration, -DRIVER.hardest)
+        gaps, leaders = np.empty((2, len(left))), np.zeros((2, len(left)))
+        gaps[0], leaders[0] = self.gap, self.leader
+        gaps[1] = np.where(must_stop, left - self.half + DRIVER.gap - 0.5, FAR)
+        who, line = following.interaction(self.speed, gaps, leaders)
+        acceleration = following.free_road(self.speed, wanted)
+        acceleration += who
+        return np.maximum(np.minimum(acceleration, line + DRIVER.acceleration), -DRIVER.hardest)
 
     # junctions
 
@@ -233,7 +236,6 @@ class Cars:
         if not len(asking):
             return
         self.waited[asking] += dt * (self.speed[asking] < STANDING)
-        inside = [(int(way), self._extra(number, way)) for number, way in self._taken(stretch)]
         candidates = [
             Candidate(number, way, float(left[number]), float(self.waited[number]), self._extra(number, way))
             for number, way in zip(asking.tolist(), self.next[asking].tolist(), strict=True)
@@ -241,6 +243,7 @@ class Cars:
         ]
         if not candidates:
             return
+        inside = [(way, self._extra(number, way)) for number, way in self._taken(stretch)]
         users = bodies.motion[self.users]
         soon = users[:, None, :2] + SOON[:, None] * users[:, None, VX : VY + 1]
         self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
@@ -336,9 +339,8 @@ class Cars:
 
     def _write(self, bodies: Bodies, acceleration: Floats, dt: float) -> None:
         """Writes poses, velocities and pedals."""
-        rows = rows_of(self.actors) if len(self.rows) != len(self) else self.rows
-        poses = self.lanes.poses(self.way, self.s)
-        x, y, heading = poses[:, 0], poses[:, 1], poses[:, 2]
+        rows = span_of(rows_of(self.actors)) if len(self.actors) != self.placed else self.span
+        x, y, heading = self.lanes.poses(self.way, self.s).T
         cosine, sine = np.cos(heading), np.sin(heading)
         if self.aside.any():
             x, y = x - self.aside * sine, y + self.aside * cosine
@@ -352,7 +354,8 @@ class Cars:
         vx, vy = self.speed * cosine, self.speed * sine
         block[:, AX], block[:, AY] = (vx - block[:, VX]) / dt, (vy - block[:, VY]) / dt
         block[:, VX], block[:, VY] = vx, vy
-        bodies.motion[rows] = block
+        if not isinstance(rows, slice):
+            bodies.motion[rows] = block
         pedals = np.zeros((len(self), 3), np.float32)
         pedals[:, 0] = np.minimum(np.maximum(acceleration / DRIVER.acceleration, 0.0), 1.0)
         pedals[:, 2] = np.minimum(np.maximum(-acceleration / DRIVER.hardest, 0.0), 1.0)

@@ -73,20 +73,23 @@ class Sight:
         if not len(car):
             return gap, leader
         way_x, way_y, way_cosine, way_sine = self._ahead(car, ways, s, aside, speed)
-        # Most are nowhere near the way: only those are looked at closely whose middle is near enough for a touch.
         dx, dy = x[other][:, None] - way_x, y[other][:, None] - way_y
-        close = ((dx * dx + dy * dy).min(1) < self.reach[car, other]).nonzero()[0]
-        if len(close) < len(car):
-            car, other = car[close], other[close]
-            dx, dy, way_cosine, way_sine = dx[close], dy[close], way_cosine[close], way_sine[close]
-        if len(close):
-            aim = cosine[other], sine[other]
-            found, first = self._gaps((dx, dy), aim, (way_cosine, way_sine), car, other)
-            rows = np.arange(len(car))
-            same = aim[0] * way_cosine[rows, first] + aim[1] * way_sine[rows, first]
-            along = motion[other, VX] * aim[0] + motion[other, VY] * aim[1]
+        # Most places are nowhere near the body: only those are looked at closely that are near enough for a touch.
+        pair, place = (dx * dx + dy * dy < self.reach[car, other][:, None]).nonzero()
+        if len(pair):
+            begins = np.flatnonzero(np.append(-1, pair[:-1]) != pair)  # of each pair's places
+            chosen = pair[begins]
+            mine, theirs = car[chosen], other[chosen]
+            aim, way = (cosine[other], sine[other]), (way_cosine[pair, place], way_sine[pair, place])
+            offset, aim_there = (dx[pair, place], dy[pair, place]), (aim[0][pair], aim[1][pair])
+            nearest = np.minimum.reduceat(self._touches(offset, aim_there, way, place, (car[pair], other[pair])), begins)
+            found = np.where(nearest < FAR, nearest - self.ends[0][theirs] - self.ends[1][mine], FAR)
+            first = np.abs(LOOK - nearest[:, None]).argmin(1)
+            ahead, aside_of = aim[0][chosen], aim[1][chosen]
+            same = ahead * way_cosine[chosen, first] + aside_of * way_sine[chosen, first]
+            along = motion[theirs, VX] * ahead + motion[theirs, VY] * aside_of
             order = np.argsort(-found, kind="stable")  # the nearest is written last
-            gap[car[order]], leader[car[order]] = found[order], np.maximum(along * same, 0.0)[order]
+            gap[mine[order]], leader[mine[order]] = found[order], np.maximum(along * same, 0.0)[order]
         return gap, leader
 
     def _near(self, x: Floats, y: Floats, cosine: Floats, sine: Floats, speed: Floats) -> tuple[Ints, Ints]:
@@ -120,19 +123,21 @@ class Sight:
             x, y = x - right * sine, y + right * cosine
         return tuple(column[pairs] for column in (x, y, cosine, sine)) if many else (x, y, cosine, sine)
 
-    def _gaps(
+    def _touches(
         self,
         offset: tuple[Floats, Floats],
         aim: tuple[Floats, Floats],
         way: tuple[Floats, Floats],
-        car: Ints,
-        other: Ints,
-    ) -> tuple[Floats, Ints]:
-        """Return the gap of each pair, `FAR` for none, and the place of LOOK that is nearest to the body."""
-        (dx, dy), (cosine, sine), spread = offset, way, self.spread[other][:, None]
-        ax, ay = aim[0][:, None], aim[1][:, None]
+        place: Ints,
+        pairs: tuple[Ints, Ints],
+    ) -> Floats:
+        """Return how far [m] ahead of a car's middle a body touches its way at places of LOOK, `FAR` if it does not.
+
+        All are (n,): offset from the place to the body's middle, direction of the body and of the way, car and body.
+        """
+        (dx, dy), (ax, ay), (cosine, sine), spread = offset, aim, way, self.spread[pairs[1]]
         # A body is a row of three circles: its middle and its ends, which lie aside by how it is turned to the way.
-        reach, across = np.empty((3, *dx.shape)), np.empty((3, *dx.shape))
+        reach, across = np.empty((3, len(place))), np.empty((3, len(place)))
         for parts, middle, end in (
             (reach, dx * cosine + dy * sine, spread * (ax * cosine + ay * sine)),
             (across, dy * cosine - dx * sine, spread * (ay * cosine - ax * sine)),
@@ -140,7 +145,6 @@ class Sight:
             parts[0] = middle
             np.subtract(middle, end, out=parts[1])
             np.add(middle, end, out=parts[2])
-        hit = (np.abs(across) < self.room[car, other][:, None]) & (np.abs(reach) < AROUND)
-        nearest = np.where(hit, LOOK + reach, FAR).min((0, 2))
-        found = np.where(nearest < FAR, nearest - self.ends[0][other] - self.ends[1][car], FAR)
-        return found, np.abs(LOOK - nearest[:, None]).argmin(1)
+        hit = (np.abs(across) < self.room[pairs]) & (np.abs(reach) < AROUND[place])
+        touches: Floats = np.where(hit, LOOK[place] + reach, FAR).min(0)
+        return touches

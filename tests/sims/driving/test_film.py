@@ -1,0 +1,72 @@
+"""Pictures for people: the bird's-eye view in colours, and what is told below it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from robo_sims.carla import birdseye, film
+from robo_sims.carla.judge import GOAL
+from robo_sims.carla.rewards import Situation
+from robo_sims.carla.roads import LaneOfMap, Roads
+from robo_sims.carla.routes import Place
+from robo_sims.carla.scene import RED, Ego, Scene
+
+
+def lane(y, heading):
+    """A lane of 50 m along x, 3.5 m wide."""
+    x = np.arange(50.0)
+    rows = [
+        x if heading == 0.0 else x[::-1],
+        np.full(50, y),
+        np.zeros(50),
+        np.full(50, heading),
+        np.full(50, 3.5),
+        np.zeros(50),
+    ]
+    return LaneOfMap(np.stack(rows, axis=1), (), (True, True), (True, True))
+
+
+ROADS = Roads([lane(1.75, 0.0), lane(-1.75, math.pi)])
+
+
+def ego(y=1.75, yaw=0.0, speed=8.3):
+    return Ego(20.0, y, yaw, speed, 0.0, 0.0, 0.0, 0.0, 13.9)
+
+
+def situation(car, lights=()):
+    return Situation(Scene(0, car, np.zeros((0, 8)), list(lights)), Place(20.0, 0.0, 0.0, 3.5, False), 0.37, None)
+
+
+@pytest.mark.parametrize(
+    ("y", "yaw", "against"),
+    [
+        (1.75, 0.0, False),
+        (-1.75, math.pi, False),
+        (-1.75, 0.0, True),
+        (1.75, 3.0, True),
+        (1.75, 2 * math.pi + 0.3, False),
+        (30.0, 0.0, False),
+    ],
+)
+def test_film_knows_the_wrong_lane(y, yaw, against):
+    assert film.is_against(ROADS, ego(y, yaw)) is against
+
+
+def test_film_tells_limit_light_and_wrong_lane():
+    told, background = film.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), ROADS, "")
+    assert told == ["37 % of the route, 8.3 of 13.9 m/s", "red light in 23 m"] and background == film.DRIVING
+    told, background = film.lines(situation(ego(y=-1.75)), ROADS, "")
+    assert told[1] == f"no light ahead, {film.WRONG_LANE}" and background == film.AGAINST
+    assert film.lines(situation(ego()), ROADS, GOAL) == ([told[0], "no light ahead, goal"], film.DONE)
+    assert film.lines(situation(ego()), ROADS, "red_light")[1] == film.FAILED
+
+
+def test_birdseye_shows_the_front_of_the_car_and_walkers():
+    picture = np.zeros((64, 64, len(birdseye.CHANNELS)), np.uint8)
+    picture[20:22, 40:42, birdseye.WALKER_CHANNEL] = 255
+    shown = birdseye.coloured(picture, (2.45, 1.06), birdseye.SCALE)
+    own = [tuple(pixel) for pixel in shown[43:53, 32].tolist()]
+    assert own[0] == birdseye.NOSE and own[-1] == birdseye.OWN and own.count(birdseye.NOSE) < own.count(birdseye.OWN)
+    walkers = (shown == birdseye.COLOURS[birdseye.WALKER_CHANNEL]).all(-1)
+    assert walkers.sum() == 16 and walkers[19:23, 39:43].all()

@@ -28,6 +28,7 @@ from robo_sims.carla.standin.maps.roads import (
 LARGEST = 50_000_000
 """Characters of a map."""
 SUPPORTED = "lines and arcs, one lane section a road, lanes that begin at the reference line, flat ground"
+CHANGES = ("", "none", "both", "increase", "decrease")
 MPS = {"m/s": 1.0, "km/h": 1 / 3.6, "mph": 0.44704}
 
 
@@ -112,6 +113,7 @@ def _road(element: Element) -> Road:
         "none" if centre is None else centre.get("type", "none"),
         tuple(_signal(signal) for signal in element.findall("signals/signal")),
         tuple(_building(box) for box in element.findall("objects/object") if box.get("type") == "building"),
+        _change(centre),
     )
     if abs(road.length - number(element, "length")) > 1e-3:
         raise InvalidMap(f"The length of {where} is not that of its pieces.", got=element.get("length"), allowed=road.length)
@@ -148,7 +150,16 @@ def _lane(element: Element, where: str) -> Lane:
         tuple(number(widths[0], key, 0.0) for key in "abcd"),  # type: ignore[arg-type]
         "none" if mark is None else mark.get("type", "none"),
         *(None if target is None else _whole(target, "id") for target in targets),
+        _change(mark),
     )
+
+
+def _change(mark: Element | None) -> str:
+    """Return the lane changes that a line permits; "" if the map does not say, which clients take for both ways."""
+    change = "" if mark is None else mark.get("laneChange", "")
+    if change not in CHANGES:
+        raise InvalidMap("A line of a map has an unknown laneChange.", got=change, allowed=CHANGES[1:])
+    return change
 
 
 def _link(element: Element | None) -> Link | None:

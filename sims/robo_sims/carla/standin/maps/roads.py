@@ -47,6 +47,13 @@ class Lane:
     """Of the outer edge: "solid", "broken" or "none"."""
     predecessor: int | None = None
     successor: int | None = None
+    change: str | None = None
+    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if the map does not say; None for the default."""
+
+    @property
+    def lane_change(self) -> str:
+        """Permitted lane changes over the outer edge: by default both ways over a broken line, and none over others."""
+        return ("both" if self.mark == "broken" else "none") if self.change is None else self.change
 
     def width_at(self, s: Floats) -> Floats:
         """Returns the width at distances along the road."""
@@ -106,6 +113,8 @@ class Road:
     centre_mark: str = "broken"
     signals: tuple[Signal, ...] = ()
     buildings: tuple[Building, ...] = ()
+    centre_change: str = "none"
+    """Lane changes over the reference line, as those of lanes: by default none, since oncoming traffic is behind it."""
 
     @cached_property
     def length(self) -> float:

@@ -78,7 +78,7 @@ def _lanes(element: Element, road: Road) -> None:
             _lane(side, lane)
     centre = SubElement(SubElement(section, "center"), "lane", id="0", type="none", level="false")
     SubElement(centre, "link")
-    _mark(centre, road.centre_mark, "yellow" if left else "standard")
+    _mark(centre, road.centre_mark, "yellow" if left else "standard", road.centre_change)
     if right:
         side = SubElement(section, "right")
         for lane in right:
@@ -92,12 +92,13 @@ def _lane(side: Element, lane: Lane) -> None:
         if target is not None:
             SubElement(link, tag, id=str(target))
     SubElement(element, "width", dict(zip(("sOffset", *"abcd"), map(repr, (0.0, *lane.width)), strict=True)))
-    _mark(element, lane.mark, "standard")
+    _mark(element, lane.mark, "standard", lane.lane_change)
 
 
-def _mark(lane: Element, kind: str, colour: str) -> None:
-    change = {"broken": "both", "none": "both"}.get(kind, "none")
-    SubElement(lane, "roadMark", sOffset="0.0", type=kind, weight="standard", color=colour, width="0.15", laneChange=change)
+def _mark(lane: Element, kind: str, colour: str, change: str) -> None:
+    mark = SubElement(lane, "roadMark", sOffset="0.0", type=kind, weight="standard", color=colour, width="0.15")
+    if change:
+        mark.set("laneChange", change)
 
 
 def _objects(element: Element, road: Road) -> None:

@@ -154,7 +154,9 @@ def test_maps_permit_no_change_into_oncoming_lanes(tmp_path):
 def test_reading_keeps_the_lane_changes_of_a_line(change):
     given = "" if change is None else f' laneChange="{change}"'
     text = re.sub(r' laneChange="[^"]*"', given, town("highway").text)
-    assert re.findall(r' laneChange="[^"]*"', Town(from_opendrive(text)).text) == ([given] * text.count("roadMark") if given else [])
+    assert re.findall(r' laneChange="[^"]*"', Town(from_opendrive(text)).text) == (
+        [given] * text.count("roadMark") if given else []
+    )
 
 
 def test_a_shape_of_ones_own_is_checked_too():

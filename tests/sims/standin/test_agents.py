@@ -1,4 +1,4 @@
-"""Agents of clients drive in towns: CARLA's own if CARLA_AGENTS names the folder PythonAPI/carla, or one after their algorithm."""
+"""Agents drive in towns: CARLA's own if CARLA_AGENTS names the folder PythonAPI/carla, or one after their algorithm."""
 
 import json
 import os

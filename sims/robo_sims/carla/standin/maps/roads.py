@@ -48,7 +48,7 @@ class Lane:
     predecessor: int | None = None
     successor: int | None = None
     change: str | None = None
-    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if the map does not say; None for the default."""
+    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if a map does not say, None by default."""
 
     @property
     def lane_change(self) -> str:

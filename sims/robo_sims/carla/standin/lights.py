@@ -222,4 +222,5 @@ class Lights:
 
 def places(town: Town) -> list[Place]:
     """Returns where a map has lights."""
-    return [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
+    found = [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
+    return [place for place in found if place.lane_ids()]

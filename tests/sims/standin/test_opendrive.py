@@ -218,3 +218,44 @@ def test_cubic_is_measured_along_its_curve():
     assert np.hypot(np.diff(x), np.diff(y)) == pytest.approx(0.1, rel=1e-3)
     assert y == pytest.approx(0.02 * x * x) and heading == pytest.approx(np.arctan(0.04 * x))
     assert curve.bends[1] == pytest.approx(0.04)
+
+
+CONVERT = """
+import carla, sys
+settings = carla.Osm2OdrSettings()
+settings.generate_traffic_lights = True
+open(sys.argv[1], "w").write(carla.Osm2Odr.convert(sys.stdin.read(), settings))
+"""
+
+
+def streets(size: int = 4) -> str:
+    """Return streets of OpenStreetMap that are not quite a grid, one node with a traffic light."""
+    chance = np.random.default_rng(1)
+    signal, nodes, ways = '<tag k="highway" v="traffic_signals"/>', "", ""
+    for number in range(size * size):
+        aside, along = chance.uniform(-1e-4, 1e-4, 2)
+        east, north = 8.0 + 0.0017 * (number % size) + aside, 49.0 + 0.0012 * (number // size) + along
+        light = signal if number == size + 1 else ""
+        nodes += f'<node id="{number + 1}" lat="{north}" lon="{east}" version="1">{light}</node>'
+    grid = np.arange(size * size).reshape(size, size) + 1
+    for number, row in enumerate([*grid, *grid.T]):
+        places = "".join(f'<nd ref="{node}"/>' for node in row)
+        lanes = 4 if number in (0, 2) else 2
+        kind = f'<tag k="highway" v="residential"/><tag k="lanes" v="{lanes}"/>'
+        ways += f'<way id="{100 + number}" version="1">{places}{kind}</way>'
+    bounds = '<bounds minlat="48.99" minlon="7.99" maxlat="49.01" maxlon="8.02"/>'
+    return f'<osm version="0.6">{bounds}{nodes}{ways}</osm>'
+
+
+def test_maps_of_carlas_converter_load_and_agree(tmp_path):
+    pytest.importorskip("carla", reason="no wheel here")
+    path = tmp_path / "streets.xodr"
+    command = [sys.executable, "-c", CONVERT, str(path)]
+    done = subprocess.run(command, input=streets(), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    town = Town(from_opendrive(path.read_text()))
+    assert len(town.spawn_points) > 50
+    told, _, links = asked(town)
+    along = [same for same, _ in told]
+    assert len(along) > 500 and np.mean(along) > 0.9  # in junctions lanes lie on each other, and a place is on several
+    assert len(links) > 50

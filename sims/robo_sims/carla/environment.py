@@ -222,7 +222,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         place = self._tracker.at(scene.ego.x, scene.ego.y)
         completion = self._tracker.completion
         reason = self._judge.reason(scene, place, completion, self._hits.newest(stood=stood))
-        return Situation(scene, place, completion, reason, self._size)
+        return Situation(scene, place, completion, reason, self._size, self._judge.is_oncoming)
 
     def step(self, action: npt.NDArray[Any]) -> tuple[observing.Arrays, float, bool, bool, dict[str, Any]]:
         """Drives for a tenth of a second; a server that is gone cuts the episode with the reason "link_lost"."""
@@ -242,7 +242,9 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         reason = self._situation.reason
         truncated = reason is None and self._steps == self.environment_spec.max_steps
         info: dict[str, Any] = {"success": reason == GOAL, "reward_terms": terms}
-        info[MEASURES] = scoring.measured(self._situation.completion, self._tracker.farthest, reason)
+        info[MEASURES] = scoring.measured(
+            self._situation.completion, self._tracker.farthest, reason, self._judge.oncoming_share
+        )
         if reason is not None or truncated:
             info["stop_reason"] = self._ended = reason or TIME_LIMIT
         self._observation = {} if "stop_reason" in info else observation

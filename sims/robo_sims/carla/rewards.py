@@ -35,6 +35,8 @@ class Situation:
     """Why the episode is over, or None."""
     size: tuple[float, float] = EGO_SIZE
     """[m] half length and half width of the car that is driven."""
+    is_oncoming: bool = False
+    """The car's middle is in a lane of oncoming traffic."""
 
 
 class Reward(Protocol):
@@ -202,7 +204,8 @@ class Shaped:
     """The usual sum: speed along the route, less the distance from its middle, the angle to it, and too much speed.
 
     The terms of Toromanoff et al. 2020 and Zhang et al. 2021 ("Roach"), with the speed along the route instead of the distance
-    from a target speed, so that a car that stands earns nothing. One second of perfect driving pays 1.
+    from a target speed, so that a car that stands earns nothing. One second of perfect driving pays 1; in a lane of oncoming
+    traffic speed pays nothing.
     """
 
     memory: tuple[str, ...] = ()
@@ -217,8 +220,9 @@ class Shaped:
         limit, failed = max(ego.limit, 1.0), situation.reason not in (None, GOAL)
         along = ego.vx * math.cos(place.heading) + ego.vy * math.sin(place.heading)
         over = max(ego.speed - limit, 0.0) / CaRL.OVERSPEED
+        most = 0.0 if situation.is_oncoming else 1.0
         return {
-            "speed": PERIOD * self.SPEED * (max(min(along / limit, 1.0), -1.0) - min(over, 2.0)),
+            "speed": PERIOD * self.SPEED * (max(min(along / limit, most), -1.0) - min(over, 2.0)),
             "offset": -PERIOD * self.OFFSET * min(abs(place.offset) / (0.5 * place.width), 2.0),
             "angle": -PERIOD * self.ANGLE * abs(math.sin(0.5 * (ego.yaw - place.heading))),
             "failure": self.FAILURE if failed else 0.0,

@@ -53,7 +53,10 @@ class Roads:
 
     def __init__(self, lanes: list[LaneOfMap]) -> None:
         self.lanes = lanes
-        points = np.concatenate([lane.points for lane in lanes])[:, :2]
+        rows = np.concatenate([lane.points for lane in lanes])
+        self.outside = rows[rows[:, JUNCTION] == 0]
+        """(n, 6): the points of lanes outside junctions."""
+        points = rows[:, :2]
         self.low = points.min(0) - MARGIN
         size = points.max(0) + MARGIN - self.low
         self.scale = min(SCALE, LARGEST / float(size.max()))
@@ -66,6 +69,15 @@ class Roads:
         column, row = int((x - self.low[0]) * self.scale), int((y - self.low[1]) * self.scale)
         rows, columns, _ = self.ground.shape
         return 0 <= row < rows and 0 <= column < columns and bool(self.ground[row, column, ROAD])
+
+    def is_oncoming(self, x: float, y: float, heading: float) -> bool:
+        """Tell whether a place outside junctions is on a lane that is driven against a heading [rad], and on none along it."""
+        dx, dy = x - self.outside[:, X], y - self.outside[:, Y]
+        cosine, sine = np.cos(self.outside[:, HEADING]), np.sin(self.outside[:, HEADING])
+        along, across = dx * cosine + dy * sine, dy * cosine - dx * sine
+        here = (np.abs(along) <= SPACING) & (np.abs(across) <= 0.5 * self.outside[:, WIDTH])
+        turned = np.cos(self.outside[here, HEADING] - heading)
+        return bool(len(turned)) and bool((turned < 0).all())
 
     def pixels(self, points: Floats) -> npt.NDArray[np.int32]:
         """Returns places (..., 2) as pixels with four fractional bits."""

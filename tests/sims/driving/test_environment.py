@@ -107,6 +107,28 @@ def test_walkers_cross_and_hitting_one_is_an_infraction_of_its_own_kind(driven):
     assert result["blocked"][0][0] == "time_limit"
 
 
+def test_driving_in_the_oncoming_lane_is_no_success(driven):
+    result = driven("""
+        for task, reward in (("Ring-v0", "carl"), ("Ring-v0", "shaped"), ("Town-v0", "carl")):
+            environment = FAMILY.make(task, birdseye=0, reward=reward)
+            policy = environment.scripted_policy(0)
+            for seed in range(2):
+                observation, _ = environment.reset(seed=seed)
+                terminated, total = False, 0.0
+                while not terminated:
+                    observation["route"] = observation["route"] - np.array([0.0, 3.4], np.float32)
+                    observation, paid, terminated, _, info = environment.step(policy.act(observation))
+                    total += paid
+                result[f"{task} {reward} {seed}"] = [info["stop_reason"], info["success"], total, info["measures"]]
+            environment.close()
+    """)
+    for name, (reason, success, total, measures) in result.items():
+        assert not success and reason != "goal", name
+        assert measures["oncoming_share"] > 50 and measures["driving_score"] < 20, name
+        assert total < (3.0 if "carl" in name else 0.0), name
+    assert sum(reason == "oncoming_lane" for reason, *_ in result.values()) >= 4
+
+
 def test_who_runs_into_a_car_that_stands_is_not_hit_by_it(driven):
     result = driven("""
         from robo_sims.carla.sensors import Hits

@@ -1,6 +1,7 @@
 """What driving pays, on traces whose sums are known."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -180,3 +181,12 @@ def test_shaped_terms_are_those_that_a_hand_computes():
     fast = reward.terms(situation(0.2, speed=11.115))
     assert fast["speed"] == pytest.approx(0.1 * (1.0 - 0.5))
     assert sum(reward.nothing().values()) == 0.0 and reward.remembered() == []
+
+
+def test_shaped_pays_no_speed_in_the_oncoming_lane():
+    reward = Shaped()
+    reward.reset(situation(0.0))
+    aside = situation(0.1, offset=-3.4)
+    assert reward.terms(aside)["speed"] == pytest.approx(0.1)
+    oncoming = reward.terms(replace(aside, is_oncoming=True))
+    assert oncoming["speed"] == 0.0 and sum(oncoming.values()) < 0

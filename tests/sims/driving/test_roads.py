@@ -14,6 +14,7 @@ from robo_sims.carla.rewards import Situation
 from robo_sims.carla.roads import LaneOfMap, Roads
 from robo_sims.carla.routes import CLEAR, Place, Route, Tracker, drawn, resampled, set_of
 from robo_sims.carla.scene import GREEN, RED, YELLOW, Ego, Scene
+from robo_sims.carla.scoring import measured
 
 NOBODY = np.zeros((0, 8))
 
@@ -156,6 +157,60 @@ def test_an_episode_ends_for_the_first_of_its_reasons(roads):
     judge, standing = Judge(roads, 0.1), Scene(0, ego(10.0, speed=0.0), NOBODY)
     found = [judge.reason(standing, Place(10.0, 0.0, 0.0, 3.5, False), 0.0, None) for _ in range(round(BLOCKED / 0.1))]
     assert found[:-1] == [None] * (len(found) - 1) and found[-1] == "blocked"
+
+
+def two_way(length=300):
+    """A road of 300 m with a lane each way, after it a junction of 10 m with one lane."""
+    there, back = straight((0, 0), length), straight((length, -3.5), length, math.pi)
+    return Roads([lane(there), lane(back), lane(straight((length, 0), 10), junction=1.0)])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "heading", "oncoming"),
+    [
+        (50.0, 0.0, 0.0, False),
+        (50.0, -3.4, 0.0, True),
+        (50.0, -3.4, math.pi, False),
+        (50.0, 0.0, math.pi, True),
+        (50.0, -9.0, 0.0, False),  # beside the road
+        (306.0, 0.0, math.pi, False),  # lanes of junctions cross
+    ],
+)
+def test_roads_tell_lanes_of_oncoming_traffic(x, y, heading, oncoming):
+    assert two_way().is_oncoming(x, y, heading) is oncoming
+
+
+def judged(offsets, length, roads=None):
+    """Return the judge and the reasons of a drive at 5 m/s, with an offset [m] from the route a tenth of a second."""
+    judge, found = Judge(roads or two_way(), 0.1), []
+    for number, offset in enumerate(offsets):
+        s = 0.5 * number
+        place = Place(s, offset, 0.0, 3.5, False)
+        found.append(judge.reason(Scene(0, ego(s, offset), NOBODY), place, min(s / length, 1.0), None))
+    return judge, found
+
+
+def test_judge_ends_a_drive_in_the_oncoming_lane():
+    judge, found = judged([-3.4] * 120, 200)
+    assert found.index("oncoming_lane") == 100 and judge.oncoming_share == 1.0  # after 50 m
+    _, found = judged([-3.4] * 61, 30)
+    assert found[-1] == "oncoming_lane" and set(found[:-1]) == {None}  # a route shorter than that reaches no goal
+    weaves = [0.0 if number % 10 == 0 else -3.4 for number in range(120)]
+    assert "oncoming_lane" in judged(weaves, 200)[1]
+
+
+def test_judge_lets_a_car_pass_another_in_the_oncoming_lane():
+    judge, found = judged([0.0] * 100 + [-3.4] * 60 + [0.0] * 241, 200)
+    assert found[-1] == "goal" and set(found[:-1]) == {None}
+    assert judge.oncoming_share == pytest.approx(60 / 401)
+
+
+def test_score_falls_by_the_share_in_the_oncoming_lane():
+    clean, aside = measured(1.0, 200.0, "goal", 0.0), measured(1.0, 200.0, "goal", 0.15)
+    assert clean["driving_score"] == 100.0 and aside["driving_score"] == pytest.approx(85.0)
+    assert aside["oncoming_share"] == pytest.approx(15.0) and aside["route_completion"] == 100.0
+    hit = measured(0.5, 100.0, "collision_vehicle", 0.5)
+    assert hit["driving_score"] == pytest.approx(100 * 0.5 * 0.6 * 0.5)
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ for path in sys.argv[1:]:
 """
 
 
-def loaded(paths) -> dict[str, list[int]]:
+def loaded(paths, program: str = LOAD) -> dict[str, list[int]]:
     """Returns what the client says of maps, each named by its file; a crash fails the test."""
     pytest.importorskip("carla", reason="no wheel here")
-    command = [sys.executable, "-c", LOAD, *map(str, paths)]
+    command = [sys.executable, "-c", program, *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, f"{done.stdout[-500:]}\n{done.stderr[-500:]}"
     return {
@@ -91,7 +91,7 @@ BREAKS = {
     "turned": (r' hdg="0.0" length', ' hdg="0.01" length', "do not meet"),
     "length": (r'<road name="road 0" length="[\d.]+"', '<road name="road 0" length="7.0"', "not that of its pieces"),
     "number": (r'curvature="[-\d.e]+"', 'curvature="nan"', "no number 'curvature'"),
-    "shape": (r"<line />", "<spiral curvStart='0' curvEnd='0.1' />", "more than the stand-in reads"),
+    "shape": (r"<line />", "<bezier a='0' />", "more than the stand-in reads"),
     "controller": (r'signalId="\d+"', 'signalId="7"', "signals [7] that are not there"),
     "entities": (r"<OpenDRIVE>", "<!DOCTYPE a [<!ENTITY b 'c'>]><OpenDRIVE>", "XML entities"),
     "root": (r"OpenDRIVE", "Something", "no OpenDRIVE"),
@@ -127,6 +127,36 @@ def test_what_the_validator_lets_through_after_any_change_does_not_crash_the_cli
             continue
         (tmp_path / f"{number}.xodr").write_text(made.text)
     assert count > 100 and len(loaded(sorted(tmp_path.iterdir()))) == 400 - count
+
+
+CHANGES = """
+import carla, pathlib, sys
+def wrong(waypoint):
+    for side, lane in ((carla.LaneChange.Left, waypoint.get_left_lane()), (carla.LaneChange.Right, waypoint.get_right_lane())):
+        if waypoint.lane_change & side and (lane is None or lane.lane_id * waypoint.lane_id < 0):
+            return True
+for path in sys.argv[1:]:
+    points = carla.Map("made", pathlib.Path(path).read_text()).generate_waypoints(3.0)
+    changes = sum(point.lane_change != carla.LaneChange.NONE for point in points)
+    print(pathlib.Path(path).stem, sum(map(bool, map(wrong, points))), changes, flush=True)
+"""
+
+
+def test_maps_permit_no_change_into_oncoming_lanes(tmp_path):
+    for name in SOME:
+        (tmp_path / f"{name}.xodr").write_text(town(name).text)
+    seen = loaded(sorted(tmp_path.iterdir()), CHANGES)
+    assert {name: wrong for name, (wrong, _) in seen.items() if wrong} == {}
+    assert seen["ring"][1] == 0 and seen["ring_train_1"][1] > 50 and seen["highway"][1] > 50  # one lane a side; two
+
+
+@pytest.mark.parametrize("change", ["none", "both", "increase", "decrease", None])
+def test_reading_keeps_the_lane_changes_of_a_line(change):
+    given = "" if change is None else f' laneChange="{change}"'
+    text = re.sub(r' laneChange="[^"]*"', given, town("highway").text)
+    assert re.findall(r' laneChange="[^"]*"', Town(from_opendrive(text)).text) == (
+        [given] * text.count("roadMark") if given else []
+    )
 
 
 def test_a_shape_of_ones_own_is_checked_too():

@@ -14,6 +14,9 @@ from robo_sims.carla.standin.physics.parameters import Vehicle
 Floats = npt.NDArray[np.float64]
 X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
 """Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
+LEAN = -0.05
+"""[degree] of pitch that snapshots say of vehicles: on its springs no car is exactly level. CARLA's agents ask whether an angle
+that they calculate from it is above 0, and would not see what is exactly ahead of an exactly level car."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Bodies:
         self.by_id: dict[int, Actor] = {}
         self.motion: Floats = np.zeros((0, 15))
         self.records = np.zeros(0, ACTOR_RECORD)
+        self.lean: Floats = np.zeros(0)
+        """[degree] of pitch that only snapshots say: sensors and physics know none."""
 
     def __iter__(self) -> Iterator[Actor]:
         return iter(self.actors)
@@ -109,11 +114,13 @@ class Bodies:
         motion[-1, :6] = [*pose[0], *pose[1]]
         records["id"][-1], records["state"][-1] = actor.id, ACTIVE
         self.motion, self.records = motion, records
+        self.lean = np.append(self.lean, LEAN if actor.type_id.startswith("vehicle.") else 0.0)
 
     def remove(self, actor: Actor) -> None:
         """Removes an actor."""
         self.motion = np.delete(self.motion, actor.row, 0)
         self.records = np.delete(self.records, actor.row, 0)
+        self.lean = np.delete(self.lean, actor.row)
         self.actors.remove(actor)
         del self.by_id[actor.id]
         for row, left in enumerate(self.actors):
@@ -128,6 +135,7 @@ class Bodies:
         """Returns the records of all actors."""
         assert self.records.dtype.itemsize == ACTOR_RECORD.itemsize
         self.records["motion"] = self.motion
+        self.records["motion"][:, PITCH] += self.lean
         return self.records.tobytes()
 
 

@@ -21,8 +21,8 @@ TIMES = (10.0, 3.0, 2.0)
 """[s] of green, yellow and red after it."""
 SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (60, 60, 60)], np.uint8)
 """Blue, green, red in a picture, in the order of the colours."""
-REACH = 6.0
-"""[m] before a stop line where a light counts."""
+REACH = 12.0
+"""[m] before a stop line where a light counts: drivers that brake once they are there stop from 50 km/h before the line."""
 ORDER = Colour.GREEN, Colour.YELLOW, Colour.RED
 """Of a cycle, and of TIMES."""
 NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
@@ -45,11 +45,14 @@ class Place:
         return [[x, -y, 0.0], [0.0, math.remainder(yaw, 360.0), 0.0]]
 
     @property
+    def reach(self) -> float:
+        """[m] before the stop line where it counts."""
+        return min(REACH, self.road.length)
+
+    @property
     def stations(self) -> tuple[float, float]:
         """From where to where along the road it counts."""
-        if self.signal.orientation == "+":
-            return max(self.road.length - REACH, 0.0), self.road.length
-        return 0.0, min(REACH, self.road.length)
+        return (self.road.length - self.reach, self.road.length) if self.signal.orientation == "+" else (0.0, self.reach)
 
     def lane_ids(self) -> list[int]:
         """Returns the driving lanes that it counts for."""
@@ -60,7 +63,7 @@ class Place:
         """Returns where it counts, in the frame of its pose: before it and to the left."""
         edges = [float(edge[0]) for lane in self.lane_ids() for edge in self.road.edges(lane, np.array([self.signal.s]))]
         near, far = (abs(abs(self.signal.t) - abs(edge)) for edge in (max(edges, key=abs), min(edges, key=abs)))
-        return Box((-REACH / 2, -(near + far) / 2, 1.0), (REACH / 2, (far - near) / 2, 1.0))
+        return Box((-self.reach / 2, -(near + far) / 2, 1.0), (self.reach / 2, (far - near) / 2, 1.0))
 
 
 @dataclass
@@ -219,4 +222,5 @@ class Lights:
 
 def places(town: Town) -> list[Place]:
     """Returns where a map has lights."""
-    return [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
+    found = [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
+    return [place for place in found if place.lane_ids()]

@@ -83,7 +83,7 @@ class Ground:
 
     def _lines(self, road: Road) -> None:
         s = _stations(road)
-        self._line(road, np.zeros_like(s), road.centre_mark)
+        self._line(road, road.middle(s), road.centre_mark)
         for lane in road.lanes:
             if lane.kind == "driving":
                 self._line(road, road.edges(lane.id, s)[1], lane.mark)
@@ -125,7 +125,8 @@ def _outer(road: Road) -> tuple[Floats, Floats]:
     """Returns t of the road's left and right edge."""
     s = _stations(road)
     ids = [0, *(lane.id for lane in road.lanes)]
-    return road.edges(max(ids), s)[1], road.edges(min(ids), s)[1]
+    left, right = (road.middle(s) if number == 0 else road.edges(number, s)[1] for number in (max(ids), min(ids)))
+    return left, right
 
 
 def _band(road: Road, inner: Floats, outer: Floats) -> Floats:

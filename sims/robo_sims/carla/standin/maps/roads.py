@@ -1,6 +1,7 @@
 """What a road map is made of, as OpenDRIVE 1.4 has it: x east, y north, heading anticlockwise [rad], lengths [m].
 
-One lane section per road: where the number of lanes changes, another road begins.
+A `Road` has one lane section: a road of a file with several is a chain of them with the same `source`, which are written as
+one road again.
 """
 
 from __future__ import annotations
@@ -9,14 +10,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from robo_sims.carla.standin.maps.curves import Cubic, Floats, Spiral
+
+Polynomial = tuple[float, float, float, float, float]
+"""Where it begins [m], and four coefficients in the distance from there."""
+
+
+def piecewise(parts: tuple[Polynomial, ...], s: Floats) -> Floats:
+    """Return the values of polynomials, each of which holds from where it begins to the next one; 0 without any."""
+    if not parts:
+        return np.zeros_like(s)
+    starts = np.array([part[0] for part in parts])
+    chosen = np.maximum(np.searchsorted(starts, s + 1e-9, side="right") - 1, 0)
+    rows = np.array(parts)[chosen]
+    ds = s - rows[:, 0]
+    return np.asarray(rows[:, 1] + ds * (rows[:, 2] + ds * (rows[:, 3] + ds * rows[:, 4])))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A line or an arc of a reference line."""
+    """A line or an arc of a reference line, or a curve of another shape."""
 
     x: float
     y: float
@@ -24,9 +38,20 @@ class Piece:
     length: float
     curvature: float = 0.0
     """[1/m], positive to the left; 0 is a line."""
+    shape: Spiral | Cubic | None = None
+    """Instead of a line or an arc."""
+
+    @property
+    def bends(self) -> tuple[float, float]:
+        """Least and greatest curvature [1/m]."""
+        return (self.curvature, self.curvature) if self.shape is None else self.shape.bends
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns x, y and heading at distances from the beginning."""
+        if self.shape is not None:
+            u, v, turned = self.shape.at(s)
+            cosine, sine = np.cos(self.heading), np.sin(self.heading)
+            return self.x + u * cosine - v * sine, self.y + u * sine + v * cosine, self.heading + turned
         heading = self.heading + self.curvature * s
         if abs(self.curvature) < 1e-12:
             return self.x + s * np.cos(self.heading), self.y + s * np.sin(self.heading), heading
@@ -47,11 +72,24 @@ class Lane:
     """Of the outer edge: "solid", "broken" or "none"."""
     predecessor: int | None = None
     successor: int | None = None
+    change: str | None = None
+    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if a map does not say, None by default."""
+    later_widths: tuple[Polynomial, ...] = ()
+    """Widths that hold instead from some distance along the section on."""
+    later_marks: tuple[tuple[float, str, str], ...] = ()
+    """Distance [m], kind and permitted lane changes of lines that hold instead from there on."""
+
+    @property
+    def lane_change(self) -> str:
+        """Permitted lane changes over the outer edge: by default both ways over a broken line, and none over others."""
+        return ("both" if self.mark == "broken" else "none") if self.change is None else self.change
 
     def width_at(self, s: Floats) -> Floats:
         """Returns the width at distances along the road."""
         a, b, c, d = self.width
-        return a + s * (b + s * (c + s * d))
+        if not self.later_widths:
+            return a + s * (b + s * (c + s * d))
+        return piecewise(((0.0, *self.width), *self.later_widths), s)
 
 
 @dataclass(frozen=True)
@@ -106,14 +144,41 @@ class Road:
     centre_mark: str = "broken"
     signals: tuple[Signal, ...] = ()
     buildings: tuple[Building, ...] = ()
+    centre_change: str = "none"
+    """Lane changes over the reference line, as those of lanes: by default none, since oncoming traffic is behind it."""
+    later_centre_marks: tuple[tuple[float, str, str], ...] = ()
+    source: int | None = None
+    """Id of the road of the file that this is a section of; by default its own."""
+    begin: float = 0.0
+    """[m] along the pieces, which are those of the whole road, where the section begins."""
+    extent: float | None = None
+    """[m] length of the section, unless it is the rest of the road."""
+    offsets: tuple[Polynomial, ...] = ()
+    """[m] to the left, of the middle line from the pieces; along the whole road."""
 
     @cached_property
     def length(self) -> float:
-        """Along the reference line."""
+        """[m] along the reference line."""
+        return self.whole - self.begin if self.extent is None else self.extent
+
+    @cached_property
+    def whole(self) -> float:
+        """[m] along the pieces."""
         return float(sum(piece.length for piece in self.pieces))
+
+    @property
+    def number(self) -> int:
+        """Id of the road in the file."""
+        return self.id if self.source is None else self.source
+
+    @property
+    def label(self) -> str:
+        """Name of the section for people."""
+        return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns x, y and heading of the reference line."""
+        s = s + self.begin
         starts = np.concatenate([[0.0], np.cumsum([piece.length for piece in self.pieces])])[:-1]
         index = np.clip(np.searchsorted(starts, s, side="right") - 1, 0, len(self.pieces) - 1)
         out = np.empty((3, len(s)))
@@ -129,12 +194,16 @@ class Road:
     def edges(self, number: int, s: Floats) -> tuple[Floats, Floats]:
         """Returns t (to the left) of a lane's inner and outer edge."""
         side = 1 if number > 0 else -1
-        inner = np.zeros_like(s)
+        inner = self.middle(s)
         for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
             if lane.id * side > 0 and abs(lane.id) < abs(number):
                 inner = inner + side * lane.width_at(s)
         own = self.lane(number)
         return inner, inner + side * (own.width_at(s) if own else 0.0)
+
+    def middle(self, s: Floats) -> Floats:
+        """Return t [m] of the middle line, from which lanes are counted."""
+        return piecewise(self.offsets, s + self.begin) if self.offsets else np.zeros_like(s)
 
     def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
         """Returns x, y and heading of points at t left of the reference line."""

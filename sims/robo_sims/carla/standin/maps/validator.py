@@ -8,10 +8,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from robo_rl.errors import InvalidMap
+from robo_sims.carla.standin.maps.curves import Cubic
 from robo_sims.carla.standin.maps.roads import Connection, Junction, Link, Road, RoadMap
 
-GAP, TURN = 1e-3, 1e-4
-"""[m], [rad]: how far ends that are linked may lie apart."""
+GAP, TURN = 0.05, 0.02
+"""[m], [rad]: how far ends that are linked may lie apart: editors of maps round, and no driver notices so much."""
+LOOSE_GAP, LOOSE_TURN = 1.0, 0.5
+"""The same where a cubic polynomial leads through a junction: CARLA's converter of OpenStreetMap misses ends of tight turns."""
+SHORTEST = 1e-3
+"""[m] of a piece."""
+WIGGLE = 0.01
+"""[m] by which a width may be negative: polynomials that end at 0 miss it by so much."""
 SHOWN = 5
 
 
@@ -57,15 +64,15 @@ def _of_parts(road_map: RoadMap) -> Iterator[str]:
 
 
 def _of_road(road: Road) -> Iterator[str]:
-    where = f"road {road.id}"
-    if not road.pieces or any(piece.length <= GAP for piece in road.pieces):
+    where = f"road {road.label}"
+    if not road.pieces or any(piece.length <= SHORTEST for piece in road.pieces):
         yield f"{where} has no length, or a piece of none"
         return
     if not 0 < road.speed < 150:
         yield f"{where} has a speed limit of {road.speed} m/s"
     for before, after in zip(road.pieces, road.pieces[1:], strict=False):
         x, y, heading = (float(value[0]) for value in before.at(np.array([before.length])))
-        if math.hypot(after.x - x, after.y - y) > GAP or _turned(heading, after.heading) > TURN:
+        if math.hypot(after.x - x, after.y - y) > GAP or _turned(heading, float(after.at(np.zeros(1))[2][0])) > TURN:
             yield f"{where} has a gap between two pieces"
     for side in (1, -1):
         ids = sorted(abs(lane.id) for lane in road.lanes if lane.id * side > 0)
@@ -74,15 +81,26 @@ def _of_road(road: Road) -> Iterator[str]:
     if not road.lanes or any(lane.id == 0 for lane in road.lanes):
         yield f"{where} has no lanes beside the centre"
     stations = np.linspace(0, road.length, 33)
-    curvature = max(abs(piece.curvature) for piece in road.pieces)
     for lane in road.lanes:
         width = lane.width_at(stations)
-        if width.min() < -1e-6 or width.max() > 20 or width.max() < 0.1:
+        narrowest = 0.1 if lane.kind == "driving" else -WIGGLE
+        if width.min() < -WIGGLE or width.max() > 20 or width.max() < narrowest:
             yield f"{where} lane {lane.id} is {width.min():g} to {width.max():g} m wide"
-        elif curvature * np.abs(road.edges(lane.id, stations)[1]).max() > 1 and any(
-            piece.curvature * lane.id > 0 for piece in road.pieces
-        ):
+        elif lane.kind == "driving" and _folds(road, lane.id):
             yield f"{where} lane {lane.id} folds over itself on the inner side of a bend"
+
+
+def _folds(road: Road, lane: int) -> bool:
+    """Tell whether the middle of a lane lies beyond the centre of a bend."""
+    begin = -road.begin
+    for piece in road.pieces:
+        first, begin = begin, begin + piece.length
+        stations = np.linspace(max(first, 0.0), min(begin, road.length), 9)
+        if stations[0] < stations[-1]:
+            middle = sum(road.edges(lane, stations)) / 2
+            if max(float((bend * middle).max()) for bend in piece.bends) > 1:
+                return True
+    return False
 
 
 def _turned(first: float, second: float) -> float:
@@ -92,13 +110,13 @@ def _turned(first: float, second: float) -> float:
 def _of_links(road_map: RoadMap, road: Road) -> Iterator[str]:
     junctions = {junction.id for junction in road_map.junctions}
     if road.junction != -1 and road.junction not in junctions:
-        yield f"road {road.id} belongs to junction {road.junction}, which is not there"
+        yield f"road {road.label} belongs to junction {road.junction}, which is not there"
     for end, link in (("start", road.predecessor), ("end", road.successor)):
         if link is None:
             yield from _of_loose_end(road, end)
         elif link.kind == "junction":
             if link.id not in junctions:
-                yield f"the {end} of road {road.id} leads to junction {link.id}, which is not there"
+                yield f"the {end} of road {road.label} leads to junction {link.id}, which is not there"
             yield from _of_loose_end(road, end)
         else:
             yield from _of_road_link(road_map, road, end, link)
@@ -109,11 +127,11 @@ def _of_loose_end(road: Road, end: str) -> Iterator[str]:
     for lane in road.lanes:
         target = lane.predecessor if end == "start" else lane.successor
         if target is not None:
-            yield f"road {road.id} lane {lane.id} names lane {target} at its {end}, where no road follows"
+            yield f"road {road.label} lane {lane.id} names lane {target} at its {end}, where no road follows"
 
 
 def _of_road_link(road_map: RoadMap, road: Road, end: str, link: Link) -> Iterator[str]:
-    where = f"the {end} of road {road.id}"
+    where = f"the {end} of road {road.label}"
     other = road_map.by_id.get(link.id)
     if link.kind != "road" or other is None or link.contact not in ("start", "end"):
         yield f"{where} leads to {link.kind} {link.id} {link.contact}, which is not there"
@@ -124,7 +142,7 @@ def _of_road_link(road_map: RoadMap, road: Road, end: str, link: Link) -> Iterat
         or (back.kind == "junction" and back.id == road.junction)
     )
     if not known:
-        yield f"{where} leads to road {other.id}, which does not lead back"
+        yield f"{where} leads to road {other.label}, which does not lead back"
     for lane in road.lanes:
         target = lane.predecessor if end == "start" else lane.successor
         if target is not None:
@@ -132,19 +150,26 @@ def _of_road_link(road_map: RoadMap, road: Road, end: str, link: Link) -> Iterat
 
 
 def _of_lane_link(road: Road, lane: int, end: str, other: Road, target: int, contact: str) -> Iterator[str]:
-    where = f"road {road.id} lane {lane}"
+    where = f"road {road.label} lane {lane}"
     if other.lane(target) is None:
-        yield f"{where} leads to lane {target} of road {other.id}, which is not there"
+        yield f"{where} leads to lane {target} of road {other.label}, which is not there"
         return
     # Along the reference line at one end and against it at the other, or the numbers change their sign.
     if (lane > 0) == (target > 0) if end == contact else (lane > 0) != (target > 0):
-        yield f"{where} leads to lane {target} of road {other.id}, which is driven the other way"
+        yield f"{where} leads to lane {target} of road {other.label}, which is driven the other way"
         return
     (x, y, heading), (other_x, other_y, other_heading) = _end_of(road, lane, end), _end_of(other, target, contact)
+    if "driving" not in (road.lane(lane).kind, other.lane(target).kind):  # type: ignore[union-attr]
+        return
     turned = _turned(heading, other_heading + (math.pi if end == contact else 0.0))
-    if math.hypot(x - other_x, y - other_y) > GAP or turned > TURN:
+    most_gap, most_turn = (LOOSE_GAP, LOOSE_TURN) if _is_converted(road) or _is_converted(other) else (GAP, TURN)
+    if math.hypot(x - other_x, y - other_y) > most_gap or turned > most_turn:
         gap = math.hypot(x - other_x, y - other_y)
-        yield f"{where} and lane {target} of road {other.id} do not meet: {gap:.3g} m and {turned:.3g} rad apart"
+        yield f"{where} and lane {target} of road {other.label} do not meet: {gap:.3g} m and {turned:.3g} rad apart"
+
+
+def _is_converted(road: Road) -> bool:
+    return road.junction != -1 and any(isinstance(piece.shape, Cubic) for piece in road.pieces)
 
 
 def _end_of(road: Road, lane: int, end: str) -> tuple[float, float, float]:
@@ -195,14 +220,14 @@ def _of_connection(road_map: RoadMap, junction: Junction, way: Connection) -> It
 def _of_signals(road: Road) -> Iterator[str]:
     for signal in road.signals:
         if not 0 <= signal.s <= road.length:
-            yield f"signal {signal.id} stands at {signal.s} m of road {road.id}, which is {road.length} m long"
+            yield f"signal {signal.id} stands at {signal.s} m of road {road.label}, which is {road.length} m long"
         if signal.orientation not in ("+", "-", "none"):
             yield f"signal {signal.id} has orientation {signal.orientation!r}"
-        if any(road.lane(number) is None for number in signal.lanes):
-            yield f"signal {signal.id} counts for lanes {signal.lanes} of road {road.id}, which are not there"
+        if any(road.lane(number) is None for number in signal.lanes if number):
+            yield f"signal {signal.id} counts for lanes {signal.lanes} of road {road.label}, which are not there"
     for box in road.buildings:
         if not 0 <= box.s <= road.length or min(box.length, box.width, box.height) <= 0:
-            yield f"building {box.id} of road {road.id} has no size or no place"
+            yield f"building {box.id} of road {road.label} has no size or no place"
 
 
 def _of_controllers(road_map: RoadMap) -> Iterator[str]:

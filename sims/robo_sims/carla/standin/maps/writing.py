@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from robo_sims.carla.standin.maps.roads import Junction, Lane, Link, Road, RoadMap, Signal
+from robo_sims.carla.standin.maps.curves import Cubic, Spiral
+from robo_sims.carla.standin.maps.roads import Junction, Lane, Link, Polynomial, Road, RoadMap, Signal
 
 
 def to_opendrive(road_map: RoadMap) -> str:
     """Returns the text of the file; the same map gives the same text."""
     root = Element("OpenDRIVE")
     _header(root, road_map)
-    for road in road_map.roads:
-        _road(root, road)
+    numbers = {road.id: road.number for road in road_map.roads}
+    for sections in _whole_roads(road_map):
+        _road(root, sections, numbers)
     for controller in road_map.controllers:
         element = SubElement(root, "controller", id=str(controller.id), name=f"controller{controller.id}", sequence="0")
         for signal in controller.signals:
             SubElement(element, "control", signalId=str(signal), type="")
     for junction in road_map.junctions:
-        _junction(root, junction)
+        _junction(root, junction, numbers)
     ElementTree.indent(root, "")
     return '<?xml version="1.0" standalone="yes"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -30,28 +33,46 @@ def _header(root: Element, road_map: RoadMap) -> None:
     SubElement(header, "geoReference").text = reference + " +units=m +no_defs"
 
 
-def _road(root: Element, road: Road) -> None:
-    name = f"road {road.id}"
-    element = SubElement(root, "road", name=name, length=repr(road.length), id=str(road.id), junction=str(road.junction))
+def _whole_roads(road_map: RoadMap) -> list[list[Road]]:
+    """Return the sections of each road of the file, in their order."""
+    found: dict[int, list[Road]] = {}
+    for road in road_map.roads:
+        found.setdefault(road.number, []).append(road)
+    return [sorted(sections, key=lambda road: road.begin) for sections in found.values()]
+
+
+def _road(root: Element, sections: list[Road], numbers: dict[int, int]) -> None:
+    road, texts = sections[0], {"id": str(sections[0].number), "junction": str(sections[0].junction)}
+    element = SubElement(root, "road", {"name": f"road {road.number}", "length": repr(road.whole)} | texts)
     link = SubElement(element, "link")
-    for tag, target in (("predecessor", road.predecessor), ("successor", road.successor)):
+    for tag, target in (("predecessor", road.predecessor), ("successor", sections[-1].successor)):
         if target is not None:
-            _link(link, tag, target)
+            _link(link, tag, target, numbers)
     kind = SubElement(element, "type", s="0.0", type="town")
     SubElement(kind, "speed", max=repr(road.speed), unit="m/s")
     _plan(element, road)
     profile = SubElement(element, "elevationProfile")
     SubElement(profile, "elevation", s="0.0", a="0.0", b="0.0", c="0.0", d="0.0")
     SubElement(element, "lateralProfile")
-    _lanes(element, road)
-    _objects(element, road)
-    signals = SubElement(element, "signals")
-    for signal in road.signals:
-        _signal(signals, signal)
+    lanes = SubElement(element, "lanes")
+    for offset in road.offsets:
+        SubElement(lanes, "laneOffset", _numbers("s", offset))
+    for section in sections:
+        _lanes(lanes, section)
+    objects, signals = SubElement(element, "objects"), SubElement(element, "signals")
+    for section in sections:
+        _objects(objects, section)
+        for signal in section.signals:
+            _signal(signals, replace(signal, s=signal.s + section.begin))
 
 
-def _link(parent: Element, tag: str, target: Link) -> None:
-    element = SubElement(parent, tag, elementType=target.kind, elementId=str(target.id))
+def _numbers(first: str, values: Polynomial) -> dict[str, str]:
+    return dict(zip((first, *"abcd"), map(repr, map(float, values)), strict=True))
+
+
+def _link(parent: Element, tag: str, target: Link, numbers: dict[int, int]) -> None:
+    number = numbers[target.id] if target.kind == "road" else target.id
+    element = SubElement(parent, tag, elementType=target.kind, elementId=str(number))
     if target.contact is not None:
         element.set("contactPoint", target.contact)
 
@@ -61,15 +82,28 @@ def _plan(element: Element, road: Road) -> None:
     for piece in road.pieces:
         numbers = {"s": s, "x": piece.x, "y": piece.y, "hdg": piece.heading, "length": piece.length}
         geometry = SubElement(view, "geometry", {key: repr(float(value)) for key, value in numbers.items()})
-        if piece.curvature:
+        if piece.shape is not None:
+            _shape(geometry, piece.shape)
+        elif piece.curvature:
             SubElement(geometry, "arc", curvature=repr(float(piece.curvature)))
         else:
             SubElement(geometry, "line")
         s += piece.length
 
 
-def _lanes(element: Element, road: Road) -> None:
-    section = SubElement(SubElement(element, "lanes"), "laneSection", s="0.0")
+def _shape(geometry: Element, shape: Spiral | Cubic) -> None:
+    if isinstance(shape, Spiral):
+        SubElement(geometry, "spiral", curvStart=repr(shape.start), curvEnd=repr(shape.end))
+    elif shape.tag == "poly3":
+        SubElement(geometry, "poly3", dict(zip("abcd", map(repr, shape.v), strict=True)))
+    else:
+        named = {f"{letter}U": repr(value) for letter, value in zip("abcd", shape.u, strict=True)}
+        named |= {f"{letter}V": repr(value) for letter, value in zip("abcd", shape.v, strict=True)}
+        SubElement(geometry, "paramPoly3", named | {"pRange": shape.scale})
+
+
+def _lanes(lanes: Element, road: Road) -> None:
+    section = SubElement(lanes, "laneSection", s=repr(float(road.begin)))
     left = sorted((lane for lane in road.lanes if lane.id > 0), key=lambda lane: -lane.id)
     right = sorted((lane for lane in road.lanes if lane.id < 0), key=lambda lane: -lane.id)
     if left:
@@ -78,7 +112,8 @@ def _lanes(element: Element, road: Road) -> None:
             _lane(side, lane)
     centre = SubElement(SubElement(section, "center"), "lane", id="0", type="none", level="false")
     SubElement(centre, "link")
-    _mark(centre, road.centre_mark, "yellow" if left else "standard")
+    for mark in ((0.0, road.centre_mark, road.centre_change), *road.later_centre_marks):
+        _mark(centre, "yellow" if left else "standard", *mark)
     if right:
         side = SubElement(section, "right")
         for lane in right:
@@ -91,19 +126,29 @@ def _lane(side: Element, lane: Lane) -> None:
     for tag, target in (("predecessor", lane.predecessor), ("successor", lane.successor)):
         if target is not None:
             SubElement(link, tag, id=str(target))
-    SubElement(element, "width", dict(zip(("sOffset", *"abcd"), map(repr, (0.0, *lane.width)), strict=True)))
-    _mark(element, lane.mark, "standard")
+    for width in ((0.0, *lane.width), *lane.later_widths):
+        SubElement(element, "width", _numbers("sOffset", width))
+    for mark in ((0.0, lane.mark, lane.lane_change), *lane.later_marks):
+        _mark(element, "standard", *mark)
 
 
-def _mark(lane: Element, kind: str, colour: str) -> None:
-    change = {"broken": "both", "none": "both"}.get(kind, "none")
-    SubElement(lane, "roadMark", sOffset="0.0", type=kind, weight="standard", color=colour, width="0.15", laneChange=change)
+def _mark(lane: Element, colour: str, begin: float, kind: str, change: str) -> None:
+    texts = {"sOffset": repr(float(begin)), "type": kind}
+    mark = SubElement(lane, "roadMark", texts, weight="standard", color=colour, width="0.15")
+    if change:
+        mark.set("laneChange", change)
 
 
-def _objects(element: Element, road: Road) -> None:
-    objects = SubElement(element, "objects")
+def _objects(objects: Element, road: Road) -> None:
     for box in road.buildings:
-        numbers = {"s": box.s, "t": box.t, "zOffset": 0.0, "length": box.length, "width": box.width, "height": box.height}
+        numbers = {
+            "s": box.s + road.begin,
+            "t": box.t,
+            "zOffset": 0.0,
+            "length": box.length,
+            "width": box.width,
+            "height": box.height,
+        }
         texts = {key: repr(float(value)) for key, value in numbers.items()}
         SubElement(objects, "object", {"id": str(box.id), "name": "building", "type": "building"} | texts | _STRAIGHT)
 
@@ -127,10 +172,11 @@ def _signal(signals: Element, signal: Signal) -> None:
     SubElement(element, "validity", fromLane=str(signal.lanes[0]), toLane=str(signal.lanes[1]))
 
 
-def _junction(root: Element, junction: Junction) -> None:
+def _junction(root: Element, junction: Junction, numbers: dict[int, int]) -> None:
     element = SubElement(root, "junction", id=str(junction.id), name=f"junction{junction.id}")
     for way in junction.connections:
-        texts = {"id": way.id, "incomingRoad": way.incoming, "connectingRoad": way.connecting, "contactPoint": way.contact}
+        incoming, connecting = numbers[way.incoming], numbers[way.connecting]
+        texts = {"id": way.id, "incomingRoad": incoming, "connectingRoad": connecting, "contactPoint": way.contact}
         connection = SubElement(element, "connection", {key: str(value) for key, value in texts.items()})
         for start, end in way.links:
             SubElement(connection, "laneLink", {"from": str(start), "to": str(end)})

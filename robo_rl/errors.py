@@ -41,6 +41,7 @@
     └── DatasetError
         ├── DatasetNotFound
         ├── DatasetBusy      another process writes it
+        ├── DatabaseCorrupt  the catalogue, or a set of labels or preferences, is damaged or of another form
         └── EpisodeCorrupt   torn, changed, of another schema, or hostile
 
 Each message answers four questions: what went wrong, what was got, what is allowed, what to do next.
@@ -281,6 +282,10 @@ class DatasetNotFound(DatasetError):
 
 class DatasetBusy(DatasetError):
     """Another process is writing the dataset."""
+
+
+class DatabaseCorrupt(DatasetError):
+    """A database file is damaged, or holds other tables than ours; a full disk or a lock is not this error."""
 
 
 class EpisodeCorrupt(DatasetError):

@@ -198,7 +198,7 @@ class Database:
             raise self._corrupt(f"{found[0]}, which is computed", allowed="tables of plain columns")
 
     def _corrupt(self, got: object, allowed: str | None = None) -> DatabaseCorrupt:
-        return DatabaseCorrupt(f"{self.path} cannot be used: it is damaged.", got=got, allowed=allowed, fix=self._remedy)
+        return DatabaseCorrupt(f"{self.path} cannot be used.", got=f"damaged: {got}", allowed=allowed, fix=self._remedy)
 
 
 def _code(error: BaseException | None) -> int | None:

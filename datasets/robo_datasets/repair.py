@@ -18,6 +18,7 @@ from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
 from robo_datasets.figures import content_hash
 from robo_datasets.journal import SUFFIX, recover
 from robo_datasets.labels import LabelSet, label_sets
+from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.errors import DatabaseCorrupt, DatasetError, DatasetNotFound, EpisodeCorrupt, RoboRLError
 from robo_rl.types import Episode
 
@@ -32,7 +33,7 @@ class Finding(NamedTuple):
 
 
 def verify(dataset: Dataset) -> list[Finding]:
-    """Reads every episode and returns what is wrong, changing nothing; raises DatasetError if the disk or a lock prevents it."""
+    """Reads every episode and returns what is wrong, changing nothing; raises DatasetError if disk or lock prevent reading."""
     if (damage := _damage_of(dataset.catalogue)) is not None:
         return [Finding(NAME, str(damage), "make it again from the episodes")]
     entries = dataset.entries()
@@ -46,7 +47,7 @@ def verify(dataset: Dataset) -> list[Finding]:
     if dataset.card.get("content") not in (None, content_hash(entries)):
         complete = "none: the command that made it completes it with --append"
         findings.append(Finding(DESCRIPTION, "the episodes are not those that its content hash is of", complete))
-    return [*findings, *_label_faults(dataset)]
+    return [*findings, *_label_faults(dataset), *_preference_faults(dataset)]
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
@@ -164,12 +165,18 @@ def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
 
 def _label_faults(dataset: Dataset) -> Iterator[Finding]:
     for name in label_sets(dataset):
-        labels = LabelSet(dataset, name)
         try:
-            for identity in labels.labelled:
-                labels.read(identity)
+            LabelSet(dataset, name).require_sound()
         except DatasetError as error:
             yield Finding(name, str(error), "none: label it again")
+
+
+def _preference_faults(dataset: Dataset) -> Iterator[Finding]:
+    for name in preference_sets(dataset):
+        try:
+            PreferenceSet(dataset, name).require_sound()
+        except DatasetError as error:
+            yield Finding(name, str(error), "none: compare again")
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:

@@ -182,9 +182,9 @@ def test_a_catalogue_that_computes_is_refused(noted, monkeypatch, commands):
         connection.execute(command)
     connection.commit()
     connection.close()
-    with pytest.raises(DatasetError, match="cannot be used: it is damaged"):
+    with pytest.raises(DatasetError, match="got:     damaged"):
         noted.entries()
-    with pytest.raises(DatasetError, match="cannot be used: it is damaged"):
+    with pytest.raises(DatasetError, match="got:     damaged"):
         noted.catalogue.note("0" * 32, "one more")
     with noted.writer() as writer:
         repair(writer)

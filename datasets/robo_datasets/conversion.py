@@ -49,7 +49,7 @@ def losses(form: Format, dataset: Dataset) -> list[str]:
         counts.update(dict.fromkeys(_lost(form, episode, dataset.spec)).keys())
     lines = [f"{words}: {count} of {len(dataset)} episodes" for words, count in counts.items()]
     lines += [f"rewards of models beside the recorded ones: the label set {name!r}" for name in label_sets(dataset)]
-    if any(dataset.catalogue.notes(entry.identity) for entry in dataset.entries()):
+    if dataset.catalogue.all_notes():
         lines.append("notes on episodes")
     return lines
 
@@ -167,9 +167,8 @@ class _Import:
                 counts.update(_remarks(episode, kept, side))
                 progress(done)
         present = {entry.identity for entry in dataset.entries()}
-        for name, identity, labels in [] if side is None else side.labels():
-            if identity in present:
-                LabelSet(dataset, name).add(identity, labels)
+        if side is not None:
+            _restore_labels(dataset, side)
         if not present:
             raise DatasetError("No episode is left of the data.", got="; ".join(counts) or None, fix="look at the file")
         if counts[RESTORED] < done:
@@ -178,6 +177,18 @@ class _Import:
             self.notes += [f"observation {name} is not in the file" for name in missing]
             self.notes += [*foreign.notes, *self._adopting.notes]
         self.notes += [f"{words}: {count} of {done} episodes" for words, count in counts.items()]
+
+
+def _restore_labels(dataset: Dataset, side: SideFile) -> None:
+    """Stores the labels in a side file that are of episodes of the dataset."""
+    present, sets = {entry.identity for entry in dataset.entries()}, dict[str, LabelSet]()
+    with ExitStack() as stack:
+        for name, identity, labels in side.labels():
+            if name not in sets:
+                sets[name] = LabelSet(dataset, name)
+                stack.enter_context(sets[name].held())
+            if identity in present:
+                sets[name].add(identity, labels)
 
 
 def _remarks(episode: Episode | None, kept: Kept | None, side: SideFile | None) -> Iterator[str]:

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from robo_datasets.formats.recording import Array
-from robo_datasets.hdf5_arrays import FOREIGN, plain_datasets
+from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets
 from robo_rl.errors import DatasetError
 from robo_rl.spec import EnvironmentSpec
 
@@ -22,9 +22,10 @@ ACTIONS = "actions are in [-1, 1]; low, high, units and mode in `action` say wha
 
 
 @contextmanager
-def opened_hdf5(path: Path) -> Iterator[dict[str, h5py.Dataset]]:
+def opened_hdf5(path: Path) -> Iterator[Mapping[str, h5py.Dataset]]:
     """Gives every array by its path, once all of them are known to be plain and to lie in the file itself."""
     with h5py.File(path, "r") as file:
+        limit_metadata(file)
         yield plain_datasets(file, path.stat().st_size, FOREIGN)
 
 

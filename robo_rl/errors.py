@@ -50,6 +50,7 @@ Each message answers four questions: what went wrong, what was got, what is allo
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -63,6 +64,21 @@ class RoboRLError(Exception):
         lines += [f"  allowed: {allowed}"] if allowed is not None else []
         lines += [f"  do:      {fix}"] if fix is not None else []
         super().__init__("\n".join(lines))
+
+
+_FIXES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk: your quota is used up",
+    errno.EFBIG: "make room: the file may not become larger",
+    errno.ENOENT: "look whether the folder was moved, renamed or removed",
+    errno.EROFS: "the file system is read-only: name a place elsewhere",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "look at its permissions, or name a place elsewhere"),
+}
+
+
+def fix_of(error: OSError) -> str:
+    """Returns what to do about a file that could not be read or written."""
+    return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")
 
 
 class UnknownName(RoboRLError):

@@ -26,7 +26,7 @@ from robo_datasets.draft import drafted
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.journal import Journal
 from robo_datasets.packed_pictures import EXACT, packing
-from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError
+from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
 from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
@@ -164,7 +164,7 @@ class DatasetWriter:
 
 def _unwritten(folder: Path, error: OSError) -> DatasetError:
     return DatasetError(
-        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix="make room on the disk"
+        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix=fix_of(error)
     )
 
 

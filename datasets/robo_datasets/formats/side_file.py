@@ -23,7 +23,7 @@ import numpy as np
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import episode_arrays, episode_facts, episode_of
-from robo_datasets.formats.recording import Array
+from robo_datasets.formats.recording import Array, require_file
 from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets, write_array
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
@@ -107,6 +107,7 @@ def opened(path: Path) -> Iterator[SideFile]:
     """Opens a side file; raises DatasetError for anything that none of ours would hold."""
     fix = f"move {path.name} away to read the export without it"
     try:
+        require_file(path)
         with h5py.File(path, "r") as file:
             limit_metadata(file)
             yield SideFile(file, path.stat().st_size)

@@ -76,6 +76,11 @@ _FIXES = {
 }
 
 
+def is_of_disk(error: OSError) -> bool:
+    """Returns whether an error is about files: their disk is full, not there, read-only or closed to this user."""
+    return error.errno in {*_FIXES, errno.EIO}
+
+
 def fix_of(error: OSError) -> str:
     """Returns what to do about a file that could not be read or written."""
     return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")

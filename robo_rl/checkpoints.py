@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
+from robo_rl.plain_files import content_of
 from robo_rl.types import StateDict
 
 MANIFEST = "MANIFEST.json"
@@ -31,6 +34,10 @@ _DTYPES = {"bool": "BOOL", "float16": "F16", "float32": "F32", "float64": "F64"}
 }
 """NumPy's name of a type -> that of the format (https://huggingface.co/docs/safetensors)."""
 _JSON = "$json"
+_STEP = re.compile(r"[0-9]{1,18}")
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(json|safetensors)")
+_DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError)
+"""Whatever a damaged or hostile folder makes a reader raise."""
 
 
 class Checkpoint(NamedTuple):
@@ -48,12 +55,14 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -
     final = folder / f"{checkpoint.step:010d}"
     temporary = folder / f"{final.name}.tmp-{os.getpid()}"
     remove_leftovers(folder)
-    temporary.mkdir(parents=True)
-    manifest = {}
-    for name, pieces in _files(checkpoint.parts):
-        manifest[name] = _write(temporary / name, pieces)
-    _write(temporary / MANIFEST, [json.dumps({"step": checkpoint.step, "files": manifest}, indent=1).encode()])
-    sync_folder(temporary)
+    try:
+        temporary.mkdir(parents=True)
+        manifest = {name: _write(temporary / name, pieces) for name, pieces in _files(checkpoint.parts)}
+        _write(temporary / MANIFEST, [json.dumps({"step": checkpoint.step, "files": manifest}, indent=1).encode()])
+        sync_folder(temporary)
+    except BaseException:  # half a checkpoint must not keep a full disk full
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     if final.exists():
         shutil.rmtree(final)
     temporary.rename(final)
@@ -73,8 +82,9 @@ def load_checkpoint(folder: Path, step: int | None = None) -> Checkpoint:
     for path in reversed([path for path in _finished(folder) if step in (None, int(path.name))]):
         try:
             return _read(path)
-        except (OSError, ValueError, KeyError) as error:
-            problems.append(f"{path.name}: {error}")
+        except _DAMAGE as error:
+            kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+            problems.append(f"{path.name}: {kind}{' '.join(str(error).split())[:200]}")
     raise CheckpointCorrupt(
         f"No checkpoint in {folder} can be loaded.",
         got="; ".join(problems) or "no checkpoint",
@@ -123,7 +133,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _finished(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*") if path.name.isdigit())
+    return sorted(path for path in folder.glob("*") if _STEP.fullmatch(path.name) and path.is_dir())
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
@@ -168,12 +178,20 @@ def _mapped_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 def _arrays_of(content: npt.NDArray[np.uint8]) -> dict[str, npt.NDArray[Any]]:
     length = int.from_bytes(content[:8].tobytes(), "little")
+    if length > content.size - 8:
+        raise ValueError(f"a header of {length} bytes in {content.size}")
     header, data = json.loads(content[8 : 8 + length].tobytes()), content[8 + length :]
-    types = {code: np.dtype(name) for name, code in _DTYPES.items()}
-    return {
-        name: data[slice(*entry["data_offsets"])].view(types[entry["dtype"]]).reshape(entry["shape"])
-        for name, entry in header.items()
-    }
+    return {name: _array_in(data, entry) for name, entry in header.items()}
+
+
+def _array_in(data: npt.NDArray[np.uint8], entry: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Returns the array of an entry of the header; raises ValueError unless it lies in the file and fills its shape."""
+    dtype = np.dtype({code: name for name, code in _DTYPES.items()}[entry["dtype"]])
+    (start, end), shape = entry["data_offsets"], entry["shape"]
+    are_whole = all(type(number) is int and number >= 0 for number in (start, end, *shape))
+    if not are_whole or end > data.size or end - start != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"an array {shape} of {dtype} at {start} to {end} of {data.size} bytes")
+    return data[start:end].view(dtype).reshape(shape)
 
 
 def _split(node: Any, path: str, arrays: dict[str, npt.NDArray[Any]]) -> Any:
@@ -201,16 +219,26 @@ def _join(node: Any, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
 
 
 def _read(path: Path) -> Checkpoint:
-    manifest = json.loads((path / MANIFEST).read_bytes())
-    for name, entry in manifest["files"].items():
-        with (path / name).open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                raise ValueError(f"{name} does not match its hash")
-    parts = {
-        name.removesuffix(".json"): _join(
-            json.loads((path / name).read_bytes()), _mapped_arrays(path / name.replace(".json", ".safetensors"))
-        )
-        for name in manifest["files"]
-        if name.endswith(".json")
-    }
-    return Checkpoint(manifest["step"], parts)
+    """Returns a checkpoint; raises one of _DAMAGE unless the manifest agrees with every file."""
+    manifest = json.loads(content_of(path / MANIFEST))
+    step, files = manifest["step"], manifest["files"]
+    if type(step) is not int or step != int(path.name):
+        raise ValueError(f"the manifest is of step {step!r}")
+    for name, entry in files.items():
+        _require_same(path / name, name, entry)
+    parts = {}
+    for name in (name for name in files if name.endswith(".json")):
+        arrays = name.replace(".json", ".safetensors")
+        if arrays not in files:
+            raise ValueError(f"the manifest lacks {arrays}")
+        parts[name.removesuffix(".json")] = _join(json.loads((path / name).read_bytes()), _mapped_arrays(path / arrays))
+    return Checkpoint(step, parts)
+
+
+def _require_same(file: Path, name: str, entry: Mapping[str, Any]) -> None:
+    """Raises ValueError unless a file lies in the folder itself and is what its entry in the manifest says."""
+    if not _PART.fullmatch(name) or file.is_symlink() or not file.is_file():
+        raise ValueError(f"{name!r} is not a plain file of the checkpoint")
+    with file.open("rb") as content:
+        if hashlib.file_digest(content, "sha256").hexdigest() != entry["sha256"]:
+            raise ValueError(f"{name} does not match its hash")

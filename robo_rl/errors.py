@@ -42,6 +42,7 @@
     └── DatasetError
         ├── DatasetNotFound
         ├── DatasetBusy      another process writes it
+        ├── DatabaseCorrupt  the catalogue, or a set of labels or preferences, is damaged or of another form
         └── EpisodeCorrupt   torn, changed, of another schema, or hostile
 
 Each message answers four questions: what went wrong, what was got, what is allowed, what to do next.
@@ -50,6 +51,7 @@ Each message answers four questions: what went wrong, what was got, what is allo
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -79,6 +81,26 @@ class RoboRLError(Exception):
         lines += [f"  allowed: {allowed}"] if allowed is not None else []
         lines += [f"  do:      {fix}"] if fix is not None else []
         super().__init__("\n".join(lines))
+
+
+_FIXES = {
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk: your quota is used up",
+    errno.EFBIG: "make room: the file may not become larger",
+    errno.ENOENT: "look whether the folder was moved, renamed or removed",
+    errno.EROFS: "the file system is read-only: name a place elsewhere",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "look at its permissions, or name a place elsewhere"),
+}
+
+
+def is_of_disk(error: OSError) -> bool:
+    """Returns whether an error is about files: their disk is full, not there, read-only or closed to this user."""
+    return error.errno in {*_FIXES, errno.EIO}
+
+
+def fix_of(error: OSError) -> str:
+    """Returns what to do about a file that could not be read or written."""
+    return _FIXES.get(error.errno or 0, "look at the disk, and at the permissions")
 
 
 class UnknownName(RoboRLError):
@@ -302,6 +324,10 @@ class DatasetNotFound(DatasetError):
 
 class DatasetBusy(DatasetError):
     """Another process is writing the dataset."""
+
+
+class DatabaseCorrupt(DatasetError):
+    """A database file is damaged, or holds other tables than ours; a full disk or a lock is not this error."""
 
 
 class EpisodeCorrupt(DatasetError):

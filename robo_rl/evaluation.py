@@ -10,14 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.measures import Measure, measured_in, measures_of
+from robo_rl.plain_files import read_object
 from robo_rl.protocols import Policy
 from robo_rl.rollout import SUCCESS_CONVENTION, rollout
 from robo_rl.spec import specification
@@ -130,6 +132,17 @@ class Evaluation:
         told = data.get("measured", {})
         values["measured"] = {name: tuple(np.nan if v is None else v for v in each) for name, each in told.items()}
         return cls(**values)
+
+    @classmethod
+    def read(cls, path: Path) -> Evaluation:
+        """Returns the evaluation in a file; raises RunError if it is damaged, FileNotFoundError if there is none."""
+        found = read_object(path, fix="remove it, and evaluate again")
+        try:
+            return cls.from_json(found)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(
+                f"{path} is damaged.", got=f"{type(error).__name__}: {error}", fix="remove it, and evaluate again"
+            ) from None
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count} {reason}" for reason, count in Counter(self.stop_reasons).most_common())

@@ -14,7 +14,7 @@ import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
 from robo_rl.checkpoints import Checkpoint
-from robo_rl.errors import RunError
+from robo_rl.errors import RunError, fix_of
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, SavesItself, Stateful, Training
 from robo_rl.runs import Run, write_text
@@ -164,7 +164,7 @@ class RunRecord:
                 raise RunError(
                     f"{self._failed_saves} checkpoints in a row could not be saved.",
                     got=error,
-                    fix="free disk space, then resume",
+                    fix=f"{fix_of(error)}, then go on with: robo-rl resume {self._run.path}",
                 ) from error
 
     def _evaluation(self, step: int, training: Training) -> Metrics:

@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from robo_rl import stepping
-from robo_rl.errors import InvalidEpisode
+from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols import Policy, Supervisor, TrainingSupervisor
 from robo_rl.spec import EnvironmentSpec, Observation, specification
 from robo_rl.types import MEASURES, ActionSource, Array, Episode, StateDict, Transition
@@ -125,7 +125,7 @@ class Rollout:
             raise InvalidEpisode(
                 "The episode is over.", got=f"step {len(self) + 1} after {self.stop_reason!r}", fix="begin another Rollout"
             )
-        proposed = self._checked(self._policy.act(self.observation, deterministic=self._deterministic))
+        proposed = self._proposed()
         action, source = proposed, ActionSource.POLICY
         if self._supervisor is not None:
             action, source = self._supervisor.override(self.observation, proposed)
@@ -217,6 +217,21 @@ class Rollout:
         if "success" in info:
             self.success = bool(self.success) or bool(info["success"])
         return Transition(before, action, reward, self.observation, self.terminated, self.truncated, proposed, source, info)
+
+    def _proposed(self) -> Array:
+        """Returns the policy's action; raises InvalidObservation, not InvalidAction, if it looked at NaN or infinity."""
+        try:
+            return self._checked(self._policy.act(self.observation, deterministic=self._deterministic))
+        except InvalidAction:
+            for name, value in self.observation.items():
+                if value.dtype.kind == "f" and not np.isfinite(value).all():
+                    raise InvalidObservation(
+                        f"{self.spec.name} returned an observation {name!r} that holds NaN or infinity.",
+                        got=f"{value} before step {len(self) + 1} of the episode with seed {self.seed}",
+                        allowed="finite numbers",
+                        fix="look at the environment; nothing is replaced silently",
+                    ) from None
+            raise
 
     def _checked(self, action: Array) -> Array:
         # A copy in the spec's type: what is executed now is exactly what a replay will execute.

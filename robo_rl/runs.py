@@ -23,7 +23,8 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from robo_rl.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint, sync_folder
-from robo_rl.errors import InvalidSetting, RunError, RunNotFound, UnknownName
+from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, UnknownName
+from robo_rl.plain_files import read_object
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Metrics, StateDict
 
@@ -53,13 +54,17 @@ class Run:
     @property
     def spec(self) -> EnvironmentSpec:
         """The environment that the run trained on."""
-        return EnvironmentSpec.from_json(json.loads((self.path / "spec.json").read_text()))
+        path = self.path / "spec.json"
+        found = read_object(path)
+        try:
+            return EnvironmentSpec.from_json(found)
+        except (RoboRLError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise RunError(f"{path} is damaged.", got=f"{type(error).__name__}: {error}", fix="take it from a copy") from None
 
     @property
     def description(self) -> dict[str, Any]:
         """Content of run.json."""
-        description: dict[str, Any] = json.loads((self.path / "run.json").read_text())
-        return description
+        return read_object(self.path / "run.json")
 
     def describe(self, **facts: Any) -> None:
         """Adds facts to run.json."""
@@ -90,8 +95,8 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """Returns the complete lines of metrics.jsonl; a torn last line is left out."""
         path = self.path / "metrics.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
+        return [_metrics_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Writes a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
@@ -159,14 +164,28 @@ def find_run(name: str, root: Path) -> Run:
     return Run(path)
 
 
+def _metrics_in(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+        raise RunError(f"Line {number} of {path} is damaged.", got=line.strip()[:80], fix="remove that line")
+    return found
+
+
 def write_text(path: Path, text: str) -> None:
     """Replaces a file in one step, durably."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with temporary.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

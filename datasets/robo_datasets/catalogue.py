@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -14,10 +16,14 @@ from typing import Any
 
 from robo_datasets.database import Database
 from robo_datasets.episode_file import FileName
-from robo_rl.errors import DatasetError, DatasetNotFound
+from robo_rl.errors import DatabaseCorrupt, DatasetNotFound
 from robo_rl.types import Episode
 
 NAME = "catalogue.sqlite"
+DRAFT = "catalogue.draft"
+"""Of a catalogue that is made again, until it takes the place of the damaged one."""
+Note = tuple[str, str]
+"""Identity of an episode, and a person's remark on it."""
 _COLUMNS = """identity TEXT PRIMARY KEY, file TEXT NOT NULL, bytes INTEGER NOT NULL, steps INTEGER NOT NULL,
     episode_return REAL, success INTEGER, terminated INTEGER NOT NULL, truncated INTEGER NOT NULL,
     stop_reason TEXT NOT NULL, seed INTEGER, instruction TEXT, source TEXT NOT NULL"""
@@ -72,8 +78,14 @@ class Entry:
 class Catalogue:
     """Entries in the order in which they were added."""
 
-    def __init__(self, folder: Path) -> None:
-        self._database = Database(folder / NAME)
+    def __init__(self, folder: Path, name: str = NAME) -> None:
+        self._database = Database(folder / name)
+        self.path = folder / name
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of it that are there, the main one last."""
+        return [path for end in ("-wal", "-shm", "") if (path := self.path.with_name(f"{self.path.name}{end}")).exists()]
 
     def create(self) -> None:
         """Makes an empty catalogue unless there is one."""
@@ -108,16 +120,41 @@ class Catalogue:
         with self._reading() as connection:
             return [row[0] for row in connection.execute("SELECT note FROM notes WHERE identity = ?", (identity,))]
 
+    def all_notes(self) -> list[Note]:
+        """Returns every remark, oldest first."""
+        with self._reading() as connection:
+            return connection.execute("SELECT identity, note FROM notes ORDER BY rowid").fetchall()
+
+    def salvaged_notes(self) -> list[Note]:
+        """Returns the remarks that can still be read of a damaged catalogue."""
+        rows = self._database.salvaged("SELECT identity, note FROM notes")
+        return [row for row in rows if all(isinstance(value, str) for value in row)]
+
+    def add_notes(self, notes: Iterable[Note]) -> None:
+        """Adds the remarks that are not there, all or none."""
+        present = Counter(self.all_notes())
+        missing = [note for note in notes if not _taken(present, note)]
+        with self._database.writing() as connection:
+            connection.executemany("INSERT INTO notes VALUES (?, ?)", missing)
+
     def noted(self) -> dict[str, int]:
         """Returns how many remarks there are on each episode that has any."""
         with self._reading() as connection:
             return dict(connection.execute("SELECT identity, COUNT(*) FROM notes GROUP BY identity").fetchall())
 
     def entries(self) -> list[Entry]:
-        """Returns all entries; raises DatasetError where the file is damaged or no catalogue."""
+        """Returns all entries; raises DatabaseCorrupt if the file is damaged or not a catalogue."""
         with self._reading() as connection:
             rows = connection.execute("SELECT * FROM episodes ORDER BY rowid").fetchall()
         return [_entry(row) for row in rows]
+
+    def require_sound(self) -> None:
+        """Raises DatabaseCorrupt unless everything in the file can be read and agrees; DatasetNotFound without a file."""
+        with self._reading():
+            pass
+        self.entries()
+        self.noted()
+        self._database.require_sound()
 
     def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
         path = self._database.path
@@ -126,11 +163,18 @@ class Catalogue:
         return self._database.reading()
 
 
+def _taken(present: Counter[Note], note: Note) -> bool:
+    """Returns whether a note is among those present, which then has one less."""
+    is_there = present[note] > 0
+    present[note] -= is_there
+    return is_there
+
+
 def _entry(row: tuple[Any, ...]) -> Entry:
     values = dict(zip((field.name for field in fields(Entry)), row, strict=False))
     is_whole = len(row) == len(values) and all(isinstance(values[name], kinds) for name, kinds in _KINDS.items())
     if not is_whole or values["steps"] < 0:
-        raise DatasetError(
+        raise DatabaseCorrupt(
             "A row of the catalogue is damaged.", got=row, fix="robo-rl data repair DATASET makes it again from the episodes"
         )
     flags = {name: None if values[name] is None else bool(values[name]) for name in ("success", "terminated", "truncated")}

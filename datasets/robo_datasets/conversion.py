@@ -9,16 +9,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from robo_datasets.dataset import Dataset
 from robo_datasets.draft import drafted
 from robo_datasets.episode_file import episode_arrays
 from robo_datasets.formats.adoption import Adoption, adoption, held
+from robo_datasets.formats.hdf5_file import damage_of_hdf5
 from robo_datasets.formats.recording import FACTS, About, Foreign, Format, Recording
 from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, opened, rows_alike, side_path
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.discovery import known, load
-from robo_rl.errors import DatasetError, RoboRLError
+from robo_rl.errors import DatasetError, RoboRLError, fix_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import ActionSource, Episode
 
@@ -30,6 +33,7 @@ WORDS = {
     "interventions": "interventions by a person",
     "costs": "costs",
     "timestamps": "real times (timestamps); steps follow each other at the control period",
+    "clock": "what the clock showed when an episode began (timestamps); times count from there",
     "terminated": "terminated or truncated: the format merges them",
     "truncated": "terminated or truncated: the format merges them",
     "stop_reason": "why the episode ended (stop_reason)",
@@ -49,7 +53,7 @@ def losses(form: Format, dataset: Dataset) -> list[str]:
         counts.update(dict.fromkeys(_lost(form, episode, dataset.spec)).keys())
     lines = [f"{words}: {count} of {len(dataset)} episodes" for words, count in counts.items()]
     lines += [f"rewards of models beside the recorded ones: the label set {name!r}" for name in label_sets(dataset)]
-    if any(dataset.catalogue.notes(entry.identity) for entry in dataset.entries()):
+    if dataset.catalogue.all_notes():
         lines.append("notes on episodes")
     return lines
 
@@ -78,7 +82,7 @@ def export(
             if keep_losses:
                 _write_side_file(form, dataset, draft)
         except OSError as error:
-            raise DatasetError(f"{out} could not be written; nothing of it is left.", got=error, fix="make room") from error
+            raise DatasetError(f"{out} could not be written; nothing of it is left.", got=error, fix=fix_of(error)) from error
 
 
 def import_dataset(
@@ -100,9 +104,9 @@ def import_dataset(
         foreign = form.read(source)
         path = side_path(source)
         side = stack.enter_context(opened(path)) if spec is None and path.exists() else None
-        import_ = _Import(form, foreign, adoption(foreign, spec), side)
+        import_ = _Import(form, foreign, adoption(foreign, spec), side, source)
         if side is not None and not import_.restores_all():
-            import_ = _Import(form, foreign, adoption(foreign), None)
+            import_ = _Import(form, foreign, adoption(foreign), None, source)
             import_.notes.append(f"{path.name} is of other episodes than lie here now: what it keeps is not restored")
         with drafted(out, side_path(out)) as draft:
             import_.run(draft, {"imported_from": str(source), "format": form.name, **(card or {})}, progress)
@@ -119,6 +123,10 @@ def recognized(source: Path) -> Format:
     if not source.exists():
         raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
     found = [form for form in formats() if form.recognizes(source)]
+    if not found and (damage := damage_of_hdf5(source)) is not None:
+        raise DatasetError(
+            f"{source} is an HDF5 file that cannot be read.", got=damage, fix="copy it again: it is cut or changed"
+        )
     if len(found) != 1:
         raise DatasetError(
             f"{source} is {'of no known format' if not found else 'of several formats'}.",
@@ -132,8 +140,8 @@ def recognized(source: Path) -> Format:
 class _Import:
     """One import under way."""
 
-    def __init__(self, form: Format, foreign: Foreign, adopting: Adoption, side: SideFile | None) -> None:
-        self._form, self._foreign, self._adopting, self._side = form, foreign, adopting, side
+    def __init__(self, form: Format, foreign: Foreign, adopting: Adoption, side: SideFile | None, source: Path) -> None:
+        self._form, self._foreign, self._adopting, self._side, self._source = form, foreign, adopting, side, source
         self._spec = adopting.spec if side is None else side.spec
         self.notes: list[str] = []
 
@@ -156,7 +164,7 @@ class _Import:
         dataset = Dataset.create(out, self._spec, card if side is None else side.card)
         with dataset.writer() as writer:
             for done, recording in enumerate(self._foreign.recordings(), 1):
-                episode = self._adopting.episode(recording)
+                episode = self._episode(recording, done)
                 kept = stack.pop() if side is not None and (stack := waiting[recording.digest]) else None
                 if side is not None and kept is not None:
                     writer.add(side.restore(kept, episode), identity=kept.identity)
@@ -164,12 +172,11 @@ class _Import:
                         dataset.catalogue.note(kept.identity, note)
                 elif episode is not None:
                     writer.add(episode)
-                counts.update(_remarks(episode, kept, side))
+                counts.update(_remarks(recording, episode, kept, side))
                 progress(done)
         present = {entry.identity for entry in dataset.entries()}
-        for name, identity, labels in [] if side is None else side.labels():
-            if identity in present:
-                LabelSet(dataset, name).add(identity, labels)
+        if side is not None:
+            _restore_labels(dataset, side)
         if not present:
             raise DatasetError("No episode is left of the data.", got="; ".join(counts) or None, fix="look at the file")
         if counts[RESTORED] < done:
@@ -179,16 +186,38 @@ class _Import:
             self.notes += [*foreign.notes, *self._adopting.notes]
         self.notes += [f"{words}: {count} of {done} episodes" for words, count in counts.items()]
 
+    def _episode(self, recording: Recording, number: int) -> Episode | None:
+        """Returns the episode of a recording; raises DatasetError that names it."""
+        try:
+            return self._adopting.episode(recording)
+        except (RoboRLError, ValueError) as error:
+            name = recording.name or f"number {number}"
+            raise DatasetError(f"Episode {name} of {self._source} cannot be read. {error}") from error
 
-def _remarks(episode: Episode | None, kept: Kept | None, side: SideFile | None) -> Iterator[str]:
+
+def _restore_labels(dataset: Dataset, side: SideFile) -> None:
+    """Stores the labels in a side file that are of episodes of the dataset."""
+    present, sets = {entry.identity for entry in dataset.entries()}, dict[str, LabelSet]()
+    with ExitStack() as stack:
+        for name, identity, labels in side.labels():
+            if name not in sets:
+                sets[name] = LabelSet(dataset, name)
+                stack.enter_context(sets[name].held())
+            if identity in present:
+                sets[name].add(identity, labels)
+
+
+def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, side: SideFile | None) -> Iterator[str]:
     if kept is not None:
         yield RESTORED
         return
+    yield from recording.remarks
     if side is not None:
         yield "changed since they were exported, so not restored from the side file"
     if episode is None:
         yield "left out: one action, and no observation after it"
         return
+    yield from _rounded(recording, episode)
     changes = episode.metadata.get("imported", {})
     yield "who acted is not known, the executed action stands for the proposed one"
     words = {
@@ -199,6 +228,15 @@ def _remarks(episode: Episode | None, kept: Kept | None, side: SideFile | None) 
         ("rewards", "missing"): "no rewards: 0 is stored, label them before you learn from rewards",
     }
     yield from (words[item] for item in changes.items())
+
+
+def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
+    """Yields what an episode keeps with fewer digits than the file, in words."""
+    found = {f"observation {name}": (values, episode.observations.get(name)) for name, values in recording.observations.items()}
+    found |= {"rewards": (recording.rewards, episode.rewards), "actions": (recording.actions, episode.actions)}
+    for name, (values, kept) in found.items():
+        if values is not None and kept is not None and values.dtype == np.float64 and kept.dtype == np.float32:
+            yield f"{name} {'is' if name.startswith('observation') else 'are'} float64 in the file, and kept as float32"
 
 
 def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str]:
@@ -227,7 +265,14 @@ def _lost(form: Format, episode: Episode, spec: EnvironmentSpec) -> Iterator[str
         if group == "observations" and name in changed:
             yield f"observation {name} to the bit: {changed[name]}"
         elif path not in back or rows_alike(array, back.get(path)) < least:
-            yield f"{group.removesuffix('s').replace('_', ' ')} {name}" if group else WORDS.get(name, name)
+            is_shifted = path == "timestamps" and rows_alike(array - array[0], back[path]) >= least
+            yield (
+                WORDS["clock"]
+                if is_shifted
+                else f"{group.removesuffix('s').replace('_', ' ')} {name}"
+                if group
+                else WORDS.get(name, name)
+            )
 
 
 def _write_side_file(form: Format, dataset: Dataset, draft: Path) -> None:
@@ -250,7 +295,10 @@ def _reading(form: Format, source: Path) -> Iterator[None]:
         yield
     except RoboRLError:
         raise
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError) as error:
+    except (
+        *(OSError, EOFError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError, MemoryError),
+        AssertionError,
+    ) as error:
         raise DatasetError(
             f"{source} cannot be read as {form.name}.", got=f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error

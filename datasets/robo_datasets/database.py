@@ -7,12 +7,13 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from robo_rl.errors import DatasetError
+from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError
 
 SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -21,11 +22,35 @@ WAIT = 10.0
 """[s] for another process to finish its change."""
 AT_STAKE = 1.0
 """[s] of changes that a power cut may undo where a file is held open."""
+LONGEST = 120.0
+"""[s] of a reader: a file that keeps it longer is made to do so."""
 REMEDY = "look at the disk; robo-rl data repair DATASET makes a catalogue again"
+PAGE = 4096
+"""[bytes] SQLite's default, and so that of every file of ours."""
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_OTHER_SCHEMA = re.compile(r"no such (table|column)|Could not decode to UTF-8|has \d+ columns but \d+ values")
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_FIXES = {
+    sqlite3.SQLITE_FULL: "make room on the disk; nothing was changed",
+    sqlite3.SQLITE_IOERR: "look at the disk, which is full or failing; nothing was changed",
+    sqlite3.SQLITE_BUSY: "wait for the program that holds it, or end it; nothing was changed",
+    sqlite3.SQLITE_INTERRUPT: "do not use a file from a source that you do not trust",
+    **dict.fromkeys(
+        (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM), "look at its permissions; nothing was changed"
+    ),
+}
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+_FOREIGN_SCHEMA = """SELECT name FROM sqlite_master
+    WHERE sql NOT LIKE 'CREATE TABLE %' OR lower(sql) GLOB '*[^a-z_0-9]as[^a-z_0-9]*' LIMIT 1"""
+"""Views, triggers, virtual tables and computed columns, in which a file could hide work without end."""
 
 
 class Database:
-    """One file in write-ahead mode; every error of SQLite becomes a DatasetError that names the file."""
+    """One file in write-ahead mode; every error of SQLite becomes a DatasetError that names the file.
+
+    DatabaseCorrupt means that the file itself is at fault: a full disk, a lock or a missing right is another DatasetError.
+    """
 
     def __init__(self, path: Path, remedy: str = REMEDY) -> None:
         """Names the file, and what helps where it is damaged."""
@@ -76,20 +101,40 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection that changes nothing."""
+        with ExitStack() as stack:
+            try:
+                connection = stack.enter_context(self._live())
+            except DatasetError as error:
+                # a full disk, like a folder that may not be written to, has no room for a reader's write-ahead files
+                if self.path.is_symlink() or _code(error.__cause__) not in _NO_ROOM:
+                    raise
+                connection = stack.enter_context(self._frozen())
+            yield connection
+
+    @contextmanager
+    def _live(self) -> Iterator[sqlite3.Connection]:
         if os.access(self.path.parent, os.W_OK):
-            with self._connected("mode=ro") as connection:
+            with self._connected("mode=ro") as connection, _bounded(connection):
                 yield connection
-            return
-        # a folder that may not be written to has no room for write-ahead files, and nobody can be writing there
+        else:  # nobody can be writing there
+            with self._frozen() as connection:
+                yield connection
+
+    @contextmanager
+    def _frozen(self) -> Iterator[sqlite3.Connection]:
+        """Reads without any file beside the file."""
         ahead = self.path.with_name(f"{self.path.name}-wal")
         if not ahead.exists() or not ahead.stat().st_size:
-            with self._connected("mode=ro&immutable=1") as connection:
+            with self._connected("mode=ro&immutable=1") as connection, _bounded(connection):
                 yield connection
             return
         with TemporaryDirectory() as folder:  # what a process that was killed wrote ahead is part of the file
-            for path in (self.path, ahead):
-                shutil.copyfile(path, Path(folder) / path.name)
-            with self._connected("mode=rw", Path(folder) / self.path.name) as connection:
+            try:
+                for path in (self.path, ahead):
+                    shutil.copyfile(path, Path(folder) / path.name)
+            except OSError as error:
+                raise DatasetError(f"{self.path} cannot be read.", got=error, fix="make room on the disk") from error
+            with self._connected("mode=rw", Path(folder) / self.path.name) as connection, _bounded(connection):
                 yield connection
 
     def has(self, table: str) -> bool:
@@ -99,18 +144,83 @@ class Database:
         with self.reading() as connection:
             return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
 
+    def require_sound(self) -> None:
+        """Raises DatabaseCorrupt if SQLite finds pages or indices that contradict each other."""
+        with self.reading() as connection:
+            found = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            if found is None or found[0] != "ok":
+                raise self._corrupt(None if found is None else found[0])
+
+    def salvaged(self, query: str) -> list[tuple[Any, ...]]:
+        """Returns the rows of a damaged file, as far as they can be read; the file stays as it is."""
+        found: list[tuple[Any, ...]] = []
+        for opened in (self._in_place("mode=ro"), self._in_place("mode=ro&immutable=1"), self._with_new_header):
+            with suppress(sqlite3.Error, OSError), closing(opened()) as connection, _bounded(connection):
+                rows = _readable_rows(connection, query)
+                found = max(found, rows, key=len)
+        return found
+
+    def _in_place(self, options: str) -> Callable[[], sqlite3.Connection]:
+        return lambda: sqlite3.connect(f"{self.path.absolute().as_uri()}?{options}", uri=True, timeout=WAIT)
+
+    def _with_new_header(self) -> sqlite3.Connection:
+        """Opens a copy in memory the header of which is as SQLite writes it, however damaged the file's is."""
+        content = bytearray(self.path.read_bytes())
+        content[:24] = b"SQLite format 3\0" + PAGE.to_bytes(2, "big") + bytes((1, 1, 0, 64, 32, 32))
+        content[28:32] = (len(content) // PAGE).to_bytes(4, "big")
+        content[44:48], content[56:60] = (4).to_bytes(4, "big"), (1).to_bytes(4, "big")
+        connection = sqlite3.connect(":memory:")
+        connection.deserialize(bytes(content))
+        return connection
+
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
         try:
             uri = (path or self.path).absolute().as_uri()
             connection = sqlite3.connect(f"{uri}?{options}", uri=True, timeout=WAIT)
             try:
+                self._require_plain(connection)
                 yield connection
             finally:
                 connection.close()
+        except UnicodeDecodeError as error:
+            raise self._corrupt(error) from error
         except sqlite3.Error as error:
-            raise DatasetError(
-                f"{self.path} cannot be used.",
-                got=error,
-                fix=self._remedy,
-            ) from error
+            code = _code(error)
+            if code in _DAMAGE or _OTHER_SCHEMA.search(str(error)):
+                raise self._corrupt(error) from error
+            kind, key = (DatasetBusy, sqlite3.SQLITE_BUSY) if code in _BUSY else (DatasetError, code)
+            raise kind(f"{self.path} cannot be used.", got=error, fix=_FIXES.get(key or 0, self._remedy)) from error
+
+    def _require_plain(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if (found := connection.execute(_FOREIGN_SCHEMA).fetchone()) is not None:
+            raise self._corrupt(f"{found[0]}, which is computed", allowed="tables of plain columns")
+
+    def _corrupt(self, got: object, allowed: str | None = None) -> DatabaseCorrupt:
+        return DatabaseCorrupt(f"{self.path} cannot be used.", got=f"damaged: {got}", allowed=allowed, fix=self._remedy)
+
+
+def _code(error: BaseException | None) -> int | None:
+    """Returns SQLite's primary code of an error, None if it has none."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+@contextmanager
+def _bounded(connection: sqlite3.Connection) -> Iterator[None]:
+    """Interrupts what goes on for longer than any query of ours."""
+    until = time.monotonic() + LONGEST
+    connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
+    yield
+
+
+def _readable_rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:
+    """Returns the rows up to the first that cannot be read."""
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    connection.execute("PRAGMA writable_schema = ON")  # a table is read although the words on another one are damaged
+    rows = []
+    with suppress(sqlite3.Error, UnicodeDecodeError):
+        for row in connection.execute(query):
+            rows.append(row)
+    return rows

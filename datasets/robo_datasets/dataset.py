@@ -1,6 +1,6 @@
 """A dataset: a folder of episodes of one environment spec, read by anyone, written by one process at a time.
 
-DATASET/dataset.json      schema, spec, and the card: how it was made
+DATASET/dataset.json      schema, spec, and the card: how it was made; a checksum over them
 catalogue.sqlite  what is in it; made again from the episodes if need be
 episodes/         one file each (robo_datasets.episode_file)
 journal/          the episode under way
@@ -12,6 +12,7 @@ quarantine/       what could not be read; nothing is ever deleted
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
@@ -25,13 +26,14 @@ from robo_datasets.draft import drafted
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.journal import Journal
 from robo_datasets.packed_pictures import EXACT, packing
-from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError
+from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
 from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
 
 SCHEMA = "robo_rl.dataset/1"
 DESCRIPTION = "dataset.json"
+CHECKSUM = "sha256"
 FOLDERS = ("episodes", "journal", "labels", "preferences", "quarantine")
 
 
@@ -43,6 +45,7 @@ class Dataset:
         self.path = path
         self._description = _describe(path)
         self.spec = _spec_of(path, self._description)
+        _require_as_written(path, self._description)
         self.catalogue = Catalogue(path)
         self.packing = packing(str(self._description["card"].get("pictures", EXACT)))
 
@@ -59,7 +62,7 @@ class Dataset:
                 (made / folder).mkdir(parents=True, exist_ok=True)
             Catalogue(made).create()
             description = {"schema": SCHEMA, "spec": spec.to_json(), "card": dict(card or {})}
-            write_text(made / DESCRIPTION, json.dumps(description, indent=1))  # last: a folder without it is no dataset
+            _write_description(made, description)  # last: a folder without it is no dataset
         return cls(path)
 
     @property
@@ -70,7 +73,7 @@ class Dataset:
     def describe(self, card: Mapping[str, Any]) -> None:
         """Replaces the card in one step."""
         self._description |= {"card": dict(card)}
-        write_text(self.path / DESCRIPTION, json.dumps(self._description, indent=1))
+        _write_description(self.path, self._description)
 
     def entries(self) -> list[Entry]:
         """Returns what is known of each episode, in the order of recording."""
@@ -161,7 +164,7 @@ class DatasetWriter:
 
 def _unwritten(folder: Path, error: OSError) -> DatasetError:
     return DatasetError(
-        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix="make room on the disk"
+        f"The episode could not be written to {folder}; nothing of it is visible.", got=error, fix=fix_of(error)
     )
 
 
@@ -187,6 +190,27 @@ def _describe(path: Path) -> dict[str, Any]:
     if wrong := _faults_of_card(description.get("card")):
         raise DatasetError(f"The card in {file} is damaged.", got=wrong, allowed="what `robo-rl data info` prints of a card")
     return description
+
+
+def _write_description(path: Path, description: Mapping[str, Any]) -> None:
+    sealed = {**description, CHECKSUM: _checksum(json.loads(json.dumps(description)))}
+    write_text(path / DESCRIPTION, json.dumps(sealed, indent=1))
+
+
+def _require_as_written(path: Path, description: Mapping[str, Any]) -> None:
+    """Raises DatasetError if a description was changed after it was written; older versions wrote no checksum."""
+    if description.get(CHECKSUM) not in (None, _checksum(description)):
+        raise DatasetError(
+            f"{path / DESCRIPTION} was changed after it was written.",
+            allowed="the card and the spec with which the episodes were recorded",
+            fix=f'undo the change; if it is meant to be, remove the line "{CHECKSUM}" from the file',
+        )
+
+
+def _checksum(description: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 over everything in a description but the checksum."""
+    covered = {name: value for name, value in description.items() if name != CHECKSUM}
+    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
 def _spec_of(path: Path, description: Mapping[str, Any]) -> EnvironmentSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLE
 """Others are code that HDF5 loads from elsewhere."""
 PICTURES = [h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_FLETCHER32]
 """What pictures of ours go through, in this order."""
+MOST_METADATA = 1 << 22
+"""[bytes] Of HDF5's cache."""
 CHECKSUM = 4
 """[byte] of FLETCHER32 behind a chunk."""
 
@@ -164,21 +166,56 @@ def _inflated(dataset: h5py.Dataset) -> Array:
     return pictures
 
 
-def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISODE) -> dict[str, h5py.Dataset]:
+def limit_metadata(file: h5py.File) -> None:
+    """Keeps HDF5's cache of what it knows of a file small: at its own limit it takes 250 MB of memory."""
+    config = file.id.get_mdc_config()
+    config.max_size = min(config.max_size, MOST_METADATA)
+    config.initial_size, config.min_size = min(config.initial_size, MOST_METADATA), min(config.min_size, MOST_METADATA)
+    file.id.set_mdc_config(config)
+
+
+class PlainDatasets(Mapping[str, h5py.Dataset]):
+    """Arrays of a file by path, "group/name", each opened as it is looked up.
+
+    HDF5 looks through all open arrays whenever one is closed, in any file, and each keeps a cache: with thousands open, reading
+    takes time that grows with the square of their number.
+    """
+
+    def __init__(self, file: h5py.File, paths: Iterable[str]) -> None:
+        self._file, self._paths = file, dict.fromkeys(paths)
+
+    def __getitem__(self, path: str) -> h5py.Dataset:
+        if path not in self._paths:
+            raise KeyError(path)
+        return self._file[path]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+
+def plain_datasets(file: h5py.File, file_size: int, allowance: Allowance = EPISODE) -> PlainDatasets:
     """Returns what can be read, by path, "group/name"; raises EpisodeCorrupt before anything absurd is allocated.
 
     Refuses links out of the file, virtual and external storage, filters that are not allowed, types that are neither plain
     numbers nor allowed texts, and more unpacked bytes than so small a file can hold.
     """
-    found = dict(_Search(allowance).datasets(file, 0))
-    declared = sum(math.prod(dataset.shape) * dataset.dtype.itemsize for dataset in found.values())
+    paths, declared = [], 0
+    for path, dataset in _Search(allowance).datasets(file, 0):
+        paths.append(path)
+        declared += math.prod(dataset.shape) * dataset.dtype.itemsize
     if declared > min(allowance.most_bytes, MOST_UNPACKED * file_size):
         raise EpisodeCorrupt(
             "The file declares more data than it can hold.",
             got=f"{declared} bytes in a file of {file_size}",
             allowed=f"at most {MOST_UNPACKED} times the size of the file, and {allowance.most_bytes} bytes",
         )
-    return found
+    return PlainDatasets(file, paths)
 
 
 class _Search:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import numpy as np
 
 from robo_datasets.hdf5_arrays import Array
-from robo_rl.errors import DatasetError
+from robo_rl.errors import DatasetError, fix_of
 from robo_rl.rollout import end_of, stacked_terms
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Episode, Transition
@@ -97,7 +97,7 @@ class Journal:
             raise DatasetError(
                 f"The step could not be written to {self.path}; those before it are there.",
                 got=error,
-                fix="make room; robo-rl data repair DATASET stores what was recorded",
+                fix=f"{fix_of(error)}; robo-rl data repair DATASET stores what was recorded",
             ) from error
 
 

@@ -1,13 +1,15 @@
 """Rewards of models beside recorded episodes, in sets by name; the episodes' own files are never touched.
 
-Each set is a SQLite file in write-ahead mode: one row for each episode, with the SHA-256 of its numbers.
+Each set is a SQLite file in write-ahead mode: one row for each episode, with a SHA-256 over all of it. Sets of older versions
+have one over the numbers alone, and are read as before.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from robo_rl.types import RewardLabels
 COLUMNS = """values_f32 BLOB NOT NULL, valid BLOB NOT NULL, confidence_f32 BLOB,
     model TEXT NOT NULL, weights_hash TEXT NOT NULL, prompt_hash TEXT NOT NULL, sha256 TEXT NOT NULL"""
 """Of the labels of one episode, as `row_of` and `labels_of` write and read them."""
+WHOLE = "row:"
+"""Before a hash over the whole row, identity, model and hashes included."""
 
 
 class LabelSet:
@@ -32,15 +36,19 @@ class LabelSet:
         if not NAME.fullmatch(name):
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
-        self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}")
+        remedy = f"move labels/{name}{SUFFIX} away, and label again"
+        self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}", remedy)
+        self._known = set(quarantined(dataset.path))
         self._steps = {entry.identity: entry.steps for entry in dataset.entries()}
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> LabelSet:
-        """Returns a set that exists; raises UnknownName with the close matches."""
+        """Returns a set that exists; raises UnknownName with the close matches, DatasetError if it is damaged."""
         if name not in (names := label_sets(dataset)):
             raise UnknownName("label set", name, names)
-        return cls(dataset, name)
+        found = cls(dataset, name)
+        found.require_sound()
+        return found
 
     def add(self, identity: str, labels: RewardLabels) -> None:
         """Stores the labels of an episode durably, in place of older ones; raises InvalidSetting where they do not fit it."""
@@ -50,7 +58,7 @@ class LabelSet:
         """Stores the labels of several episodes in one step."""
         for identity, labels in found.items():
             self._require_fit(identity, labels)
-        rows = [(identity, *row_of(labels)) for identity, labels in found.items()]
+        rows = [_sealed(identity, row_of(labels)) for identity, labels in found.items()]
         with self._database.writing() as connection:
             connection.execute(f"CREATE TABLE IF NOT EXISTS labels (identity TEXT PRIMARY KEY, {COLUMNS})")
             connection.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
@@ -72,16 +80,36 @@ class LabelSet:
             raise InvalidSetting("A valid label is not finite.", got=labels.values, fix="mark what is missing as not valid")
 
     def read(self, identity: str) -> RewardLabels | None:
-        """Returns the labels of an episode, or None; raises EpisodeCorrupt where their numbers were changed."""
+        """Returns the labels of an episode, or None; raises EpisodeCorrupt if they are not as they were written."""
         if not self._database.has("labels"):
             return None
         with self._database.reading() as connection:
             row = connection.execute("SELECT * FROM labels WHERE identity = ?", (identity,)).fetchone()
-        if row is None:
-            return None
-        if (labels := labels_of(row[1:])) is None:
-            raise EpisodeCorrupt(f"The labels {self.name!r} of episode {identity} were changed.", fix="label it again")
+        return None if row is None else self._labels(row)
+
+    def _labels(self, row: tuple[Any, ...]) -> RewardLabels:
+        labels = None
+        with suppress(TypeError, ValueError):  # SQLite keeps whatever it is given, whatever a column is declared as
+            labels = labels_of(_unsealed(row))
+        if labels is None or len(labels.values) != self._steps.get(row[0], len(labels.values)):
+            raise EpisodeCorrupt(f"The labels {self.name!r} of episode {row[0]} were changed.", fix="label it again")
         return labels
+
+    def require_sound(self) -> None:
+        """Raises DatasetError unless the file is whole, and every row is as it was written and of an episode of the dataset."""
+        if not self._database.has("labels"):
+            return
+        self._database.require_sound()
+        with self._database.reading() as connection:
+            rows = connection.execute("SELECT * FROM labels").fetchall()
+        for row in rows:
+            self._labels(row)
+            if row[0] not in self._steps and row[0] not in self._known and not str(row[-1]).startswith(WHOLE):
+                raise EpisodeCorrupt(
+                    f"The label set {self.name!r} has labels of an episode that is not in the dataset.",
+                    got=row[0],
+                    fix=f"move labels/{self.name}{SUFFIX} away, and label again",
+                )
 
     @property
     def labelled(self) -> set[str]:
@@ -146,6 +174,39 @@ def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
         prompt_hash=prompt,
         confidence=None if confidence is None else np.frombuffer(confidence, np.float32),
     )
+
+
+def quarantined(folder: Path) -> list[str]:
+    """Returns the identities of the episodes that repair has moved out of a dataset."""
+    try:
+        lines = (folder / "quarantine" / "entries.jsonl").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with suppress(ValueError, LookupError, TypeError):  # the last may be torn
+            found.append(str(json.loads(line)["identity"]))
+    return found
+
+
+def _sealed(identity: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns a row of a set: with a hash that binds the numbers, by their own, to the episode and to the model."""
+    return (identity, *row[:-1], _seal(identity, row))
+
+
+def _unsealed(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the values of COLUMNS; raises ValueError if the hash over the whole row is another."""
+    identity, *kept, seal = row
+    if not seal.startswith(WHOLE):
+        return (*kept, seal)
+    numbers = _digest(*kept[:3])
+    if _seal(identity, (*kept, numbers)) != seal:
+        raise ValueError("changed")
+    return (*kept, numbers)
+
+
+def _seal(identity: str, row: tuple[Any, ...]) -> str:
+    return WHOLE + hashlib.sha256(json.dumps([identity, *row[3:]]).encode()).hexdigest()
 
 
 def _digest(*parts: bytes | None) -> str:

@@ -1,24 +1,31 @@
 """Comparisons of segments of a dataset, in sets by name; people, models and oracles may share one.
 
-DATASET/preferences/NAME.sqlite, in write-ahead mode: one row for each pair and rater, in the order of the answers.
+DATASET/preferences/NAME.sqlite, in write-ahead mode: one row for each pair and rater, in the order of the answers, with a
+SHA-256 over it. Rows of older versions have none, and are read as before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from robo_datasets.database import NAME, SUFFIX, Database
 from robo_datasets.dataset import Dataset, require_no_links
-from robo_rl.errors import DatasetError, InvalidSetting, UnknownName
+from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.types import Preference
 
 FOLDER = "preferences"
 SKIP = -1.0
 _SEGMENTS = "first, first_start, first_stop, second, second_start, second_stop"
+_FACTS = f"{_SEGMENTS}, label, rater, kind"
+_KINDS = (str, int, int, str, int, int, float, str, str)
 _COLUMNS = f"""first TEXT NOT NULL, first_start INTEGER NOT NULL, first_stop INTEGER NOT NULL,
     second TEXT NOT NULL, second_start INTEGER NOT NULL, second_stop INTEGER NOT NULL, label REAL NOT NULL,
-    rater TEXT NOT NULL, kind TEXT NOT NULL, UNIQUE ({_SEGMENTS}, rater)"""
+    rater TEXT NOT NULL, kind TEXT NOT NULL, sha256 TEXT, UNIQUE ({_SEGMENTS}, rater)"""
 
 
 class PreferenceSet:
@@ -29,7 +36,8 @@ class PreferenceSet:
         if not NAME.fullmatch(name):
             raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=NAME.pattern)
         self.name, self._dataset = name, dataset.path
-        self._database = Database(dataset.path / FOLDER / f"{name}{SUFFIX}")
+        remedy = f"move {FOLDER}/{name}{SUFFIX} away, and compare again"
+        self._database = Database(dataset.path / FOLDER / f"{name}{SUFFIX}", remedy)
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> PreferenceSet:
@@ -48,21 +56,56 @@ class PreferenceSet:
             raise DatasetError(f"{self._database.path} cannot be written.", got=error, fix="look at its permissions") from None
         with self._database.writing() as connection:
             connection.execute(f"CREATE TABLE IF NOT EXISTS preferences ({_COLUMNS})")
-            connection.executemany("INSERT OR IGNORE INTO preferences VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            if not _has_hashes(connection):
+                connection.execute("ALTER TABLE preferences ADD COLUMN sha256 TEXT")
+            query = f"INSERT OR IGNORE INTO preferences ({_FACTS}, sha256) VALUES ({', '.join('?' * 10)})"
+            connection.executemany(query, [(*row, _digest(row)) for row in rows])
 
     def __iter__(self) -> Iterator[Preference]:
-        """Yields the comparisons in the order of the answers."""
+        """Yields the comparisons in the order of the answers; raises EpisodeCorrupt if one is not as it was written."""
         if not self._database.has("preferences"):
             return
         with self._database.reading() as connection:
-            rows = connection.execute(f"SELECT {_SEGMENTS}, label, rater, kind FROM preferences ORDER BY rowid").fetchall()
-        for first, a, b, second, c, d, label, rater, kind in rows:
+            digest = "sha256" if _has_hashes(connection) else "NULL"
+            rows = connection.execute(f"SELECT {_FACTS}, {digest} FROM preferences ORDER BY rowid").fetchall()
+        for *row, digest in rows:
+            if digest not in (None, _digest(row)) or not _is_plain(row):
+                raise EpisodeCorrupt(
+                    f"A comparison of the set {self.name!r} was changed.",
+                    got=row,
+                    fix=f"move {FOLDER}/{self.name}{SUFFIX} away, and compare again",
+                )
+            first, a, b, second, c, d, label, rater, kind = row
             yield Preference((first, a, b), (second, c, d), "skip" if label == SKIP else label, rater, kind)
+
+    def require_sound(self) -> None:
+        """Raises DatasetError unless the file is whole and every comparison is as it was written."""
+        if self._database.has("preferences"):
+            self._database.require_sound()
+            for _ in self:
+                pass
 
 
 def preference_sets(dataset: Dataset) -> list[str]:
     """Returns the names of the sets that a dataset has."""
     return sorted(path.stem for path in Path(dataset.path / FOLDER).glob(f"*{SUFFIX}"))
+
+
+def _has_hashes(connection: sqlite3.Connection) -> bool:
+    return any(column[1] == "sha256" for column in connection.execute("PRAGMA table_info(preferences)"))
+
+
+def _is_plain(row: Sequence[Any]) -> bool:
+    """Returns whether each value is of its column's type: SQLite keeps whatever it is given."""
+    are_typed = all(isinstance(value, kind) for value, kind in zip(row, _KINDS, strict=True))
+    return are_typed and row[6] in (SKIP, 0.0, 0.5, 1.0) and row[8] in ("human", "model", "oracle")
+
+
+def _digest(row: Sequence[Any]) -> str | None:
+    try:
+        return hashlib.sha256(json.dumps(list(row)).encode()).hexdigest()
+    except TypeError:  # bytes, where there was a text
+        return None
 
 
 def _stored(label: float | str) -> float:

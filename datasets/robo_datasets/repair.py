@@ -12,13 +12,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from robo_datasets.catalogue import NAME, Entry
+from robo_datasets.catalogue import DRAFT, NAME, Catalogue, Entry
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
 from robo_datasets.figures import content_hash
 from robo_datasets.journal import SUFFIX, recover
 from robo_datasets.labels import LabelSet, label_sets
-from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
+from robo_datasets.preferences import PreferenceSet, preference_sets
+from robo_rl.errors import DatabaseCorrupt, DatasetError, DatasetNotFound, EpisodeCorrupt, RoboRLError
 from robo_rl.types import Episode
 
 
@@ -32,11 +33,10 @@ class Finding(NamedTuple):
 
 
 def verify(dataset: Dataset) -> list[Finding]:
-    """Reads every episode and returns what is wrong, changing nothing."""
-    try:
-        entries = _readable_entries(dataset)
-    except DatasetError as error:
-        return [Finding(NAME, str(error), "make it again from the episodes")]
+    """Reads every episode and returns what is wrong, changing nothing; raises DatasetError if disk or lock prevent reading."""
+    if (damage := _damage_of(dataset.catalogue)) is not None:
+        return [Finding(NAME, str(damage), "make it again from the episodes")]
+    entries = dataset.entries()
     listed = {entry.file for entry in entries}
     findings = [Finding(path.name, "left over by a crash", "recover or quarantine") for path in _leftovers(dataset)]
     findings += [Finding(path.name, "not in the catalogue", "adopt") for path in _episodes(dataset) if path.name not in listed]
@@ -47,7 +47,7 @@ def verify(dataset: Dataset) -> list[Finding]:
     if dataset.card.get("content") not in (None, content_hash(entries)):
         complete = "none: the command that made it completes it with --append"
         findings.append(Finding(DESCRIPTION, "the episodes are not those that its content hash is of", complete))
-    return [*findings, *_label_faults(dataset)]
+    return [*findings, *_label_faults(dataset), *_preference_faults(dataset)]
 
 
 def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
@@ -66,14 +66,34 @@ def repair(writer: DatasetWriter, *, thorough: bool = True) -> list[Finding]:
     return findings
 
 
-def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
+def _damage_of(catalogue: Catalogue) -> DatasetError | None:
+    """Returns what is wrong with the file itself; raises DatasetError if only disk, lock or permissions are in the way."""
     try:
-        _readable_entries(dataset)
-    except DatasetError as error:
-        for path in dataset.path.glob(f"{NAME}*"):
-            _quarantine(dataset, path)
-        dataset.catalogue.create()
-        yield Finding(NAME, str(error), "made again from the episodes; notes are in the quarantined file")
+        catalogue.require_sound()
+    except (DatabaseCorrupt, DatasetNotFound, EpisodeCorrupt) as error:
+        return error
+    return None
+
+
+def _mend_catalogue(dataset: Dataset) -> Iterator[Finding]:
+    """Makes a damaged catalogue again, with the notes that can be read of it.
+
+    The new one is whole before the old one moves, so that a full disk changes nothing, and a kill loses no note.
+    """
+    damage, draft = _damage_of(dataset.catalogue), Catalogue(dataset.path, DRAFT)
+    if draft.path.exists() and isinstance(_damage_of(draft), DatabaseCorrupt):
+        _quarantine_all(dataset, draft.files)
+    if damage is None:
+        if draft.path.exists():  # a kill came between the old one's move and the new one's
+            dataset.catalogue.add_notes(draft.all_notes())
+            _quarantine_all(dataset, draft.files)
+        return
+    draft.create()
+    draft.add_notes(dataset.catalogue.salvaged_notes())
+    kept = len(draft.all_notes())
+    _quarantine_all(dataset, dataset.catalogue.files)
+    draft.path.rename(dataset.catalogue.path)
+    yield Finding(NAME, str(damage), f"made again from the episodes, with the notes that could be read of it: {kept}")
 
 
 def _sweep(dataset: Dataset) -> Iterator[Finding]:
@@ -126,12 +146,6 @@ def _recovered(dataset: Dataset, path: Path) -> Episode:
     return episode
 
 
-def _readable_entries(dataset: Dataset) -> list[Entry]:
-    """Returns the entries; raises DatasetError where they or the notes cannot be read."""
-    dataset.catalogue.noted()
-    return dataset.entries()
-
-
 def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
     """Returns what is wrong with an episode or with its entry, and what the entry should be where the episode can be read."""
     path = dataset.path / "episodes" / entry.file
@@ -151,12 +165,18 @@ def _judged(dataset: Dataset, entry: Entry) -> tuple[str | None, Entry | None]:
 
 def _label_faults(dataset: Dataset) -> Iterator[Finding]:
     for name in label_sets(dataset):
-        labels = LabelSet(dataset, name)
         try:
-            for identity in labels.labelled:
-                labels.read(identity)
+            LabelSet(dataset, name).require_sound()
         except DatasetError as error:
             yield Finding(name, str(error), "none: label it again")
+
+
+def _preference_faults(dataset: Dataset) -> Iterator[Finding]:
+    for name in preference_sets(dataset):
+        try:
+            PreferenceSet(dataset, name).require_sound()
+        except DatasetError as error:
+            yield Finding(name, str(error), "none: compare again")
 
 
 def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
@@ -167,6 +187,11 @@ def _quarantine_entry(dataset: Dataset, entry: Entry) -> None:
     if path.exists() or path.is_symlink():
         _quarantine(dataset, path)
     dataset.catalogue.remove(entry.identity)
+
+
+def _quarantine_all(dataset: Dataset, paths: list[Path]) -> None:
+    for path in paths:
+        _quarantine(dataset, path)
 
 
 def _quarantine(dataset: Dataset, path: Path) -> None:
@@ -181,4 +206,5 @@ def _episodes(dataset: Dataset) -> list[Path]:
 
 
 def _leftovers(dataset: Dataset) -> list[Path]:
-    return [*(dataset.path / "episodes").glob(f"*{TEMPORARY}"), *(dataset.path / "journal").glob(f"*{SUFFIX}")]
+    drafts = [path for path in (dataset.path / DRAFT,) if path.exists()]
+    return [*drafts, *(dataset.path / "episodes").glob(f"*{TEMPORARY}"), *(dataset.path / "journal").glob(f"*{SUFFIX}")]

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from robo_real.rotations import DOWN, Quaternion
 from robo_rl.errors import InvalidSetting
+from robo_rl.plain_files import read_yaml
 from robo_rl.settings import settings_as
 
 
@@ -144,6 +144,6 @@ and evaluates. Not for a real arm."""
 
 def limits_from(path: Path) -> Limits:
     """Reads limits from a YAML file; raises InvalidSetting or UnknownName naming the key, FileNotFoundError."""
-    found: Any = yaml.safe_load(path.read_text())
+    found: Any = read_yaml(path)
     limits: Limits = settings_as(Limits, found, source=str(path))
     return limits

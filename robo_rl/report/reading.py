@@ -1,4 +1,4 @@
-"""Read a run folder for its report, as far as it got: what is missing or damaged becomes a warning, never an error."""
+"""Read a run folder for its report, as far as it got: what is missing or damaged is a warning, but for the recipe."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from robo_rl.errors import RunNotFound
+from robo_rl.errors import RoboRLError, RunError, RunNotFound
 from robo_rl.evaluation import Evaluation
+from robo_rl.plain_files import read_yaml
 from robo_rl.report.annotating import annotation_warnings
 from robo_rl.report.hacking import probe
 from robo_rl.runs import Run
@@ -115,7 +114,7 @@ class RecordedRun:
 
 
 def read_runs(paths: Sequence[Path]) -> list[RecordedRun]:
-    """Returns the runs with labels that tell them apart; raises RunNotFound for a folder that is none."""
+    """Returns the runs with labels that tell them apart; raises RunNotFound, or RunError or InvalidSetting for a bad recipe."""
     runs = [_read(Path(path)) for path in paths]
     names = {run.group: run.name for run in runs}
     one_name = len(set(names.values())) == 1
@@ -137,12 +136,24 @@ def _read(path: Path) -> RecordedRun:
             return otherwise
         try:
             return read()
-        except (ValueError, KeyError, TypeError, AttributeError, OSError, yaml.YAMLError) as error:
-            warnings.append(f"{file} cannot be read: {type(error).__name__}: {error}")
+        except (
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ArithmeticError,
+            OSError,
+            RecursionError,
+            RoboRLError,
+        ) as error:
+            kind = "" if isinstance(error, RoboRLError) else f"{type(error).__name__}: "
+            warnings.append(f"{file} cannot be read: {kind}{' '.join(str(error).split())}")
             return otherwise
 
-    recipe_text = attempt("recipe.yaml", (path / "recipe.yaml").read_text, "")
-    recipe = attempt("recipe.yaml", lambda: dict(yaml.safe_load(recipe_text) or {}), {})
+    recipe = read_yaml(path / "recipe.yaml")  # without it nothing on the page would be known to be true
+    if not isinstance(recipe, dict):
+        raise RunError(f"{path / 'recipe.yaml'} is damaged.", got=type(recipe).__name__, fix="take it from a copy")
+    recipe_text = (path / "recipe.yaml").read_text()
     facts = attempt("run.json", lambda: dict(run.description), {})
     spec = attempt("spec.json", lambda: run.spec, None)
     metrics = attempt("metrics.jsonl", lambda: [dict(line) for line in run.metrics() if line], [])
@@ -156,7 +167,7 @@ def _read(path: Path) -> RecordedRun:
 
 
 def _reader(file: Path) -> Callable[[], Evaluation]:
-    return lambda: Evaluation.from_json(json.loads(file.read_text()))
+    return lambda: Evaluation.read(file)
 
 
 def _warnings(run: RecordedRun) -> list[str]:

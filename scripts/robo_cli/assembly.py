@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
-import yaml
 from gymnasium.vector import AutoresetMode
 
 from robo_cli.display import counted
@@ -21,12 +20,13 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.discovery import make_environment, make_vector_environment
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.human import PersonInTheLoop
 from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
+from robo_rl.plain_files import read_yaml
 from robo_rl.protocols import Learner, Policy, Training
 from robo_rl.replay import ReplayBuffer
 from robo_rl.reward_protocols import OnlineRewards
@@ -231,7 +231,10 @@ def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:
 
 def recipe_of(run: Run) -> Recipe[Any]:
     """Returns the recipe that a run was made with."""
-    return parse_recipe(yaml.safe_load((run.path / "recipe.yaml").read_text()), source=f"recipe.yaml of {run.path.name}")
+    found, source = read_yaml(run.path / "recipe.yaml"), f"recipe.yaml of {run.path.name}"
+    if not isinstance(found, dict):
+        raise RunError(f"The {source} is damaged.", got=type(found).__name__, fix="take it from a copy, or train again")
+    return parse_recipe(found, source=source)
 
 
 def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:

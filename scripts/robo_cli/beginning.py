@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,7 +97,7 @@ def before_and_after(run: Run, after: Evaluation) -> str:
     """Returns a table of the policy before and after the training, on the seeds that both evaluations share."""
     if not _before(run).exists():
         raise RunError(f"{run.path.name} was not evaluated before its first step.", fix="train anew")
-    before = Evaluation.from_json(json.loads(_before(run).read_text()))
+    before = Evaluation.read(_before(run))
     comparisons, seeds = compare([before], [after])
     lines = [f"{'':8} {'success':28} {'return':>8} {'steps of a success':>20}"]
     lines += [_row(name, evaluation) for name, evaluation in (("before", before), ("after", after))]

@@ -107,7 +107,7 @@ def compare_judged(first: Sequence[Judged], second: Sequence[Judged]) -> tuple[d
 
 def _of_run(run: Run) -> Judged:
     try:
-        found = Evaluation.from_json(json.loads((run.path / "evaluation.json").read_text()))
+        found = Evaluation.read(run.path / "evaluation.json")
     except FileNotFoundError:
         raise RunError(f"{run.path.name} has no final evaluation.", fix=f"finish it: robo-rl resume {run.path.name}") from None
     return Judged(run.path.name, found, run.spec)
@@ -115,12 +115,12 @@ def _of_run(run: Run) -> Judged:
 
 def _from_file(path: Path) -> Judged:
     try:
-        found = Evaluation.from_json(json.loads(path.read_text()))
+        found = Evaluation.read(path)
         told = (found.returns, found.successes, *found.measured.values())
         if not found.seeds or any(len(values) != len(found.seeds) for values in told):
             raise ValueError("not as many outcomes as seeds")
         return Judged(str(path), found)
-    except (ValueError, TypeError, AttributeError, RecursionError, OSError) as error:
+    except (ValueError, TypeError, AttributeError, RunError, OSError) as error:
         raise RunError(
             f"{path} holds no evaluation.",
             got=f"{type(error).__name__}: {error}",

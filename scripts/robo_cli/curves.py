@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -50,10 +49,7 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
 
 def curve(run: Path) -> Curve | None:
     """Returns the evaluations of a training while it learned; None where there were none."""
-    found = [
-        (int(path.stem), Evaluation.from_json(json.loads(path.read_text())))
-        for path in sorted((run / "evaluations").glob("*.json"))
-    ]
+    found = [(int(path.stem), Evaluation.read(path)) for path in sorted((run / "evaluations").glob("*.json"))]
     if not found:
         return None
     declared = all(success is not None for _, each in found for success in each.successes)

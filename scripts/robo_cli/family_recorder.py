@@ -32,9 +32,16 @@ def record_family(family: str, sources: Sources, episodes: int | None, out: Path
         missing = [planned for planned in plan.episodes if planned.identity not in present]
         progress = Progress()
         with display(f"record {family}", len(plan.episodes), "episodes") as shown:
-            for number, planned in enumerate(missing, 1):
-                entry = writer.add(planned.make(), identity=planned.identity)
-                shown.update(len(plan.episodes) - len(missing) + number, progress.add(entry))
+            done = len(plan.episodes) - len(missing)
+            try:
+                for planned in missing:
+                    entry = writer.add(planned.make(), identity=planned.identity)
+                    done += 1
+                    shown.update(done, progress.add(entry))
+            except KeyboardInterrupt:
+                kept = f"{done} of {len(plan.episodes)} episodes are kept in {out}"
+                shown.say(f"interrupted: {kept}; the same command with --append goes on")
+                raise
         dataset.describe(card | {"commit": circumstances()["commit"]} | figures_of(dataset.entries()))
     return dataset
 

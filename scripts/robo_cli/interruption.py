@@ -1,12 +1,19 @@
-"""Stop a training without losing a step."""
+"""Stop a training without losing a step, and say how it goes on if something else ends it."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
+from robo_rl.errors import RunError, fix_of, is_of_disk
+
+_exit = os._exit
+_ENDED = "The environment, or something that it calls, ended the program."
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what `kill`, job schedulers and containers send first
 
 
@@ -30,3 +37,39 @@ def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         restore()
+
+
+@contextmanager
+def resumable(run: Path) -> Iterator[None]:
+    """Turns a full or missing disk, and an exit that nobody asked for, into an error that says how to go on with the run."""
+    try:
+        with loud_exit(f"go on with: robo-rl resume {run}"):
+            yield
+    except OSError as error:
+        if not is_of_disk(error):
+            raise
+        fix = f"{fix_of(error)}, then go on with: robo-rl resume {run}"
+        raise RunError(f"The run {run} cannot be written to.", got=error, fix=fix) from error
+
+
+@contextmanager
+def loud_exit(fix: str) -> Iterator[None]:
+    """Raises RunError for a SystemExit, and makes os._exit an error exit: no simulator ends a command as if it were done.
+
+    An exit from within a library in C is not seen.
+    """
+    before, process = os._exit, os.getpid()
+
+    def ends(status: int) -> None:
+        if os.getpid() == process:
+            print(f"error: {_ENDED}\n  got:     os._exit({status})\n  do:      {fix}", file=sys.stderr, flush=True)
+            status = status or 1
+        _exit(status)
+
+    os._exit = ends  # type: ignore[assignment]
+    try:
+        yield
+    except SystemExit as error:
+        raise RunError(_ENDED, got=f"SystemExit({error.code!r})", fix=fix) from error
+    finally:
+        os._exit = before

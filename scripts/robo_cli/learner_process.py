@@ -33,6 +33,7 @@ from robo_rl.actor_learner.process import LearnerProcess, inherited
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.learner_protocols import SelfTrainedConfig
+from robo_rl.plain_files import read_object
 from robo_rl.protocols import Learner, Training
 from robo_rl.recorded import ReplayableEpisodes
 from robo_rl.reward_protocols import OnlineRewards
@@ -174,7 +175,7 @@ def main(path: str, dataset: str, descriptor: str) -> int:
 
 def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     folder = run.path / FOLDER
-    drawn, reward = EnvironmentSpec.from_json(json.loads((folder / SPEC).read_text())), reward_of(recipe)
+    drawn, reward = EnvironmentSpec.from_json(read_object(folder / SPEC)), reward_of(recipe)
     learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
     _take_over(folder, learner)
     return LearningTraining(

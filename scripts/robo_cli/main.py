@@ -11,8 +11,9 @@ from typing import Any
 
 import tyro
 
+from robo_cli.interruption import loud_exit
 from robo_cli.plain_output import use_plain_output
-from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName
+from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName, fix_of, is_of_disk
 
 COMMANDS = {
     "envs": ("Envs", "list environments, or describe one with units and frames"),
@@ -59,7 +60,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except (RoboRLError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        remedy = f"\n  do:      {fix_of(error)}" if isinstance(error, OSError) and is_of_disk(error) else ""
+        print(f"error: {error}{remedy}", file=sys.stderr)
         sys.exit(status_of(error))
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
@@ -97,7 +99,8 @@ def dispatch(arguments: list[str]) -> int:
         description=description,
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-    return int(module.run(order))
+    with loud_exit("look at what the environment calls: nothing after it was done"):
+        return int(module.run(order))
 
 
 def described(text: str, examples: str) -> str:

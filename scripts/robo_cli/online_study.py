@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pydantic
-import yaml
 
 from robo_cli.recipe import read_recipe
 from robo_cli.selection import runs_of
@@ -26,6 +25,7 @@ from robo_cli.study_options import Settings, Words, options
 from robo_cli.study_runs import differing
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation import Evaluation
+from robo_rl.plain_files import read_yaml
 from robo_rl.runs import Run
 from robo_rl.statistics import Interval, paired_comparison, stratified_bootstrap
 
@@ -121,8 +121,8 @@ class OnlineStudy:
 def read_online_study(path: Path) -> OnlineStudy:
     """Returns the study of a YAML file; raises InvalidSetting."""
     try:
-        return pydantic.TypeAdapter(OnlineStudy).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
-    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
+        return pydantic.TypeAdapter(OnlineStudy).validate_python({"name": path.stem, **read_yaml(path)})
+    except (pydantic.ValidationError, TypeError) as error:
         raise InvalidSetting(f"{path} is no study.", got=error, fix="docs/return-decomposition.md shows one") from None
 
 
@@ -252,7 +252,7 @@ def _writing(program: Program, path: Path) -> Words:
 
 
 def _evaluation(run: Path) -> Evaluation:
-    return Evaluation.from_json(json.loads((run / EVALUATION).read_text()))
+    return Evaluation.read(run / EVALUATION)
 
 
 def _joined(values: Sequence[float | None], number: str) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 from robo_cli.recipe import parse_recipe
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.plain_files import read_yaml
 
 Tree = dict[str, Any]
 
@@ -67,8 +68,8 @@ def read_race(name: str) -> Race:
     if path is None or not path.exists():
         raise UnknownName("race", name, known, fix="a path to a .yaml file works too")
     try:
-        return pydantic.TypeAdapter(Race).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
-    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
+        return pydantic.TypeAdapter(Race).validate_python({"name": path.stem, **read_yaml(path)})
+    except (pydantic.ValidationError, TypeError) as error:
         raise InvalidSetting(
             f"{path} is no race.", got=str(error).splitlines()[0], fix="docs/words-as-beacons.md shows one"
         ) from None

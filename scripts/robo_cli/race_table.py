@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ def table(race: Race, runs: Mapping[tuple[str, str, int], Path]) -> Facts:
 
 
 def _facts(run: Path, success: float, seed: int) -> Facts:
-    final = Evaluation.from_json(json.loads((run / "evaluation.json").read_text()))
+    final = Evaluation.read(run / "evaluation.json")
     return {
         "run": run.name,
         "seed": seed,
@@ -45,7 +44,7 @@ def _facts(run: Path, success: float, seed: int) -> Facts:
 def solved_at(run: Path, success: float) -> int | None:
     """Returns the step of the first evaluation in training with that success rate or a higher one; None where none had it."""
     for path in sorted((run / "evaluations").glob("*.json")):
-        if _rate(Evaluation.from_json(json.loads(path.read_text()))) >= success:
+        if _rate(Evaluation.read(path)) >= success:
             return int(path.stem)
     return None
 

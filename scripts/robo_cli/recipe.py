@@ -17,6 +17,7 @@ import yaml
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.evaluation import FIRST_SEED
+from robo_rl.plain_files import read_yaml
 from robo_rl.settings import plain, settings_as
 
 Learner = TypeVar("Learner")
@@ -240,10 +241,7 @@ def read_recipe(name: str) -> Recipe[Any]:
         file = known.get(file.stem)
     if file is None:
         raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
-    try:
-        data = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise InvalidSetting(f"{file} is no YAML.", got=error, allowed="plain YAML") from None
+    data = read_yaml(file)
     if not isinstance(data, dict):
         raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")
     return parse_recipe({"name": file.stem, **data}, source=str(file))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,8 @@ class Record:
     """For a family of datasets: "scripted", RUN or RUN@STEP; by default the newest policy of the run, or "scripted"."""
     episodes: int | None = None
     """How many; 10 by default, and all that there are where a family copies training episodes."""
-    seed: int = 0
-    """Reset seed of the first episode; the others follow."""
+    seed: int | None = None
+    """Reset seed of the first episode; the others follow. By default 0, and with --append the seeds that no episode has yet."""
     noise: float = 0.0
     """Standard deviation of the noise on the scripted expert's action, in [-1, 1] units."""
     stochastic: bool = False
@@ -88,7 +89,8 @@ class Record:
     def __post_init__(self) -> None:
         if self.ray and self.family is not None:
             raise InvalidSetting("On a cluster a policy plays.", got="--ray with --family", fix="leave --ray out")
-        require_at_least(self, {"seed": 0, "noise": 0} | ({} if self.episodes is None else {"episodes": 1}))
+        least = {"noise": 0} | ({} if self.episodes is None else {"episodes": 1}) | ({} if self.seed is None else {"seed": 0})
+        require_at_least(self, least)
         if self.family is not None and self.policy is not None:
             raise InvalidSetting("A family says itself who acts.", got="--family and --policy", allowed="one of the two")
         if packing(self.pictures) is not None and (self.append or self.family is not None):
@@ -122,15 +124,17 @@ def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: s
     else:
         card = {"environment": arguments.environment, "arguments": settings, "policy": policy}
         card |= {} if arguments.pictures == EXACT else {"pictures": arguments.pictures}
-        dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed, "noise": arguments.noise})
+        dataset = Dataset.create(arguments.out, spec, card | {"seed": arguments.seed or 0, "noise": arguments.noise})
     with dataset.writer() as writer:
         for found in repair(writer, thorough=False):
             print(f"{found.name}: {found.problem}; {found.action}")
+        replays = getattr(environment.unwrapped, "replays", True) and dataset.card.get("noise") in (None, arguments.noise)
+        seeds = _seeds(arguments, dataset.entries(), lambda seed: choose(seed).name if replays else None)
         if arguments.ray:
             environment.close()  # it was here for its spec
-            entries = _played_there(arguments, writer, policy, settings)
+            entries = _played_there(arguments, seeds, writer, policy, settings)
         else:
-            entries = _played(arguments, writer, choose, environment)
+            entries = _played(seeds, writer, choose, environment)
         with closing(entries):
             _record(arguments, entries)
     return dataset
@@ -138,27 +142,34 @@ def _recorded(arguments: Record, environment: gymnasium.Env[Any, Any], policy: s
 
 def _record(arguments: Record, entries: Iterable[Entry]) -> None:
     progress, episodes = Progress(), arguments.episodes or PLAYED
+    number = 0
     with display(f"record {arguments.environment}", episodes, "episodes") as shown:
-        for number, entry in enumerate(entries, 1):
-            shown.update(number, progress.add(entry))
+        try:
+            for number, entry in enumerate(entries, 1):
+                shown.update(number, progress.add(entry))
+        except KeyboardInterrupt:
+            seed = "" if arguments.seed is None else f" --seed {arguments.seed + number}"
+            rest = f"the same command with --append --episodes {episodes - number}{seed}"
+            shown.say(f"interrupted: {number} of {episodes} episodes are kept in {arguments.out}; {rest} goes on")
+            raise
 
 
 def _played(
-    arguments: Record, writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
+    seeds: Sequence[int], writer: DatasetWriter, choose: Callable[[int], Actor], environment: gymnasium.Env[Any, Any]
 ) -> Generator[Entry, None, None]:
     """Yields what is known of each episode once it is stored."""
-    for seed in _seeds(arguments):
+    for seed in seeds:
         name, policy, is_deterministic = choose(seed)
         yield record_episode(environment, policy, writer, seed=seed, source=name, deterministic=is_deterministic)
 
 
 def _played_there(
-    arguments: Record, writer: DatasetWriter, policy: str, settings: dict[str, Any]
+    arguments: Record, seeds: Sequence[int], writer: DatasetWriter, policy: str, settings: dict[str, Any]
 ) -> Generator[Entry, None, None]:
     """Yields the same from a cluster."""
     facts = {"environment": arguments.environment, "arguments": settings, "policy": policy, "noise": arguments.noise}
     facts |= {"stochastic": arguments.stochastic, "runs": str(arguments.runs), "pictures": _pictures(writer)}
-    return recorded_at(arguments.ray, writer, _seeds(arguments), facts, arguments.workers)
+    return recorded_at(arguments.ray, writer, seeds, facts, arguments.workers)
 
 
 def _pictures(writer: DatasetWriter) -> str:
@@ -166,8 +177,24 @@ def _pictures(writer: DatasetWriter) -> str:
     return str(writer.dataset.card.get("pictures", EXACT))
 
 
-def _seeds(arguments: Record) -> range:
-    return range(arguments.seed, arguments.seed + (arguments.episodes or PLAYED))
+def _seeds(arguments: Record, entries: Sequence[Entry], actor_of: Callable[[int], str | None]) -> list[int]:
+    """Returns the seeds to play; raises InvalidSetting if that would give episodes which are there already, bit for bit.
+
+    actor_of: name of who plays a seed, None if episodes do not follow from their seeds.
+    """
+    count, present = arguments.episodes or PLAYED, {entry.seed for entry in entries}
+    free = (seed for seed in itertools.count() if seed not in present)
+    if arguments.seed is None:
+        return list(itertools.islice(free, count))
+    seeds = list(range(arguments.seed, arguments.seed + count))
+    there = {(entry.seed, entry.source) for entry in entries}
+    if twice := [seed for seed in seeds if seed in present and (seed, actor_of(seed)) in there]:
+        raise InvalidSetting(
+            f"{len(twice)} of these episodes are in {arguments.out} already: the same actor, from the same seeds.",
+            got=f"--seed {arguments.seed}, which gives seeds {twice[0]} to {twice[-1]} again",
+            fix="leave --seed out to go on with seeds that no episode has yet",
+        )
+    return seeds
 
 
 def _record_family(arguments: Record, family: str) -> Dataset:
@@ -187,7 +214,7 @@ def _record_family(arguments: Record, family: str) -> Dataset:
         settings = made[1]
     environment = make_environment(arguments.environment, **settings)
     places = (trained, arguments.expert, arguments.runs)
-    sources = Sources(environment, arguments.environment, settings, *places, seed=arguments.seed, noise=arguments.noise)
+    sources = Sources(environment, arguments.environment, settings, *places, seed=arguments.seed or 0, noise=arguments.noise)
     dataset = record_family(family, sources, arguments.episodes, arguments.out, append=arguments.append)
     environment.close()
     return dataset

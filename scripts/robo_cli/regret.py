@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +22,7 @@ def regret(run: Run, recipe: Recipe[Any]) -> float | None:
     if not recipe.online.steps:
         return None
     files = sorted((run.path / "evaluations").glob("[0-9]*.json"))  # others were evaluated elsewhere
-    later = [Evaluation.from_json(json.loads(file.read_text())) for file in files if int(file.stem) > recipe.steps]
+    later = [Evaluation.read(file) for file in files if int(file.stem) > recipe.steps]
     shortfalls = [_shortfall(evaluation, recipe) for evaluation in later]
     known = [value for value in shortfalls if value is not None]
     return fmean(known) if known else None

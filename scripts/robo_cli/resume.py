@@ -16,6 +16,7 @@ from robo_cli.collecting import collected_training, dismissed, settings_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
+from robo_cli.interruption import resumable
 from robo_cli.learner_process import ended, is_prepared, learns_apart, resumed
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.person import operator_of
@@ -58,7 +59,8 @@ def run(arguments: Resume) -> int:
 
     A run that was interrupted before its first checkpoint begins again, which is exact by itself.
     """
-    with find_run(arguments.run, arguments.runs) as interrupted:
+    found = find_run(arguments.run, arguments.runs)
+    with resumable(found.path), found as interrupted:
         recipe = recipe_of(interrupted)
         if arguments.robot:
             recipe = replace(recipe, environment=replace(recipe.environment, name=robot_at(arguments.robot)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,7 +78,7 @@ def _recipes(arguments: CompareRewards) -> dict[str, Recipe[Any]]:
 
 
 def _final(run: Run) -> Evaluation:
-    return Evaluation.from_json(json.loads((run.path / "evaluation.json").read_text()))
+    return Evaluation.read(run.path / "evaluation.json")
 
 
 def _table(found: Mapping[str, list[Evaluation]]) -> str:

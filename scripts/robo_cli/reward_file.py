@@ -7,10 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.plain_files import read_yaml
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.settings import settings_as
 
@@ -85,10 +84,7 @@ def _source(told: Any) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file") from None
+    found = read_yaml(path)
     if not isinstance(found, dict) or "reward" not in found or found.keys() - {"reward", "settings"}:
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
         raise InvalidSetting(f"{path} is no reward.", got=got, allowed="the keys reward and settings")

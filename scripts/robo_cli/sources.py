@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,7 +99,7 @@ class Sources:
             raise InvalidSetting("The expert is no better than chance.", got=f"{expert:.6g}", allowed=f"above {random:.6g}")
         threshold = random + SHARE * (expert - random)
         files = sorted((self.training.path / "evaluations").glob("*.json"))
-        means = {int(file.stem): fmean(Evaluation.from_json(json.loads(file.read_bytes())).returns) for file in files}
+        means = {int(file.stem): fmean(Evaluation.read(file).returns) for file in files}
         for step, mean in means.items():
             if mean >= threshold:
                 return Medium(step, mean, threshold)

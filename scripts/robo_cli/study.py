@@ -168,7 +168,7 @@ def _finished(study: Study, datasets: Mapping[str, Dataset], out: Path) -> Mappi
 
 
 def _evaluations(runs: Mapping[int, Path]) -> dict[int, Evaluation]:
-    return {seed: Evaluation.from_json(json.loads((run / EVALUATION).read_text())) for seed, run in runs.items()}
+    return {seed: Evaluation.read(run / EVALUATION) for seed, run in runs.items()}
 
 
 def _phases(runs: Mapping[int, Path], reference: Mapping[str, Any]) -> dict[int, Phase]:

@@ -5,17 +5,15 @@ Regret is that of `robo_cli.regret`: the mean shortfall over the evaluations of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from robo_datasets.figures import normalised
 from robo_rl.evaluation import Evaluation
+from robo_rl.plain_files import read_yaml
 from robo_rl.runs import Run
 
 Phases = Mapping[tuple[str, str], Mapping[int, "Phase"]]
@@ -36,7 +34,7 @@ class Phase:
 
 def phase_of(run: Path, reference: Mapping[str, Any]) -> Phase | None:
     """Returns the online phase of a finished run; None where it had none, or no evaluation at its start."""
-    offline_steps = yaml.safe_load((run / "recipe.yaml").read_text())["steps"]
+    offline_steps = read_yaml(run / "recipe.yaml")["steps"]
     lost = Run(run).description.get("regret")
     start = next((file for file in (run / "evaluations").glob("*.json") if int(file.stem) == offline_steps), None)
     if lost is None or start is None:
@@ -64,7 +62,7 @@ def phase_rows(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _score(file: Path, reference: Mapping[str, Any]) -> float:
-    returns = Evaluation.from_json(json.loads(file.read_text())).returns
+    returns = Evaluation.read(file).returns
     return fmean(normalised(value, reference) for value in returns)
 
 

@@ -13,11 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import pydantic
-import yaml
 
 from robo_cli.study_labels import STRICT, Labels, Model, Shuffled
 from robo_cli.study_options import Settings
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.plain_files import read_yaml
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def read_study(name: str) -> Study:
     """Returns a study that comes with the package, or that of a YAML file."""
     path = study_file(name)
     try:
-        return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
-    except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
+        return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **read_yaml(path)})
+    except (pydantic.ValidationError, TypeError) as error:
         raise InvalidSetting(f"{path} is no study.", got=_reasons(error), fix="docs/offline.md shows one") from None
 
 
@@ -166,8 +166,8 @@ def study_file(name: str) -> Path:
 def has_datasets(path: Path) -> bool:
     """Returns whether a study learns from datasets; one that does not, learns in environments (`robo_cli.online_study`)."""
     try:
-        found = yaml.safe_load(path.read_text())
-    except yaml.YAMLError:
+        found = read_yaml(path)
+    except InvalidSetting:
         return True  # whoever reads it says what is wrong
     return not isinstance(found, dict) or "datasets" in found
 

@@ -18,6 +18,7 @@ from robo_cli.train import recipe_of
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import RunError
+from robo_rl.plain_files import read_yaml
 from robo_rl.runs import Run
 
 PATHS = ("demonstrations.dataset",)  # the folder may have been moved
@@ -103,7 +104,7 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
 
     A setting that only one of them names is left out: it came or went with a version of the program.
     """
-    before, now = _flat(yaml.safe_load((run / "recipe.yaml").read_text())), _flat(yaml.safe_load(to_yaml(recipe_of(words))))
+    before, now = _flat(read_yaml(run / "recipe.yaml")), _flat(yaml.safe_load(to_yaml(recipe_of(words))))
     both = (before.keys() & now.keys()) - {*PATHS}
     return {name: (before[name], now[name]) for name in sorted(both) if before[name] != now[name]}
 

@@ -21,6 +21,7 @@ from robo_cli.sweep_stopping import Course, Score, score
 from robo_cli.trainings import EVALUATION, begun, finished, training
 from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
+from robo_rl.plain_files import read_yaml
 from robo_rl.runs import write_text
 
 
@@ -48,7 +49,11 @@ class SweepFolder:
         """Writes down what is asked; raises RunError where the folder was begun with something else."""
         path = self.path / "sweep.yaml"
         if path.exists():
-            before = yaml.safe_load(path.read_text())
+            before = read_yaml(path)
+            if not isinstance(before, dict):
+                raise RunError(
+                    f"{path} is damaged.", got=type(before).__name__, fix="take it from a copy, or name another --out"
+                )
             now = json.loads(json.dumps(asked))
             if changed := [key for key in now if before.get(key) != now[key]]:
                 raise RunError(
@@ -104,5 +109,5 @@ class SweepFolder:
 
     def _score(self, file: Path) -> Score:
         if file not in self._scores:
-            self._scores[file] = score(Evaluation.from_json(json.loads(file.read_text())))
+            self._scores[file] = score(Evaluation.read(file))
         return self._scores[file]

@@ -126,7 +126,7 @@ def _confirmation(folder: SweepFolder, best: int) -> Facts | None:
     seeds = {int(run.name.rpartition("-")[2]): run for run in runs if (run / EVALUATION).exists()}
     if not seeds:
         return None
-    found = {seed: score(Evaluation.from_json(json.loads((run / EVALUATION).read_text()))) for seed, run in seeds.items()}
+    found = {seed: score(Evaluation.read(run / EVALUATION)) for seed, run in seeds.items()}
     interval = _interval([each.value for each in found.values()], all(each.is_rate for each in found.values()))
     return {"seeds": {seed: each.value for seed, each in sorted(found.items())}, "interval": interval}
 

@@ -10,11 +10,11 @@ from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pydantic
-import yaml
 
 from robo_cli.recipe import Recipe, parse_recipe
 from robo_cli.typed_mappings import MAPPINGS
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
+from robo_rl.plain_files import read_yaml
 from robo_rl.settings import plain
 
 STRICT = pydantic.ConfigDict(extra="forbid")
@@ -121,10 +121,7 @@ class Space:
 
 def read_space(file: Path, recipe: Recipe[Any]) -> Space:
     """Returns the space of a YAML file; raises InvalidSetting, UnknownName with all that a wrong line needs."""
-    try:
-        found = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise InvalidSetting(f"{file} is no YAML.", got=error, allowed=EXAMPLE) from None
+    found = read_yaml(file)
     if not isinstance(found, dict) or not found:
         raise InvalidSetting(f"{file} names no settings.", got=found, allowed=EXAMPLE)
     dimensions: dict[str, Dimension] = {}

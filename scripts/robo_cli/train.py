@@ -18,7 +18,7 @@ from robo_cli.collecting import CollectingSettings, collected_training, dismisse
 from robo_cli.completion import completed, learnt_from, with_dataset, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
-from robo_cli.interruption import gentle_interruption
+from robo_cli.interruption import gentle_interruption, resumable
 from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.learner_process import acting_parts_of, acting_training, ended, learns_apart, prepare, priority
 from robo_cli.online_reward import reward_of
@@ -132,7 +132,7 @@ def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
         take_over(recipe, training)
         require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
-    with run:
+    with run, resumable(run.path):
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
         elif run.spec.action.control_period is not None:

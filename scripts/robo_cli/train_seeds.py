@@ -5,7 +5,6 @@ OUT/NAME-seeds/  recipe.yaml  what is trained      logs/  what each seed printed
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -75,7 +74,7 @@ def _keep(recipe: Recipe[Any], folder: Path) -> None:
 
 
 def _conclude(recipe: Recipe[Any], runs: dict[int, Path], folder: Path) -> None:
-    evaluations = {seed: Evaluation.from_json(json.loads((run / EVALUATION).read_text())) for seed, run in runs.items()}
+    evaluations = {seed: Evaluation.read(run / EVALUATION) for seed, run in runs.items()}
     text = table(evaluations)
     write_text(folder / "table.md", text)
     draw_curves({recipe.name: [*runs.values()]}, folder / "curves.png")

@@ -127,7 +127,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_one_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(arguments: list[str]) -> int:
         raise PermissionError(13, "Permission denied", "/root/runs")
 
@@ -135,7 +135,9 @@ def test_a_folder_that_cannot_be_made_is_one_line(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SystemExit) as stopped:
         main.main()
     assert stopped.value.code == 1
-    assert capsys.readouterr().err == "error: [Errno 13] Permission denied: '/root/runs'\n"
+    assert capsys.readouterr().err == (
+        "error: [Errno 13] Permission denied: '/root/runs'\n  do:      look at its permissions, or name a place elsewhere\n"
+    )
 
 
 def test_numbers_as_yaml_reads_them(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_a_run_that_has_only_begun_has_a_page(tmp_path):
 def test_a_damaged_file_is_a_warning(tmp_path, file):
     path = make_run(tmp_path, films=False)
     (path / file).write_text("{ damaged\n")
-    assert f"{file} cannot be read: JSONDecodeError" in page_of([path], tmp_path).text
+    assert f"{file} cannot be read: " in page_of([path], tmp_path).text
     (path / file).write_text("[]\n")
     page_of([path], tmp_path)
 

@@ -28,6 +28,7 @@ from robo_rl.types import Episode
 STEPS = ("observations", "actions", "rewards", "terminals")
 CHUNK = 1 << 12
 """Rows of a chunk."""
+APART = "cut where `next_observations` is not the observation of the next row"
 _LAYOUT = f"metadata/{SPEC}"
 
 
@@ -84,7 +85,10 @@ class D4RL:
             if layout is not None:
                 observation = ObservationSpec(layout[1])
             actions = datasets["actions"]
-            rows = (loaded(actions, start, start + CHUNK) for start in range(0, len(actions), CHUNK))
+            rows = (
+                (f"the part from row {start} on", loaded(actions, start, start + CHUNK))
+                for start in range(0, len(actions), CHUNK)
+            )
             notes = (
                 []
                 if "timeouts" in datasets
@@ -94,7 +98,7 @@ class D4RL:
             notes += [f"not read: {', '.join(unread)}"] if unread else []
             are_choices = actions.ndim == 1 and actions.dtype.kind in "iu"
             if are_choices:
-                size = 1 + max(int(part.max()) for part in rows) if layout is None else layout[0].action.size
+                size = 1 + max(int(part.max()) for _, part in rows) if layout is None else layout[0].action.size
                 found = Actions(size, are_choices=True)
             else:
                 found = Actions(actions.shape[1], None, None, *within(rows))
@@ -153,6 +157,8 @@ def _recordings(path: Path, arrays: tuple[ArraySpec, ...] | None) -> Iterator[Re
                     loaded(datasets["rewards"], first, last).reshape(-1),
                     terminated=is_marked and bool(terminals[last - 1]),
                     truncated=is_marked and bool(timeouts[last - 1]),
+                    name=f"at rows {first} to {last - 1}",
+                    remarks=() if (first, last) == (start, stop) else (APART,),
                 )
 
 

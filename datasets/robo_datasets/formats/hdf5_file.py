@@ -11,30 +11,48 @@ from typing import Any
 import h5py
 import numpy as np
 
-from robo_datasets.formats.recording import Array
-from robo_datasets.hdf5_arrays import FOREIGN, plain_datasets
+from robo_datasets.formats.recording import Array, require_file
+from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets
 from robo_rl.errors import DatasetError
 from robo_rl.spec import EnvironmentSpec
 
 SPEC = "robo_rl"
 """Name of an array of bytes that says as JSON how the environment's spec reads; other programs leave it alone."""
+MAGIC = b"\x89HDF\r\n\x1a\n"
 ACTIONS = "actions are in [-1, 1]; low, high, units and mode in `action` say what -1 and 1 mean"
 
 
 @contextmanager
-def opened_hdf5(path: Path) -> Iterator[dict[str, h5py.Dataset]]:
+def opened_hdf5(path: Path) -> Iterator[Mapping[str, h5py.Dataset]]:
     """Gives every array by its path, once all of them are known to be plain and to lie in the file itself."""
+    require_file(path)
     with h5py.File(path, "r") as file:
+        limit_metadata(file)
         yield plain_datasets(file, path.stat().st_size, FOREIGN)
 
 
 def names_in_hdf5(path: Path) -> set[str]:
-    """Returns the names on the first level, none where the file is no HDF5; never raises."""
+    """Returns the names on the first level, none if the file is not HDF5, or damaged; never raises."""
     try:
         with h5py.File(path, "r") as file:
             return set(file)
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError):
         return set()
+
+
+def damage_of_hdf5(path: Path) -> str | None:
+    """Returns why a file that begins as HDF5 cannot be opened, None if it can, or begins otherwise."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as start:
+        if start.read(len(MAGIC)) != MAGIC:
+            return None
+    try:
+        with h5py.File(path, "r") as file:
+            list(file)
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError) as error:
+        return " ".join(str(error).split())
+    return None
 
 
 def spec_bytes(spec: EnvironmentSpec) -> Array:

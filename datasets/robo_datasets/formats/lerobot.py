@@ -5,8 +5,8 @@
     videos/<key>/chunk-000/file-000.mp4     cameras, many episodes in a film
 
 LeRobot has one frame for each action, so the observation after the last action is missing, and `timestamp` is frame / fps: the
-real time is in `observation.wall_time`. `next.terminated` is ours; LeRobot's are `next.reward`, `next.done`, `next.truncated`,
-`next.success`.
+real time since the episode began is in `observation.wall_time`. `next.terminated` is ours; LeRobot's are `next.reward`,
+`next.done`, `next.truncated`, `next.success`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LeRobot:
             success=episode.success,
             seed=episode.seed,
             instruction=episode.instruction,
-            timestamps=episode.timestamps[:-1],
+            timestamps=episode.timestamps[:-1] - episode.timestamps[0],  # lerobot's loader gives them as float32
         )
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:

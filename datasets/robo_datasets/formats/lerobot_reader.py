@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,18 +29,28 @@ from robo_datasets.formats.lerobot_layout import (
     safe_key,
 )
 from robo_datasets.formats.lerobot_video import read_film
-from robo_datasets.formats.recording import Actions, Array, Foreign, Recording, flat_name, foreign_array, within
-from robo_datasets.hdf5_arrays import MOST_UNPACKED
+from robo_datasets.formats.parquet_file import batches, opened_parquet
+from robo_datasets.formats.recording import (
+    Actions,
+    Array,
+    Foreign,
+    Recording,
+    flat_name,
+    foreign_array,
+    require_file,
+    within,
+)
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 
 MOST_JSON = 1 << 26
-MOST_ROWS = 100_000
-"""Of a batch."""
+MOST_DESCRIBED = 1_000_000
+"""Episodes, or tasks."""
 MOST_STEPS = 1_000_000
 """Of an episode."""
 NEEDED = ("action", "episode_index", "timestamp")
 OPTIONAL = ("next.reward", "next.done", "next.terminated", "next.truncated", "next.success", "task_index", WALL_TIME)
+NO_TASK = f"the task of an episode is not in {TASKS}: it has no instruction"
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -90,6 +100,7 @@ def read(source: Path) -> Foreign:
     arrays = [array for found in parts.values() for array in found]
     notes = [f"not read: {', '.join(unread)}"] if unread else []
     notes += [f"pictures come from lossy video: {', '.join(layout.films)}"] if layout.films else []
+    notes += _contradictions(source, info, features)
     if not {"next.terminated", "next.truncated"} & set(features):
         notes.append("nothing tells termination from truncation: an episode is taken as truncated, unless it succeeded")
     return Foreign(
@@ -101,6 +112,20 @@ def read(source: Path) -> Foreign:
         control_period=1.0 / layout.rate if spec is None else None,
         notes=tuple(notes),
     )
+
+
+def _contradictions(source: Path, info: Mapping[str, Any], features: Mapping[str, Any]) -> list[str]:
+    """Returns what a folder says in two ways that differ, or does not say, in words."""
+    notes = []
+    if "task_index" in features and not file_in(source, TASKS).exists():
+        notes.append(f"{TASKS} is missing: the episodes have no instructions")
+    frames = 0
+    for path in _files(source, DATA_PATH):
+        with opened_parquet(path) as file:
+            frames += file.metadata.num_rows
+    if info.get("total_frames") not in (None, frames):
+        notes.append(f"{INFO} says {info['total_frames']} frames, the data has {frames}: all of the data is taken")
+    return notes
 
 
 def _parts(
@@ -133,9 +158,13 @@ def _actions(layout: _Layout, spec: EnvironmentSpec | None) -> Actions:
     size = int(described["shape"][0])
     if len(described["shape"]) != 1:
         raise DatasetError("Actions are no vector.", got=described["shape"])
-    rows = (columns["action"].reshape(-1, size) for columns in _batches(layout, ["action"]))
+    rows = (
+        (f"the part from episode {columns['episode_index'][0]} on", columns["action"].reshape(-1, size))
+        for columns in _batches(layout, ["action", "episode_index"])
+        if len(columns["action"])
+    )
     if np.dtype(described["dtype"]).kind in "iu" and size == 1:
-        choices = 1 + max(int(part.max()) for part in rows) if spec is None else spec.action.size
+        choices = 1 + max(int(part.max()) for _, part in rows) if spec is None else spec.action.size
         return Actions(choices, are_choices=True)
     least, most = within(rows)
     names = described.get("names")
@@ -148,6 +177,11 @@ def _recordings(layout: _Layout) -> Iterator[Recording]:
     for columns in _grouped(layout):
         index = int(columns["episode_index"][0])
         row = episodes.get(index, {})
+        if layout.films and not row:
+            raise DatasetError(
+                f"meta/episodes of {layout.root} does not say where the films of episode {index} are.",
+                fix="copy all of meta; of a recording that was never ended, call LeRobotDataset.finalize() first",
+            )
         steps = len(columns["episode_index"])
         observations: dict[str, Array] = {}
         for key, arrays in layout.parts.items():
@@ -171,6 +205,8 @@ def _recordings(layout: _Layout) -> Iterator[Recording]:
             seed=facts.get("seed"),
             instruction=facts.get("instruction", task),
             timestamps=columns.get(WALL_TIME, columns["timestamp"].astype(np.float64)),
+            name=str(index),
+            remarks=(NO_TASK,) if task is None and "task_index" in columns and tasks else (),
         )
 
 
@@ -212,87 +248,92 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
 
 def _batches(layout: _Layout, keys: list[str]) -> Iterator[dict[str, Array]]:
     """Yields rows of all files, in order, as arrays."""
-    _, pq = arrow()
-    width = 8 * sum(math.prod(layout.features[key]["shape"]) for key in keys)
-    found = sorted(path.relative_to(layout.root) for path in (layout.root / "data").glob("chunk-*/file-*.parquet"))
+    widths = {key: math.prod(layout.features[key]["shape"]) for key in keys}
+    for path in _files(layout.root, DATA_PATH):
+        for batch in batches(path, widths):
+            yield {key: _array(batch.column(key), layout.features[key], f"{key!r} of {path}") for key in keys}
+
+
+def _files(root: Path, pattern: str) -> list[Path]:
+    """Returns the files of a pattern, in order; raises DatasetError if there is none."""
+    found = sorted((root / pattern).parents[1].glob("chunk-*/file-*.parquet"))
     if not found:
-        raise DatasetError(f"{layout.root} has no data.", allowed=DATA_PATH)
-    for name in found:
-        path = file_in(layout.root, str(name).replace("{", "{{").replace("}", "}}"))
-        size = path.stat().st_size
-        with pq.ParquetFile(path) as file:
-            if file.metadata.num_rows * width > MOST_UNPACKED * size:
-                raise DatasetError(
-                    f"{path} declares more data than it can hold.",
-                    got=f"{file.metadata.num_rows} rows of {width} bytes in a file of {size}",
-                    allowed=f"{MOST_UNPACKED} times its size",
-                )
-            rows = max(1, min(MOST_ROWS, (1 << 28) // width))
-            for batch in file.iter_batches(rows, columns=keys):
-                yield {key: _array(batch.column(key), layout.features[key], key) for key in keys}
+        fix = "copy all of the folder; of a recording that was never ended, call LeRobotDataset.finalize() first"
+        raise DatasetError(f"{root} has no {pattern.partition('/chunk')[0]}.", allowed=pattern, fix=fix)
+    return [file_in(root, str(path.relative_to(root)).replace("{", "{{").replace("}", "}}")) for path in found]
 
 
-def _array(column: Any, described: Mapping[str, Any], key: str) -> Array:
+def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
     """Returns a column as an array (rows, ...); raises DatasetError where it is not what the description says."""
     pa, _ = arrow()
     shape = tuple(int(size) for size in described["shape"])
     if described["dtype"] == "image":
-        return np.stack([_picture(row, shape, key) for row in column.field("bytes").to_pylist()])
+        return np.stack([_picture(row, shape, name) for row in column.field("bytes").to_pylist()])
     flat = column
     while pa.types.is_list(flat.type) or pa.types.is_fixed_size_list(flat.type) or pa.types.is_large_list(flat.type):
         flat = flat.flatten()
     values = flat.to_numpy(zero_copy_only=False)
     if values.dtype.kind not in "biuf" or len(values) != len(column) * math.prod(shape):
         got = f"{values.dtype}, {len(values)} numbers in {len(column)} rows"
-        raise DatasetError(f"Column {key!r} is not what {INFO} says.", got=got, allowed=f"{described['dtype']}{list(shape)}")
+        raise DatasetError(f"Column {name} is not what {INFO} says.", got=got, allowed=f"{described['dtype']}{list(shape)}")
     return np.asarray(values, np.dtype(described["dtype"])).reshape(len(column), *(() if shape == (1,) else shape))
 
 
-def _picture(content: bytes | None, shape: tuple[int, ...], key: str) -> Array:
+def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
     """Returns a PNG's pixels, once its header says that it has the size that it should."""
     if content is None or not content.startswith(_PNG):
-        raise DatasetError(f"A picture of {key!r} is no PNG in the file.", fix="write the dataset with lerobot's own writer")
+        raise DatasetError(f"A picture of {name} is no PNG in the file.", fix="write the dataset with lerobot's own writer")
     width, height = int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
     channels_last = {(height, width, 3), (3, height, width)}
     if shape not in channels_last:
-        raise DatasetError(f"A picture of {key!r} has another size.", got=f"{height} x {width}", allowed=shape)
+        raise DatasetError(f"A picture of {name} has another size.", got=f"{height} x {width}", allowed=shape)
     picture = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR_RGB)
     if picture is None:
-        raise DatasetError(f"A picture of {key!r} is damaged.")
+        raise DatasetError(f"A picture of {name} is damaged.")
     return np.asarray(picture)
 
 
 def _episodes(layout: _Layout) -> dict[int, dict[str, Any]]:
     """Returns what is known of each episode: where its films lie, and facts of ours."""
-    _, pq = arrow()
+    if not layout.films and not (layout.root / EPISODES_PATH).parents[1].is_dir():
+        return {}
     keys = [f"videos/{k}/{name}" for k in layout.films for name in ("chunk_index", "file_index", "from_timestamp")]
     rows: dict[int, dict[str, Any]] = {}
-    for path in sorted((layout.root / EPISODES_PATH).parents[1].glob("chunk-*/file-*.parquet")):
-        inside = file_in(layout.root, str(path.relative_to(layout.root)).replace("{", "{{").replace("}", "}}"))
-        with pq.ParquetFile(inside) as file:
-            if file.metadata.num_rows * 8 > MOST_UNPACKED * inside.stat().st_size:
-                raise DatasetError(f"{inside} declares more data than it can hold.")
+    for path in _files(layout.root, EPISODES_PATH):
+        with opened_parquet(path) as file:
             columns = ["episode_index", *keys, *([FACTS] if FACTS in file.schema_arrow.names else [])]
-            rows |= {int(row["episode_index"]): row for row in file.read(columns=columns).to_pylist()}
+        for batch in batches(path, dict.fromkeys(columns, 1)):
+            rows |= {int(row["episode_index"]): row for row in batch.to_pylist()}
+            _require_few(path, rows, (row.get(FACTS) for row in rows.values()))
     return rows
 
 
 def _tasks(root: Path) -> dict[int, str]:
     """Returns index -> task in words; the words are the index of a pandas frame."""
-    _, pq = arrow()
     path = file_in(root, TASKS)
-    if not path.is_file():
+    if not path.exists():
         return {}
-    table = pq.read_table(path)
-    words = [name for name in table.column_names if name != "task_index"]
-    if not words or "task_index" not in table.column_names:
-        raise DatasetError(f"{path} has no tasks.", got=table.column_names)
-    pairs = zip(table.column("task_index").to_pylist(), table.column(words[0]).to_pylist(), strict=True)
-    return {int(index): str(text) for index, text in pairs}
+    with opened_parquet(path) as file:
+        names = file.schema_arrow.names
+    words = [name for name in names if name != "task_index"]
+    if not words or "task_index" not in names:
+        raise DatasetError(f"{path} has no tasks.", got=names)
+    tasks: dict[int, str] = {}
+    for batch in batches(path, {"task_index": 1, words[0]: 1}):
+        pairs = zip(batch.column("task_index").to_pylist(), batch.column(words[0]).to_pylist(), strict=True)
+        tasks |= {int(index): str(text) for index, text in pairs}
+        _require_few(path, tasks, tasks.values())
+    return tasks
+
+
+def _require_few(path: Path, rows: Sized, texts: Iterable[str | None]) -> None:
+    if len(rows) > MOST_DESCRIBED or sum(len(text or "") for text in texts) > MOST_JSON:
+        raise DatasetError(f"{path} is absurdly large.", allowed=f"{MOST_DESCRIBED} rows, {MOST_JSON} letters in all")
 
 
 def _load_json(root: Path, name: str) -> dict[str, Any]:
     path = file_in(root, name)
+    require_file(path)
     if path.stat().st_size > MOST_JSON:
         raise DatasetError(f"{path} is absurdly large.", got=f"{path.stat().st_size} bytes", allowed=f"{MOST_JSON} bytes")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

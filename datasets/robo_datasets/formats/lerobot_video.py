@@ -12,7 +12,7 @@ from typing import Any, Self
 import av
 import numpy as np
 
-from robo_datasets.formats.recording import Array
+from robo_datasets.formats.recording import Array, require_file
 from robo_rl.errors import DatasetError
 
 GROUP = 2
@@ -73,7 +73,7 @@ class Film:
 
 def film_facts(path: Path) -> dict[str, Any]:
     """Returns what info.json says of a film."""
-    with av.open(str(path)) as container:
+    with av.open(str(path), format="mp4") as container:
         stream = container.streams.video[0]
         codec = stream.codec_context.codec.canonical_name
         return {
@@ -93,19 +93,25 @@ def read_film(path: Path, start: float, count: int, rate: float, shape: tuple[in
     first = round(start * rate)
     pictures = np.zeros((count, *shape), np.uint8)
     missing = set(range(count))
-    for index, frame in _frames(path, start, rate, shape):
-        if index - first in missing:
-            pictures[index - first] = frame.to_ndarray(format="rgb24")
-            missing.remove(index - first)
-        if not missing or index >= first + count:
-            break
+    try:
+        for index, frame in _frames(path, start, rate, shape):
+            if index - first in missing:
+                pictures[index - first] = frame.to_ndarray(format="rgb24")
+                missing.remove(index - first)
+            if not missing or index >= first + count:
+                break
+    except (av.FFmpegError, IndexError) as error:
+        raise DatasetError(
+            f"{path} cannot be decoded.", got=f"{type(error).__name__}: {error}", allowed="a film in MP4", fix="copy it again"
+        ) from error
     if missing:
         raise DatasetError(f"{path} has not all frames.", got=f"{count - len(missing)} from {start:.3f} s on", allowed=count)
     return pictures
 
 
 def _frames(path: Path, start: float, rate: float, shape: tuple[int, ...]) -> Iterator[tuple[int, Any]]:
-    with av.open(str(path)) as container:
+    require_file(path)
+    with av.open(str(path), format="mp4") as container:  # no other, of which some name further files
         stream = container.streams.video[0]
         if (stream.height, stream.width, 3) != shape:  # before anything of that size is decoded
             raise DatasetError(f"{path} has another size.", got=f"{stream.height} x {stream.width}", allowed=shape)

@@ -77,7 +77,7 @@ class Minari:
                 raise DatasetError(f"{source} has no episodes.")
             parts = _observation_paths(datasets, episodes[0])
             arrays = tuple(_array(name, datasets[f"{episodes[0]}/{path}"], path, space) for name, path in parts.items())
-            least, most = within(loaded(datasets[f"{episode}/actions"]) for episode in episodes)
+            least, most = within((episode, loaded(datasets[f"{episode}/actions"])) for episode in episodes)
             unread = sorted({path.split("/")[2] for path in datasets if path.startswith(f"{episodes[0]}/infos/")})
         texts = [name for name, array in zip(parts, arrays, strict=True) if array is None]
         observation = ObservationSpec(tuple(array for array in arrays if array is not None))
@@ -237,8 +237,15 @@ def _recordings(path: Path, parts: Mapping[str, str], texts: list[str], jpeg: se
                 terminated=bool(arrays["terminations"][-1]),
                 truncated=bool(arrays["truncations"][-1]),
                 seed=None if seed is None else int(seed),
+                name=episode,
+                remarks=_contradictions(arrays),
                 **facts,
             )
+
+
+def _contradictions(arrays: Mapping[str, Array]) -> tuple[str, ...]:
+    ends = arrays["terminations"].astype(np.bool_) | arrays["truncations"].astype(np.bool_)
+    return ("an end is marked before the last step: the episode goes on",) if ends[:-1].any() else ()
 
 
 def _is_jpeg(metadata: Mapping[str, Any], shape: tuple[int, ...], dtype: str) -> bool:

@@ -39,6 +39,10 @@ class Recording:
     instruction: str | None = None
     timestamps: Array | None = None
     """(T,) or (T+1,) [s]"""
+    name: str = ""
+    """Of the episode in the file."""
+    remarks: tuple[str, ...] = ()
+    """Contradictions in the file, in words, and what was done about them."""
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -142,6 +146,12 @@ class Format(Protocol):
         ...
 
 
+def require_file(path: Path) -> None:
+    """Raises DatasetError unless there is a plain file, which ends: reading a pipe or a device does not."""
+    if not path.is_file():
+        raise DatasetError(f"{path} is not a file.", got="nothing there" if not path.exists() else "no plain file")
+
+
 def is_pictures(values: Array) -> bool:
     """Returns whether an array (T, H, W, C) holds pictures."""
     return values.ndim == 4 and values.dtype == np.uint8
@@ -165,16 +175,20 @@ def foreign_array(name: str, shape: tuple[int, ...], dtype: Any, low: Limit = -n
     return ArraySpec(flat_name(name), shape, kept.name, low, high, unit="unknown")
 
 
-def within(least: Iterable[Array]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns the least and the most value of each element of many actions (T, A); raises DatasetError on NaN."""
+def within(parts: Iterable[tuple[str, Array]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Returns the least and the most value of each element of many actions (T, A); raises DatasetError on NaN.
+
+    parts: name of a part of the file, for the error, and its actions.
+    """
     low: Array | None = None
     high: Array | None = None
-    for actions in least:
+    for name, actions in parts:
         if len(actions) == 0:
             continue
         rows = np.asarray(actions, np.float64).reshape(len(actions), -1)
         if not np.isfinite(rows).all():
-            raise DatasetError("An action holds NaN or infinity.", fix="leave that episode out")
+            place = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+            raise DatasetError("An action holds NaN or infinity.", got=f"{name}, row {place}", fix="leave that episode out")
         low = rows.min(0) if low is None else np.minimum(low, rows.min(0))
         high = rows.max(0) if high is None else np.maximum(high, rows.max(0))
     return (() if low is None else tuple(low.tolist())), (() if high is None else tuple(high.tolist()))

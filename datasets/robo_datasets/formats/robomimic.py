@@ -80,7 +80,7 @@ class Robomimic:
             arrays = {name: datasets[f"{first}/obs/{key}"] for name, key in names.items()}
             described = (foreign_array(name, array.shape[1:], array.dtype) for name, array in arrays.items())
             observation = ObservationSpec(tuple(described if spec is None else (spec.observation[name] for name in names)))
-            least, most = within(loaded(datasets[f"{demo}/actions"]) for demo in demonstrations)
+            least, most = within((demo, loaded(datasets[f"{demo}/actions"])) for demo in demonstrations)
             size = datasets[f"{first}/actions"].shape[1]
             settings = json.loads(attribute(datasets[f"{first}/actions"].parent.parent, "env_args") or "{}")
             notes = _notes(datasets, first)
@@ -154,7 +154,7 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
             actions = loaded(datasets[f"{demo}/actions"])
             if len(actions) == 0:
                 continue
-            observations = {}
+            observations, remarks = {}, _contradictions(datasets, demo, names, len(actions))
             for name, key in names.items():
                 observations[name] = loaded(datasets[f"{demo}/obs/{key}"])
                 if (following := datasets.get(f"{demo}/next_obs/{key}")) is not None:
@@ -162,4 +162,23 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
             rewards, dones = datasets.get(f"{demo}/rewards"), datasets.get(f"{demo}/dones")
             ended = horizon is not None and dones is not None and bool(loaded(dones)[-1]) and len(actions) < horizon
             flags = (True, False) if ended else (None, None)
-            yield Recording(observations, actions, None if rewards is None else loaded(rewards), *flags)
+            found = None if rewards is None else loaded(rewards)
+            yield Recording(observations, actions, found, *flags, name=demo.removeprefix("data/"), remarks=remarks)
+
+
+def _contradictions(datasets: Mapping[str, h5py.Dataset], demo: str, names: Mapping[str, str], steps: int) -> tuple[str, ...]:
+    """Returns what a demonstration says in two ways that differ, in words."""
+    found = []
+    for key in names.values():
+        following = datasets.get(f"{demo}/next_obs/{key}")
+        if following is not None and not np.array_equal(
+            loaded(following, 0, steps - 1), loaded(datasets[f"{demo}/obs/{key}"], 1), equal_nan=following.dtype.kind == "f"
+        ):
+            found.append(f"next_obs/{key} is not the observation of the next step: obs/{key} is taken")
+    dones = datasets.get(f"{demo}/dones")
+    if dones is not None and loaded(dones, 0, steps - 1).any():
+        found.append("`dones` is set before the last step: the episode goes on")
+    declared = attribute(datasets[f"{demo}/actions"].parent, "num_samples")
+    if declared is not None and declared != steps:
+        found.append("`num_samples` is not the number of actions, which is taken")
+    return tuple(found)

@@ -23,8 +23,8 @@ import numpy as np
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import episode_arrays, episode_facts, episode_of
-from robo_datasets.formats.recording import Array
-from robo_datasets.hdf5_arrays import FOREIGN, plain_datasets, write_array
+from robo_datasets.formats.recording import Array, require_file
+from robo_datasets.hdf5_arrays import FOREIGN, limit_metadata, plain_datasets, write_array
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, EpisodeCorrupt, RoboRLError
 from robo_rl.spec import EnvironmentSpec
@@ -60,23 +60,26 @@ class SideFile:
         """Fingerprint of the spec that the foreign file alone gave."""
         self.card: dict[str, Any] = header["card"]
         numbers = sorted(path.split("/")[1] for path in self._datasets if _is_header(path, "episodes"))
-        self._headers = {number: self._json(f"episodes/{number}/header") for number in numbers}
-        self.kept = [Kept(number, found["digest"], found["identity"]) for number, found in self._headers.items()]
+        self._rows: dict[str, list[str]] = {}
+        for path in self._datasets:
+            if path.startswith("episodes/") and not _is_header(path, "episodes"):
+                self._rows.setdefault(path.split("/")[1], []).append(path)
+        self.kept = [self._kept(number) for number in numbers]
 
     def restore(self, kept: Kept, foreign: Episode | None) -> Episode:
         """Returns the episode as it was, from what the foreign file still has of it."""
-        header, held = self._headers[kept.number], {} if foreign is None else episode_arrays(foreign)
+        header, held = self._header(kept.number), {} if foreign is None else episode_arrays(foreign)
         prefix = f"episodes/{kept.number}/rows/"
-        rows = {path.removeprefix(prefix): dataset for path, dataset in self._datasets.items() if path.startswith(prefix)}
         arrays = {path: held[path] for path in header["exact"]}
-        for path, dataset in rows.items():
-            first, values = int(header["first"][path]), np.asarray(dataset[()])
+        for inside in self._rows.get(kept.number, []):
+            path = inside.removeprefix(prefix)
+            first, values = int(header["first"][path]), np.asarray(self._datasets[inside][()])
             arrays[path] = np.concatenate([held[path][:first], values]) if first else values
         return episode_of(arrays, header["facts"], header["metadata"], self.spec)
 
     def notes(self, kept: Kept) -> list[str]:
         """Returns the remarks on an episode."""
-        return [str(note) for note in self._headers[kept.number]["notes"]]
+        return [str(note) for note in self._header(kept.number)["notes"]]
 
     def labels(self) -> Iterator[tuple[str, str, RewardLabels]]:
         """Yields name of the set, identity of the episode, labels."""
@@ -86,6 +89,13 @@ class SideFile:
                 paths = {part: f"labels/{name}/{identity}/{part}" for part in ("values", "valid", "confidence")}
                 arrays = {part: np.asarray(self._datasets[at][()]) for part, at in paths.items() if at in self._datasets}
                 yield name, identity, RewardLabels(**arrays, **self._json(path))
+
+    def _kept(self, number: str) -> Kept:
+        header = self._header(number)
+        return Kept(number, header["digest"], header["identity"])
+
+    def _header(self, number: str) -> dict[str, Any]:
+        return self._json(f"episodes/{number}/header")
 
     def _json(self, path: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(np.asarray(self._datasets[path][()]).tobytes())
@@ -97,7 +107,9 @@ def opened(path: Path) -> Iterator[SideFile]:
     """Opens a side file; raises DatasetError for anything that none of ours would hold."""
     fix = f"move {path.name} away to read the export without it"
     try:
+        require_file(path)
         with h5py.File(path, "r") as file:
+            limit_metadata(file)
             yield SideFile(file, path.stat().st_size)
     except EpisodeCorrupt as error:
         raise DatasetError(f"The side file {path} cannot be read. {error}", fix=fix) from None
@@ -112,6 +124,9 @@ class SideFileWriter:
 
     def __init__(self, file: h5py.File, format_name: str, dataset: Dataset, read_as: EnvironmentSpec) -> None:
         self._file, self._dataset, self._count = file, dataset, 0
+        self._notes: dict[str, list[str]] = {}
+        for identity, note in dataset.catalogue.all_notes():
+            self._notes.setdefault(identity, []).append(note)
         header = {"schema": SCHEMA, "format": format_name, "spec": dataset.spec.to_json(), "card": dataset.card}
         header |= {"read_as": read_as.fingerprint}
         write_array(file, "header", _encoded(header))
@@ -131,7 +146,7 @@ class SideFileWriter:
             parent, _, name = f"rows/{path}".rpartition("/")
             write_array(group.require_group(parent), name, np.ascontiguousarray(array[same:]))
         header = {"digest": digest, "identity": entry.identity, "facts": episode_facts(episode), "exact": exact, "first": first}
-        header |= {"metadata": dict(episode.metadata), "notes": self._dataset.catalogue.notes(entry.identity)}
+        header |= {"metadata": dict(episode.metadata), "notes": self._notes.get(entry.identity, [])}
         write_array(group, "header", _encoded(header))
 
     def add_labels(self) -> None:

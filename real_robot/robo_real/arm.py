@@ -61,10 +61,48 @@ class ArmTarget:
     """[m]"""
 
 
+@dataclass(frozen=True)
+class JointTarget:
+    """Where the joints are to be."""
+
+    position: Array
+    """(J,) [rad]"""
+
+
+class Hold:
+    """The arm is to stay where it is."""
+
+
+HOLD = Hold()
+SetPoint = ArmTarget | JointTarget | Hold
+"""What an arm is told at one tick of its control."""
+
+
+class SetPoints(Protocol):
+    """Says at each tick of an arm's control where it goes next."""
+
+    def tick(self, state: ArmState, now: float) -> SetPoint | None:
+        """Return the next set point, None to leave the arm to the last one; now: [s] of the arm's clock."""
+        ...
+
+    def displaced(self) -> None:
+        """The arm was put elsewhere by hand, as at the reset of a simulated scene."""
+        ...
+
+
 class ArmDriver(Protocol):
     """Speaks with one kind of arm. Every call returns or raises RobotUnavailable within a fraction of a second.
 
-    A driver judges nothing: whatever reaches it has passed the guard.
+    A driver judges nothing: whatever reaches it has passed the guard. `move` gets a stream of near set points, not far poses.
+    A driver may also have
+
+    - `period` [s] between two set points, 0.02 by default;
+    - `response` [s]: the hand follows a set point as a critically damped system of the second order with this time constant;
+      unknown by default, and then the set points themselves keep the limits of speed and acceleration;
+    - `attach(set_points)`, for an arm with a control loop of its own, which asks for its set points at each tick: then `move` is
+      not called;
+    - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
+    - `has_gripper`, False if there is none.
     """
 
     name: str

@@ -24,6 +24,8 @@ TICK = 0.01
 """[s] between two looks of the controller."""
 SUBSTEPS = 5
 """steps of the physics in a tick"""
+RESPONSE = 0.02
+"""[s] time constant of the hand, whose servos are critically damped (robot.xml)"""
 JUDGED = round(CONTROL_PERIOD / TICK)
 """ticks between two judgements of success, as in the environment"""
 
@@ -32,6 +34,9 @@ class ArmPlant:
     """One arm, one task; not safe for several threads."""
 
     tick = TICK
+    response = RESPONSE
+    home = NOMINAL_POSTURE
+    """[rad] (7,) of a joint reset"""
 
     def __init__(self, task: str, *, cameras: Sequence[str] = (), image_size: int = 84) -> None:
         """Builds the model; cameras: of "front" and "wrist"."""
@@ -61,13 +66,9 @@ class ArmPlant:
         self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
         self._joints = None
 
-    def follow_joints(self, joints: npt.ArrayLike = NOMINAL_POSTURE) -> None:
+    def follow_joints(self, joints: npt.ArrayLike) -> None:
         """Sends the joints to angles [rad]."""
         self._joints = np.array(joints, np.float64)
-
-    def joints_off(self) -> Array:
-        """Returns (7,) [rad] from the joints to where `follow_joints` sends them; zero where it does not."""
-        return np.zeros(JOINTS) if self._joints is None else self._joints - self._physics.joint_position
 
     def hold(self) -> None:
         """Stays where the hand is."""
@@ -81,7 +82,7 @@ class ArmPlant:
         """Simulates one tick."""
         physics = self._physics
         wanted = self._step() if self._joints is None else self._joints - physics.joint_position
-        most = VELOCITY_LIMITS * CONTROL_PERIOD
+        most = 2 * RESPONSE * VELOCITY_LIMITS  # a servo that is led so far ahead goes at that speed
         target = physics.joint_position + np.clip(wanted, -most, most)
         physics.data.ctrl[:JOINTS] = np.clip(target, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
         physics.advance(SUBSTEPS)

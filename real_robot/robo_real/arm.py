@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,6 +70,20 @@ class JointTarget:
     """(J,) [rad]"""
 
 
+@dataclass(frozen=True)
+class Response:
+    """How a hand follows a set point: its velocity tends to (set point - place) / lag."""
+
+    lag: float
+    """[s]"""
+    quickest: float
+    """[s] time constant with which the velocity follows in the posture and direction of the least inertia"""
+
+    def share(self, duration: float) -> float:
+        """Return the share of a change of velocity that is made in a duration [s], at most."""
+        return 1 - math.exp(-duration / self.quickest)
+
+
 class Hold:
     """The arm is to stay where it is."""
 
@@ -97,10 +112,9 @@ class ArmDriver(Protocol):
     A driver may also have
 
     - `period` [s] between two set points, 0.02 by default;
-    - `response` [s]: the hand follows a set point as a critically damped system of the second order with this time constant;
-      unknown by default, and then the set points themselves keep the limits of speed and acceleration;
-    - `attach(set_points)`, for an arm with a control loop of its own, which asks for its set points at each tick: then `move` is
-      not called;
+    - `response`, a Response; unknown by default, and then the set points themselves keep speed and acceleration;
+    - `attach(set_points)`, for an arm with a control loop of its own, which asks for a set point at each tick: then `move`
+      is not called;
     - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
     - `has_gripper`, False if there is none.
     """

@@ -1,9 +1,9 @@
-"""Where an arm is under way to: the goal that the guard accepted last, followed tick by tick while the measurements allow it."""
+"""Where an arm is under way to: the goal that the guard accepted last, followed tick by tick if measurements allow it."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,23 +26,27 @@ class _Pose:
     target: ArmTarget
     until: float
     """[s] from which on the arm holds unless a newer goal has come"""
+    stretch: object
+    """Goals of one stretch follow each other without a rest."""
 
 
 @dataclass
 class _Joints:
     home: Array
+    stretch: object
     path: JointSetPoints | None = None
 
 
 class Course:
-    """Implements SetPoints. `tick` belongs to one thread; goals come and go from any, without a lock that could keep a stop waiting."""
+    """Implements SetPoints. `tick` belongs to one thread; goals come and go from any, and no lock keeps a stop waiting."""
 
     def __init__(self, guard: Guard, driver: ArmDriver) -> None:
         self._guard, self._limits = guard, guard.limits
         self.period: float = getattr(driver, "period", PERIOD)
         self._poses = PoseSetPoints(guard.limits, guard.box, guard.cone, getattr(driver, "response", None))
         self._goal: _Pose | _Joints | None = None
-        self._led: _Pose | _Joints | None = None  # the goal of the tick before
+        self._stretch = object()
+        self._led: object = None  # the stretch of the tick before
         self._ticked, self._measured = -np.inf, np.inf
         self.ended = ""
         """Why the newest joint motion ended before its posture; "" if it did not."""
@@ -69,18 +73,18 @@ class Course:
 
     def go(self, target: ArmTarget, until: float) -> None:
         """Lead the hand to a pose; until: [s] at which the arm holds if nothing newer has come."""
-        self._goal = _Pose(target, until)
+        self._goal = _Pose(target, until, self._stretch)
         self.changed.set()
 
     def go_joints(self, home: Array) -> None:
         """Lead the joints to a posture (J,) [rad]."""
         self.ended = "another command"
-        self._goal = _Joints(home)
+        self._goal = _Joints(home, object())
         self.changed.set()
 
     def rest(self) -> None:
         """The arm is told to hold: no set point comes any more."""
-        self._goal = None
+        self._goal, self._stretch = None, object()
 
     def arrived(self, state: ArmState) -> bool:
         """Return whether the hand is where it was sent."""
@@ -100,17 +104,25 @@ class Course:
 
     def displaced(self) -> None:
         """The arm was put elsewhere by hand."""
-        self._goal = None
+        self.rest()
         self._guard.displaced()
 
     def tick(self, state: ArmState, now: float) -> SetPoint | None:
         """Judge a measurement and return where the arm goes next: HOLD if it forbids that, None if there is nothing to do."""
-        since = now - self._ticked if np.isfinite(self._ticked) else self.period
-        duration, self._ticked = float(np.clip(since, 0.0, MOST_LATE * self.period)), now
         goal = self._goal
-        if goal is not self._led and not (isinstance(goal, _Pose) and isinstance(self._led, _Pose)):
+        try:
+            return self._tick(goal, state, now)
+        except Exception as error:  # unforeseen: neither the arm nor the thread that drives it may go on as if nothing were
+            self._guard.fault(f"set points: {type(error).__name__}: {error}"[:200])
+            return self._end(goal, self._guard.reason) or HOLD
+
+    def _tick(self, goal: _Pose | _Joints | None, state: ArmState, now: float) -> SetPoint | None:
+        since = now - self._ticked if np.isfinite(self._ticked) else self.period
+        duration, self._ticked = round(float(np.clip(since, 0.0, MOST_LATE * self.period)), 9), now
+        stretch = None if goal is None else goal.stretch
+        if stretch is not self._led:
             self._poses.rest()
-        self._led = goal
+        self._led = stretch
         if not self._guard.watch(state, self._poses.sent if goal is not None else None, now):
             self._measured = now
             return self._end(goal, self._guard.reason)
@@ -150,6 +162,5 @@ class Course:
         if isinstance(goal, _Joints):
             self.ended = why
         if self._goal is goal:
-            self._goal = None
-        self._poses.rest()
+            self.rest()
         return HOLD

@@ -66,7 +66,9 @@ class GuardedArm:
         self.guard.connected()
         self._done.clear()
         if attach is None and self._ticker is None:
-            self._ticker = Ticker(self.driver, self.course, lambda: self.guard.is_ready, self._lose)
+            self._ticker = Ticker(
+                self.driver, self.course, watches=lambda: self.guard.is_ready, hold=self._hold, lost=self._lose
+            )
             self._ticker.start()
         if self._watchdog is None:
             self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -87,8 +89,13 @@ class GuardedArm:
         if seen != self.guard.stops:
             raise RobotStopped(self.guard.mode, self.guard.reason)
         with self._lock:
-            self.driver.recover()
+            self.recover()
             self.guard.reset(seen)
+
+    def recover(self) -> None:
+        """Clear the robot's own error; the latch of the guard stays."""
+        self.course.rest()  # an arm that goes on where it was interrupted would move
+        self.driver.recover()
 
     def measure(self) -> ArmState:
         """Returns the newest measurement; what a command answers if it names no other."""
@@ -165,6 +172,26 @@ class GuardedArm:
             why = self._end_reset()
         return why
 
+    def forward_joint_reset(self, timeout: float) -> str:
+        """Let the robot's own server move the joints, outside the limits; return why the arm was stopped meanwhile, "" if not.
+
+        timeout: [s]. Raises RobotStopped unless the arm may be moved, RobotUnavailable if the driver cannot.
+        """
+        reset = getattr(self.driver, "joint_reset", None)
+        if reset is None:
+            raise RobotUnavailable("This robot resets no joints.", got=self.driver.name)
+        with self._lock:
+            self._hold()
+            self.guard.begin()
+            self._pauses, self._commanded = True, self.clock.now() + timeout
+            self.log.add("joint_reset", forwarded=True)
+        try:
+            reset(timeout)
+        finally:
+            self._commanded = self.clock.now()
+            why = self._end_reset()
+        return why
+
     def _end_reset(self) -> str:
         why = self.guard.reason or ("timeout" if self.course.moves_joints else self.course.ended)
         with self._lock:
@@ -225,7 +252,7 @@ class GuardedArm:
 
     def _send(self, target: ArmTarget, state: ArmState, answers: float, *, whole: bool = False) -> Verdict:
         now = self.driver.clock.now()
-        if self._ticker is not None and self._ticker.failure is not None:
+        if self._ticker is not None and self._ticker.failure is not None and self.guard.is_ready:
             raise self._ticker.failure
         if self.guard.mode is Mode.ARMED:  # the first command after a pause: the watchdog counts from here
             self._commanded = now
@@ -285,7 +312,7 @@ class GuardedArm:
         """Pause an arm that has arrived, or does not get further, once its client has been silent for long."""
         if silent <= self.limits.stop_after or self.course.moves_joints:
             return
-        with contextlib.suppress(RobotUnavailable):
+        with contextlib.suppress(Exception):  # a driver that fails must not end the watchdog: the arm is paused then
             state = self.driver.read()
             if self.course.is_under_way and not self.course.arrived(state):
                 return  # the course gives it up by itself

@@ -45,7 +45,10 @@ class RateLimit:
 
 
 def sped_up(velocity: Array, wanted: Array, speed: float, most: float) -> Array:
-    """Return the velocity (3,) nearest to a wanted one of at most `speed` that slowing down, and speeding up by `most`, leads to."""
+    """Return the velocity (3,) nearest to a wanted one that slowing down, and speeding up by `most`, leads to.
+
+    speed: what is wanted at most.
+    """
     wanted = shortened(wanted, speed)
     before = _slowed_towards(velocity, wanted)
     return before + shortened(wanted - before, most)

@@ -1,8 +1,8 @@
 """The way of a hand to a pose: one set point per control tick, such that the hand keeps the limits at every moment.
 
-If the response of the arm is known - a critically damped system of the second order, as position servos are tuned -, a set point is
-chosen for the velocity that the hand has after the tick. A set point that would break no limit is the pose itself, so that the arm
-is as fast as without limits. If it is unknown, the set points themselves move within the limits, and the arm follows them.
+If the response of the arm is known, as that of position servos, a set point is chosen for the velocity that the hand has after
+the tick. A set point that would break no limit is the pose itself, so that the arm is as fast as without limits. If the
+response is unknown, the set points themselves move within the limits, and the arm follows them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.arm import ArmState, ArmTarget, Array, Response
 from robo_real.guard import DAMPING
 from robo_real.limits import Limits
 from robo_real.orientation_cone import OrientationCone
@@ -26,8 +26,8 @@ STEADY = 2.0
 class PoseSetPoints:
     """Leads one hand; for one thread."""
 
-    def __init__(self, limits: Limits, box: tuple[Array, Array], cone: OrientationCone, response: float | None) -> None:
-        """box: lowest and highest position (3,) [m]. response: [s] time constant of the arm, None if it is unknown."""
+    def __init__(self, limits: Limits, box: tuple[Array, Array], cone: OrientationCone, response: Response | None) -> None:
+        """box: lowest and highest position (3,) [m]. response: of the arm to set points, None if it is unknown."""
         self._limits, (self._low, self._high), self._cone, self._response = limits, box, cone, response
         self._joint_low = np.asarray(limits.joint_low) + limits.joint_margin
         self._joint_high = np.asarray(limits.joint_high) - limits.joint_margin
@@ -48,13 +48,13 @@ class PoseSetPoints:
         wanted_turn = self._wanted(np.array(between(direction, goal.quaternion)), turning, duration)
         limits = self._limits
         after = sped_up(velocity, wanted, limits.speed, limits.acceleration * duration)
-        after = self._before_walls(place, after, duration)
+        after = self._before_walls(place, velocity, after, duration)
         after_turn = sped_up(turning, wanted_turn, limits.turn_speed, limits.turn_acceleration * duration)
         share = self._share_for_joints(np.concatenate([after, after_turn]), state, duration)
         after, after_turn = share * after, share * after_turn
         position = place + self._lead(after, velocity, duration)
         position = np.clip(position, state.position - limits.reach, state.position + limits.reach)
-        position = np.clip(position, self._low, self._high)
+        position = self._within_box(position, state.position)
         self._velocity = (position - place) / duration if duration > 0 else velocity
         found = self._near(turned(direction, self._lead(after_turn, turning, duration)), state.quaternion)
         self._turning = np.array(between(direction, found)) / duration if duration > 0 else turning
@@ -80,9 +80,7 @@ class PoseSetPoints:
         if duration <= 0:
             return np.zeros(3)
         if self._response is not None:
-            ratio = duration / self._response
-            followed: Array = math.exp(-ratio) * ((1 - ratio) * velocity + ratio / self._response * away)
-            return followed
+            return velocity + self._response.share(duration) * (away / self._response.lag - velocity)
         distance = float(np.linalg.norm(away))
         if distance == 0:
             return np.zeros(3)
@@ -93,13 +91,22 @@ class PoseSetPoints:
         """Return how far ahead of the place (3,) the set point is, for a velocity after the tick."""
         if self._response is None or duration <= 0:
             return after * duration
-        ratio = duration / self._response
-        ahead: Array = (after * math.exp(ratio) - (1 - ratio) * velocity) * self._response / ratio
-        return ahead
+        return self._response.lag * (velocity + (after - velocity) / self._response.share(duration))
 
-    def _before_walls(self, place: Array, velocity: Array, duration: float) -> Array:
+    def _within_box(self, position: Array, here: Array) -> Array:
+        """Return a set point within the box, as far inside as the hand, moved by its own other axes, is outside."""
+        outside = np.maximum(self._low - here, 0.0), np.maximum(here - self._high, 0.0)
+        return np.clip(position, self._low + outside[0], self._high - outside[1])
+
+    def _before_walls(self, place: Array, velocity: Array, after: Array, duration: float) -> Array:
         """Return the velocity with which the hand can still stop before a side of the box."""
-        return np.clip(velocity, -self._stopping(place - self._low, duration), self._stopping(self._high - place, duration))
+        low, high = place - self._low, self._high - place
+        if self._response is not None:  # it goes on for a while before it slows down
+            low, high = (
+                room - np.maximum(towards, 0.0) * self._response.lag / 2
+                for room, towards in ((low, -velocity), (high, velocity))
+            )
+        return np.clip(after, -self._stopping(low, duration), self._stopping(high, duration))
 
     def _stopping(self, room: Array, duration: float) -> Array:
         room = np.maximum(room, 0.0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_real.arm import ArmState, ArmTarget, Hold, JointTarget, SetPoint, SetPoints
+from robo_real.arm import ArmState, ArmTarget, Hold, JointTarget, Response, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
 from robo_real.faults import Faults
@@ -64,7 +64,7 @@ class Twin:
             raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
         self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)
         self.period: float = self._plant.tick
-        self.response: float = self._plant.response
+        self.response = Response(self._plant.lag, self._plant.quickest)
         self.home: npt.NDArray[np.float64] = self._plant.home
         self._set_points: SetPoints | None = None
         self.spec: EnvironmentSpec = self._plant.spec

@@ -41,6 +41,7 @@ class FakeArm:
     options = FakeOptions
     limits = TWIN
     is_simulated = True
+    period = TICK
 
     def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)

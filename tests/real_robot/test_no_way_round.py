@@ -1,7 +1,7 @@
 """Nothing moves an arm that is stopped: every route of the server and every method of a guarded arm, for every driver.
 
-What moved is read from the arm itself: the joints of the simulated plant (its hand, if a server of the contract holds it with an
-impedance that leaves the elbow free), the hand of the fake, the commands that the peer took.
+What moved is read from the arm itself: the joints of the simulated plant (its hand, if a server of the contract holds it with
+an impedance that leaves the elbow free), the hand of the fake, the commands that the peer took.
 """
 
 import inspect

@@ -26,5 +26,8 @@ def run(arguments: Recipes) -> int:
         print(to_yaml(read_recipe(arguments.name)), end="")
         return 0
     for name in recipe_files():
-        print(f"{name:24} {read_recipe(name).summary}")
+        recipe = read_recipe(name)
+        print(f"{name:24} {recipe.summary}")
+        for command in recipe.needs.values():
+            print(f"{'':24} first: {command}")
     return 0

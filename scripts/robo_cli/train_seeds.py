@@ -17,6 +17,7 @@ import numpy as np
 from robo_cli.cluster_training import trainings_at
 from robo_cli.curves import draw_curves
 from robo_cli.jobs import run_jobs
+from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.trainings import EVALUATION, finished, training
 from robo_rl.errors import InvalidSetting, RunError
@@ -49,6 +50,7 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
 
     at_once: trainings side by side; 0 for as many as there are cores for. cluster: where, "" for processes here.
     """
+    require_needs(recipe)
     folder = out / f"{recipe.name}-seeds"
     _keep(recipe, folder)
     name, file, kept = recipe.name, folder / "recipe.yaml", folder / "runs"

@@ -3,6 +3,7 @@
     RoboRLError
     ├── UnknownName          a component, recipe, run or key that does not exist
     ├── MissingExtra         an optional package is not installed
+    ├── BrokenPlugin         a component of an installed package cannot be loaded
     ├── InvalidSetting       a recipe or constructor value of the wrong type or range
     ├── SpecError
     │   ├── SpecMismatch     two environments that must agree differ in unit, frame, action mode, rate, ...
@@ -84,6 +85,19 @@ class MissingExtra(RoboRLError):
         super().__init__(
             f"{component} needs the package {package!r}, which is not installed.",
             fix=f'pip install "robo-rl[{extra}]"',
+        )
+
+
+class BrokenPlugin(RoboRLError):
+    """A component that an installed package declares cannot be loaded, or raises when it is asked what it has."""
+
+    def __init__(self, group: str, name: str, package: str, error: BaseException) -> None:
+        self.reason = f"{type(error).__name__}: {error}"
+        super().__init__(
+            f"The plug-in {name!r} of the package {package} does not work.",
+            got=self.reason,
+            allowed=f"an entry point of robo_rl.{group} that can be loaded",
+            fix=f"mend or upgrade {package}, or do without it: pip uninstall {package}",
         )
 
 

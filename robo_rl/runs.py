@@ -174,7 +174,9 @@ def _not_a_run(folder: Path) -> RunNotFound:
     """Returns the error for a folder that is not a run; says what to do with one of several trainings."""
     trainings = _trainings(folder)
     if not trainings:
-        return RunNotFound(f"{folder} is not a run folder.", got=folder, allowed="a folder that holds recipe.yaml and spec.json")
+        return RunNotFound(
+            f"{folder} is not a run folder.", got=folder, allowed="a folder that holds recipe.yaml and spec.json"
+        )
     return RunNotFound(
         f"{folder} holds {len(trainings)} trainings and is not a run itself.",
         got=folder,

@@ -24,6 +24,7 @@ from robo_cli.reward_references import References, write_references
 from robo_cli.reward_search import SearchReward, search_reward
 from robo_cli.reward_write import WriteReward, write_reward
 from robo_rl.discovery import known, load
+from robo_rl.errors import RoboRLError
 
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
@@ -70,8 +71,17 @@ def main(arguments: list[str]) -> int:
 def list_rewards(_: List) -> int:
     """Prints names with what they do."""
     for name in known("rewards"):
-        print(f"{name:24} {(inspect.getdoc(load('rewards', name)) or '').splitlines()[0]}")
+        print(f"{name:24} {_purpose(name)}")
     return 0
+
+
+def _purpose(name: str) -> str:
+    """Returns what a reward does, in its own words, or why it cannot be used."""
+    try:
+        text = inspect.getdoc(load("rewards", name)) or "(without a description)"
+    except RoboRLError as error:
+        return f"not available: {' '.join(str(error).split())}"
+    return text.splitlines()[0]
 
 
 def show(arguments: Show) -> int:

@@ -175,7 +175,16 @@ def train_on(
             shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
             raise
         record.finish(training.step, training)
+    if training.step != recipe.total_steps:
+        shown.say(_other_steps(training.step, recipe.total_steps))
     return record
+
+
+def _other_steps(step: int, asked: int) -> str:
+    """Returns why a training ended at another step than asked for: environments that step together, whole rollouts."""
+    if step < asked:
+        return f"ended at step {step}: the {asked - step} left of {asked} are too few for another step or rollout"
+    return f"ended at step {step}, {step - asked} more than asked for: updates come after whole episodes"
 
 
 def _collecting(order: Train[Any], recipe: Recipe[Any]) -> CollectingSettings | None:

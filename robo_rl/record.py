@@ -84,6 +84,11 @@ class RunRecord:
         return {"elapsed": self.elapsed, **metrics, **recent}
 
     @property
+    def step(self) -> int:
+        """Returns the step that the training has reached."""
+        return self._step
+
+    @property
     def elapsed(self) -> float:
         """Returns seconds of training, those before a resume included."""
         return time.monotonic() - self._started

@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
@@ -22,6 +21,7 @@ from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.person import operator_of
 from robo_cli.recipe import to_yaml
 from robo_cli.refine import robot_at
+from robo_cli.threads import use_threads
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.collecting.asynchronous import AsynchronousTraining
@@ -81,7 +81,7 @@ def run(arguments: Resume) -> int:
             return 0
         reward = reward_of(recipe)
         require_same_reward(interrupted, reward)
-        torch.set_num_threads(recipe.threads)
+        use_threads(recipe.threads)
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
         with operator_of(recipe) as operator:
             training: Training

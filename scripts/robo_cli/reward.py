@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from robo_cli.actions import run_action
+from robo_cli.actions import Actions, Later, run_action
+from robo_cli.purposes import purpose
 from robo_cli.reward_bench import BenchReward, bench_reward
 from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_check import Check, check_program, show_program
 from robo_cli.reward_compare import CompareRewards, compare_rewards
 from robo_cli.reward_explain import Explain, explain
 from robo_cli.reward_file import PROGRAM, read_reward
-from robo_cli.reward_fit import Fit, fit_reward
 from robo_cli.reward_language import Calls, Packs, list_packs, show_calls
 from robo_cli.reward_latent import Latent, write_latent
 from robo_cli.reward_references import References, write_references
 from robo_cli.reward_search import SearchReward, search_reward
 from robo_cli.reward_write import WriteReward, write_reward
 from robo_rl.discovery import known, load
-from robo_rl.errors import RoboRLError
 
 EXAMPLES = """robo-rl reward list
 robo-rl reward show noisy-oracle
@@ -70,18 +67,9 @@ def main(arguments: list[str]) -> int:
 
 def list_rewards(_: List) -> int:
     """Prints names with what they do."""
-    for name in known("rewards"):
-        print(f"{name:24} {_purpose(name)}")
+    for name, point in known("rewards").items():
+        print(f"{name:24} {purpose('rewards', point)}")
     return 0
-
-
-def _purpose(name: str) -> str:
-    """Returns what a reward does, in its own words, or why it cannot be used."""
-    try:
-        text = inspect.getdoc(load("rewards", name)) or "(without a description)"
-    except RoboRLError as error:
-        return f"not available: {' '.join(str(error).split())}"
-    return text.splitlines()[0]
 
 
 def show(arguments: Show) -> int:
@@ -96,10 +84,11 @@ def show(arguments: Show) -> int:
     return 0
 
 
-ACTIONS: dict[str, tuple[type, Callable[[Any], int]]] = {
+FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
+ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
-    "fit": (Fit, fit_reward),
+    "fit": Later(FIT, "robo_cli.reward_fit", "Fit", "fit_reward"),
     "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
     "bench": (BenchReward, bench_reward),
     "check": (Check, check_program),

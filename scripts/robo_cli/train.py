@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
 
-import torch
 import tyro
 
 from robo_cli.assembly import Evaluator, demonstrations_of, spec_of, training_of
@@ -25,6 +24,7 @@ from robo_cli.online_reward import reward_of
 from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.servers import with_server
+from robo_cli.threads import use_threads
 from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.errors import InvalidSetting
@@ -116,7 +116,7 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
 
 def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None = None) -> int:
     """Trains a recipe in a new run folder under `root`, with collectors where there are some."""
-    torch.set_num_threads(recipe.threads)
+    use_threads(recipe.threads)
     with operator_of(recipe) as operator:
         return _start(recipe, root, operator, collecting)
 

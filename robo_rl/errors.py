@@ -53,6 +53,9 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+LIKENESS = 0.6
+"""Of two names, 1 for equal ones, above which one may have been meant by the other; below lie max_steps and image_size."""
+
 
 class RoboRLError(Exception):
     """Base of all errors of the workbench; builds one readable message from its four parts."""
@@ -70,12 +73,12 @@ class UnknownName(RoboRLError):
 
     def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None) -> None:
         names = sorted(known)
-        close = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(got, names, n=3, cutoff=LIKENESS)
         shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
         suggestion = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
         steps = "; ".join(step for step in (suggestion, fix) if step)
         super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=steps or None)
-        self.close = close
+        self.close, self.known = close, names
 
 
 class MissingExtra(RoboRLError):

@@ -95,6 +95,7 @@ def main(arguments: list[str]) -> int:
     order = parsed(Train, arguments[0], arguments[1:])
     recipe = resolved(order)
     if order.dry_run:
+        _require_environment(recipe)
         print(to_yaml(recipe), end="")
         return 0
     if order.ray and not (order.seeds or order.collectors):
@@ -107,6 +108,12 @@ def main(arguments: list[str]) -> int:
     if order.seeds:
         return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs, order.ray)
     return start(recipe, order.out, collecting)
+
+
+def _require_environment(recipe: Recipe[Any]) -> None:
+    """Raises what the training would raise if its environment cannot be made; one at an address, a robot, is not asked."""
+    if ":" not in recipe.environment.name:
+        spec_of(recipe)
 
 
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:

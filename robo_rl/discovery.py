@@ -5,13 +5,15 @@ A third party adds one by declaring an entry point in its own package; nothing h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.errors import InvalidSetting, MissingExtra, RenderingUnavailable, UnknownName
+from robo_rl.errors import BrokenPlugin, InvalidSetting, RoboRLError, UnknownName
 from robo_rl.vector import SequentialEnvironments
 
 Group = Literal[
@@ -25,21 +27,45 @@ def known(group: Group) -> dict[str, EntryPoint]:
 
 
 def load(group: Group, name: str) -> Any:
-    """Returns the object that an entry point names; raises UnknownName with the close matches."""
+    """Returns the object that an entry point names.
+
+    Raises UnknownName with the close matches, BrokenPlugin if the package that declares it fails to load.
+    """
     points = known(group)
     if name not in points:
         raise UnknownName(group.removesuffix("s").replace("_", "-"), name, points)
-    return points[name].load()
+    return component(group, points[name])
+
+
+def component(group: Group, point: EntryPoint) -> Any:
+    """Returns what an entry point of a group names; raises BrokenPlugin if it cannot be loaded."""
+    with _named(group, point):
+        return point.load()
+
+
+@contextmanager
+def _named(group: Group, point: EntryPoint) -> Iterator[None]:
+    """Turns whatever a plug-in raises into BrokenPlugin, which names its package; errors of the workbench pass."""
+    try:
+        yield
+    except RoboRLError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BrokenPlugin(group, point.name, package_of(point), error) from error
+
+
+def package_of(point: EntryPoint) -> str:
+    """Returns the name of the package that declares an entry point."""
+    return point.dist.name if point.dist is not None else point.module
 
 
 def environment_names() -> dict[str, str | None]:
     """Returns every environment as "family/task" -> None, or the reason why its family cannot be used here."""
     names: dict[str, str | None] = {}
-    for family, point in known("environments").items():
+    for family in known("environments"):
         try:
-            found = point.load()
-            names |= {name: None for name in _tasks(family, found)}
-        except (MissingExtra, RenderingUnavailable, ImportError) as error:
+            names |= dict.fromkeys(tasks_of(family))
+        except RoboRLError as error:  # one family that cannot be used hides no other
             names[f"{family}/*"] = str(error)
     return names
 
@@ -48,7 +74,7 @@ def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
     Raises UnknownName with the close matches (of the family, where that is known), MissingExtra where a package is not
-    installed.
+    installed, BrokenPlugin where the family's package fails.
     """
     if (opened := _at_address(name, arguments)) is not None:
         return opened
@@ -104,7 +130,13 @@ def _find(name: str) -> tuple[Any, str]:
     return found, task
 
 
+def tasks_of(family: str) -> list[str]:
+    """Returns the names of a family's environments; raises MissingExtra, BrokenPlugin."""
+    return _tasks(family, load("environments", family))
+
+
 def _tasks(family: str, found: Any) -> list[str]:
     if isinstance(found, type):  # an environment class of its own, without siblings
         return [family]
-    return [f"{family}/{task}" for task in found.names()]
+    with _named("environments", known("environments")[family]):
+        return [f"{family}/{task}" for task in found.names()]

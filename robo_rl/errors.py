@@ -3,6 +3,7 @@
     RoboRLError
     ├── UnknownName          a component, recipe, run or key that does not exist
     ├── MissingExtra         an optional package is not installed
+    ├── BrokenPlugin         a component of an installed package cannot be loaded
     ├── InvalidSetting       a recipe or constructor value of the wrong type or range
     ├── SpecError
     │   ├── SpecMismatch     two environments that must agree differ in unit, frame, action mode, rate, ...
@@ -54,6 +55,9 @@ import difflib
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
+
+LIKENESS = 0.6
+"""Of two names, 1 for equal ones, above which one may have been meant by the other; below lie max_steps and image_size."""
 
 
 def printable(text: str, most: int = 1000) -> str:
@@ -108,12 +112,12 @@ class UnknownName(RoboRLError):
 
     def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None) -> None:
         names = sorted(known)
-        close = difflib.get_close_matches(got, names, n=3, cutoff=0.5)
+        close = difflib.get_close_matches(got, names, n=3, cutoff=LIKENESS)
         shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
         suggestion = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
         steps = "; ".join(step for step in (suggestion, fix) if step)
         super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=steps or None)
-        self.close = close
+        self.close, self.known = close, names
 
 
 class MissingExtra(RoboRLError):
@@ -123,6 +127,19 @@ class MissingExtra(RoboRLError):
         super().__init__(
             f"{component} needs the package {package!r}, which is not installed.",
             fix=f'pip install "robo-rl[{extra}]"',
+        )
+
+
+class BrokenPlugin(RoboRLError):
+    """A component that an installed package declares cannot be loaded, or raises when it is asked what it has."""
+
+    def __init__(self, group: str, name: str, package: str, error: BaseException) -> None:
+        self.reason = f"{type(error).__name__}: {error}"
+        super().__init__(
+            f"The plug-in {name!r} of the package {package} does not work.",
+            got=self.reason,
+            allowed=f"an entry point of robo_rl.{group} that can be loaded",
+            fix=f"mend or upgrade {package}, or do without it: pip uninstall {package}",
         )
 
 

@@ -53,7 +53,7 @@ class OnPolicyLearner(Stateful, Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """True once there is enough to learn from."""
+        """True once the rollout is full."""
         ...
 
     @property
@@ -74,11 +74,11 @@ class OnPolicyLearner(Stateful, Protocol):
         ...
 
     def reward(self, rewards: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rewards (T, N) of a full rollout that came without; only known ones count, and some end the task."""
+        """Takes in the rewards (T, N) of a rollout that came without; only known ones count, and some end the task."""
         ...
 
     def update(self) -> Metrics:
-        """Learns from the rollout and begins the next one."""
+        """Learns from the rollout, full or not, and begins the next one."""
         ...
 
 
@@ -93,8 +93,9 @@ def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -
 
 
 class OnPolicyTraining:
-    """A learner, its environments and how far it got; like Stable-Baselines3 it ends with the rollout of its last step.
+    """A learner, its environments and how far it got; never takes more than `steps`, counted over all environments.
 
+    The last rollout is as long as what is left of them; fewer steps than there are environments are left over.
     With `rewards` of a model the learner never sees those of the environments, which are only reported.
     """
 
@@ -126,23 +127,27 @@ class OnPolicyTraining:
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last, and to the end of the rollout that contains it."""
+        """Trains from the present step to the last one in which all environments can take part."""
         time = self.stopwatch.time
         self.stopwatch.start()
-        if not self._is_under_way and self.step < self.steps:
+        if not self._is_under_way and self._has_steps_left:
             time("simulate", self._begin)
-        while self.step < self.steps or self.learner.is_collecting:
+        while self._has_steps_left:
             actions = time("infer", self.learner.act)
             outcome = time("simulate", partial(self.environments.step, actions))
             self.step += self.environments.num_envs
             time("infer", partial(self._observe, actions, outcome, observer))
-            if self.learner.is_ready:
+            if self.learner.is_ready or not self._has_steps_left:
                 if self._rollout is not None:
                     self.learner.reward(*self._rollout.rewards(self.environments.num_envs))
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
                 time("log", partial(observer.on_metrics, self.step, metrics))
             time("log", partial(observer.on_step, self.step, self))
+
+    @property
+    def _has_steps_left(self) -> bool:
+        return self.steps - self.step >= self.environments.num_envs
 
     def _begin(self) -> None:
         count = self.environments.num_envs
@@ -255,7 +260,7 @@ class UnrewardedRollout:
                 self._begin(index, observations, infos)
 
     def rewards(self, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the rollout that is full, which are known, and which end the task, (T, N); begins the next."""
+        """Returns the rewards of the rollout, which are known, and which end the task, (T, N); begins the next one."""
         parts = [*self._scored, self._rewards.score()]
         self._scored = []
         values, known, ends = (np.concatenate(part).reshape(-1, count) for part in zip(*parts, strict=True))

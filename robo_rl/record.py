@@ -11,7 +11,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-from torch.utils.tensorboard import SummaryWriter
 
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.errors import RunError, fix_of
@@ -55,6 +54,8 @@ class RunRecord:
     def __init__(
         self, run: Run, cadence: Cadence, evaluate: Callable[[Policy], Evaluation], display: Display, step: int = 0
     ) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # seconds, which only a training has to spend
+
         self._run, self._cadence, self._evaluate, self._display = run, cadence, evaluate, display
         self._board = SummaryWriter(str(run.path), purge_step=step + 1)  # hides what was written after the checkpoint
         self._returns: deque[float] = deque(maxlen=RECENT)
@@ -82,6 +83,11 @@ class RunRecord:
         recent = {"returns": list(self._returns), "lengths": list(self._lengths), "successes": list(self._successes)}
         metrics = {"newest": self._newest, "unlogged": self._unlogged}
         return {"elapsed": self.elapsed, **metrics, **recent}
+
+    @property
+    def step(self) -> int:
+        """Returns the step that the training has reached."""
+        return self._step
 
     @property
     def elapsed(self) -> float:

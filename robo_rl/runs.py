@@ -150,18 +150,49 @@ class Run:
         self._metrics = self._lock = None
 
 
+def is_run(path: Path) -> bool:
+    """Returns whether a folder is a run; a folder of several trainings has a recipe, too, and no spec."""
+    return (path / "recipe.yaml").is_file() and (path / "spec.json").is_file()
+
+
 def find_run(name: str, root: Path) -> Run:
-    """Returns the run with that path, that folder name under `root`, or for "latest" the newest one there."""
-    runs = {path.parent.name: path.parent for path in sorted(root.glob("*/recipe.yaml"))}
+    """Returns the run with that path, that folder name under `root`, or for "latest" the newest one there.
+
+    Raises RunNotFound if the name is of a folder that is not a run, such as one of several trainings, UnknownName otherwise.
+    """
+    runs = {path.parent.name: path.parent for path in sorted(root.glob("*/recipe.yaml")) if is_run(path.parent)}
     if name == "latest" and runs:
         return Run(max(runs.values(), key=lambda path: (path / "recipe.yaml").stat().st_mtime))
-    path = Path(name) if (Path(name) / "recipe.yaml").exists() else runs.get(name)
-    if path is None and Path(name).is_dir():
-        raise RunNotFound(f"{name} is not a run folder.", got=name, allowed="a folder that holds recipe.yaml")
-    if path is None:
-        place = f"runs are looked for in {root.absolute()}/; --runs names another folder"
-        raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
-    return Run(path)
+    path = Path(name) if is_run(Path(name)) else runs.get(name)
+    if path is not None:
+        return Run(path)
+    for folder in (Path(name), root / name):
+        if folder.is_dir():
+            raise _not_a_run(folder)
+    place = f"runs are looked for in {root.absolute()}/; --runs names another folder"
+    if several := next((folder.parent for folder in sorted(root.glob("*/runs")) if _trainings(folder.parent)), None):
+        place = f"{place}: {several}/runs has those of several trainings"
+    raise UnknownName("run", name, [*runs, *(["latest"] if runs else [])], fix=place)
+
+
+def _not_a_run(folder: Path) -> RunNotFound:
+    """Returns the error for a folder that is not a run; says what to do with one of several trainings."""
+    trainings = _trainings(folder)
+    if not trainings:
+        return RunNotFound(
+            f"{folder} is not a run folder.", got=folder, allowed="a folder that holds recipe.yaml and spec.json"
+        )
+    return RunNotFound(
+        f"{folder} holds {len(trainings)} trainings and is not a run itself.",
+        got=folder,
+        allowed=f"one of them, such as {trainings[-1]}, or the newest: latest --runs {folder}/runs",
+        fix="name one of them; the command that made the folder goes on with all that are not finished",
+    )
+
+
+def _trainings(folder: Path) -> list[Path]:
+    """Returns the runs in a folder of seeds, of a sweep, of a race or of a study."""
+    return [path.parent for path in sorted(folder.glob("runs/*/recipe.yaml")) if is_run(path.parent)]
 
 
 def _metrics_in(line: str, path: Path, number: int) -> dict[str, Any]:

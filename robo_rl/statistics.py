@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from robo_rl.errors import InvalidSetting
 
@@ -91,11 +90,18 @@ class Comparison:
         return "\n".join(lines)
 
 
+def _stats() -> Any:
+    """Returns scipy.stats, which takes longer to import than most commands take in all."""
+    from scipy import stats
+
+    return stats
+
+
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Returns a success rate with Wilson's score interval, which stays inside [0, 1] and has a width at 0 and at 1."""
     if not 0 <= successes <= n or n < 1:
         raise InvalidSetting("A success rate needs 0 <= successes <= n and n >= 1.", got=f"{successes} of {n}")
-    z = float(stats.norm.ppf(0.5 + confidence / 2.0))
+    z = float(_stats().norm.ppf(0.5 + confidence / 2.0))
     rate = successes / n
     center = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(rate * (1 - rate) / n + z**2 / (4 * n**2))
@@ -111,14 +117,14 @@ def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interv
     if not extent:
         return Interval(np.nan, np.nan, np.nan, confidence)
     tail = 0.5 - confidence / 2.0
-    low = stats.chi2.ppf(tail, 2 * events) / 2 if events else 0.0
-    high = stats.chi2.isf(tail, 2 * events + 2) / 2
+    low = _stats().chi2.ppf(tail, 2 * events) / 2 if events else 0.0
+    high = _stats().chi2.isf(tail, 2 * events + 2) / 2
     return Interval(events / extent, float(low / extent), float(high / extent), confidence)
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Returns Spearman's correlation of two series (n,), ties with their mean rank; NaN where one of them does not vary."""
-    ranks = [stats.rankdata(side) - (np.size(side) + 1) / 2 for side in (first, second)]
+    ranks = [_stats().rankdata(side) - (np.size(side) + 1) / 2 for side in (first, second)]
     squares = float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1])
     return float(ranks[0] @ ranks[1]) / np.sqrt(squares) if squares > 0.0 else np.nan
 
@@ -162,7 +168,7 @@ def student_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Inte
     mean, count = float(sample.mean()), len(sample)
     if count < 2 or np.ptp(sample) == 0:
         return Interval(mean, float("nan"), float("nan"), confidence)
-    half = float(stats.t.ppf((1 + confidence) / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
+    half = float(_stats().t.ppf((1 + confidence) / 2, count - 1) * sample.std(ddof=1) / np.sqrt(count))
     return Interval(mean, mean - half, mean + half, confidence)
 
 
@@ -178,7 +184,7 @@ def pooled_intervals(
     samples = [np.asarray(group, np.float64).ravel() for group in groups]
     freedom = sum(len(sample) - 1 for sample in samples)
     pooled = np.sqrt(sum(float(np.sum((sample - sample.mean()) ** 2)) for sample in samples) / max(freedom, 1))
-    quantile = float(stats.t.ppf((1 + confidence) / 2, freedom)) if freedom else np.nan
+    quantile = float(_stats().t.ppf((1 + confidence) / 2, freedom)) if freedom else np.nan
     intervals = []
     for sample, error in zip(samples, errors or [0.0] * len(samples), strict=True):
         own = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
@@ -226,7 +232,7 @@ def mcnemar(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """Returns the two-sided exact p value that two paired success rates are equal (McNemar 1947)."""
     a, b = np.asarray(first, bool), np.asarray(second, bool)
     won, lost = int(np.sum(b & ~a)), int(np.sum(a & ~b))
-    return float(stats.binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
+    return float(_stats().binomtest(won, won + lost, 0.5).pvalue) if won + lost else 1.0
 
 
 def newcombe(first: npt.ArrayLike, second: npt.ArrayLike, confidence: float = 0.95) -> Interval:

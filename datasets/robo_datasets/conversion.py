@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from robo_datasets.formats.side_file import Kept, SideFile, SideFileWriter, open
 from robo_datasets.hdf5_arrays import created_hdf5
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.discovery import known, load
-from robo_rl.errors import DatasetError, RoboRLError, fix_of
+from robo_rl.errors import BrokenPlugin, DatasetError, RoboRLError, fix_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import ActionSource, Episode
 
@@ -114,8 +114,12 @@ def import_dataset(
 
 
 def formats() -> list[Format]:
-    """Returns every format that is installed."""
-    return [load("formats", name) for name in known("formats")]
+    """Returns every format that is installed and works."""
+    found = []
+    for name in known("formats"):
+        with suppress(BrokenPlugin):  # `robo-rl doctor` names it
+            found.append(load("formats", name))
+    return found
 
 
 def recognized(source: Path) -> Format:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial import cKDTree
 
 from robo_datasets.cache import Watch, read_listed
 from robo_datasets.catalogue import Entry
@@ -174,6 +173,8 @@ def _drawn(entries: Sequence[Entry]) -> list[npt.NDArray[np.int64]]:
 
 
 def _nearest(points: npt.NDArray[np.float64]) -> float:
+    from scipy.spatial import cKDTree  # takes longer to import than `robo-rl data --help` in all
+
     distances, _ = cKDTree(points).query(points, k=2)
     return float(np.median(distances[:, 1]))
 

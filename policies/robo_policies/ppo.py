@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 
-from robo_policies.ppo_learner import PPO
+from robo_policies.ppo_learner import FEWEST, PPO
 from robo_policies.ppo_policy import PPOPolicy
 from robo_policies.ppo_settings import PPOSettings
 from robo_rl.errors import InvalidSetting
@@ -25,7 +25,17 @@ class PPOConfig(PPOSettings):
     """Settings of PPO; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
 
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
-        """Returns a fresh learner, whose learning rate falls over so many steps; 0: it stays."""
+        """Returns a fresh learner, whose learning rate falls over so many steps; 0: it stays.
+
+        Raises InvalidSetting if the steps are fewer than one of every environment.
+        """
+        if 0 < steps < max(self.num_envs, FEWEST):
+            raise InvalidSetting(
+                "The training is shorter than one step of all environments.",
+                got=f"{steps} steps, {self.num_envs} environments",
+                allowed=f"{max(self.num_envs, FEWEST)} steps or more",
+                fix="more --steps, or fewer --learner.num-envs with a --learner.batch-size that divides their rollout",
+            )
         return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
 
     def training(

@@ -26,6 +26,9 @@ from robo_rl.on_policy import VectorStep
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Metrics, StateDict
 
+FEWEST = 2
+"""Rows that a rollout must have: advantages are normalised."""
+
 
 class PPO(ClippedSurrogate):
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
@@ -127,17 +130,17 @@ class PPO(ClippedSurrogate):
         self.trajectories.add(self.senses.scaled(observations), rewards, ended, final_values, step.observations)
 
     def reward(self, rewards: Floats, known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rewards (T, N) of a full rollout that came without them, which are known, and which end the task.
+        """Takes in the rewards (T, N) of a rollout that came without them, which are known, and which end the task.
 
         Raises NonFiniteUpdate where one is not finite.
         """
         require_finite_data({"rewards": rewards}, self.updates, "rollout")
-        data = self.trajectories
-        data.ended |= ends
-        data.final_values[ends] = 0.0  # an end as the model sees it, although the clock may have struck
-        for step, (values, ended) in enumerate(zip(rewards, data.ended, strict=True)):
+        data, taken = self.trajectories, slice(len(rewards))
+        data.ended[taken] |= ends
+        data.final_values[taken][ends] = 0.0  # an end as the model sees it, although the clock may have struck
+        for step, (values, ended) in enumerate(zip(rewards, data.ended[taken], strict=True)):
             data.rewards[step] = self.rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
-        data.known[:] = known
+        data.known[taken] = known
 
     def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
         vectors = self.senses.vectors(observations)
@@ -155,12 +158,13 @@ class PPO(ClippedSurrogate):
 
         Differs from eq. 12: where a time limit cut an episode, the value of its last observation stands for what would have
         followed, as in Stable-Baselines3, because the limit is no property of the task. Before a step without a reward the sum
-        ends with the value of its state; the step itself is not learnt from.
+        ends with the value of its state; the step itself is not learnt from. T is smaller for a rollout that the end of the
+        training shortens.
         """
-        data, gamma = self.trajectories, np.float32(self.config.discount)
-        following = np.where(data.ended, data.final_values, values[1:])
-        residuals = data.rewards + gamma * following - values[:-1]  # eq. 12
-        decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended
+        data, gamma, taken = self.trajectories, np.float32(self.config.discount), slice(len(values) - 1)
+        following = np.where(data.ended[taken], data.final_values[taken], values[1:])
+        residuals = data.rewards[taken] + gamma * following - values[:-1]  # eq. 12
+        decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended[taken]
         advantages, total = np.empty_like(residuals), np.zeros_like(residuals[0])
         for step in reversed(range(len(residuals))):
             total = np.where(data.known[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
@@ -170,10 +174,10 @@ class PPO(ClippedSurrogate):
     def update(self) -> Metrics:
         """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags.
 
-        Learns nothing from a rollout of which no reward is known.
+        Learns nothing from a rollout of which no reward is known, or of a single row.
         """
-        config = self.config
-        if not self.trajectories.known.any():
+        config, known = self.config, self.trajectories.known[: self.trajectories.length]
+        if known.size < FEWEST or not known.any():
             self._next_rollout()
             return {}
         self._optimizer.lr = self.learning_rate
@@ -186,7 +190,7 @@ class PPO(ClippedSurrogate):
                 self.updates += 1
                 if config.target_kl and divergence(np.concatenate([one.ratio for one in taken])) > config.target_kl:
                     break  # Differs from Stable-Baselines3, which stops within a pass: because passes are what is counted
-        metrics = self._metrics(rows, values, steps)
+        metrics = self._metrics(rows, values, steps, sum(len(one.ratio) for one in taken))
         self._next_rollout()
         return metrics
 
@@ -241,10 +245,10 @@ class PPO(ClippedSurrogate):
 
         Beside them the values (B,) of their observations.
         """
-        data, steps = self.trajectories, self.config.steps_per_env
+        data, steps = self.trajectories, self.trajectories.length
         inputs = self.sight.look(data.everything).reshape(steps + 1, self.config.num_envs, -1)
         values = self._by_parts(self.networks.value, inputs)
-        advantages, actions = self.advantages(values), flat(data.actions)
+        advantages, actions = self.advantages(values), flat(data.actions[:steps])
         outputs = self._by_parts(self.networks.act, flat(inputs[:-1]))
         log_densities = self.head.log_density(outputs, self.head_parameters, actions)
         rows = Rows(data.acted_on, actions, log_densities, flat(advantages), flat(advantages + values[:-1]))
@@ -259,12 +263,12 @@ class PPO(ClippedSurrogate):
         joined = np.concatenate(parts)
         return joined.reshape(*inputs.shape[:-1], *joined.shape[1:])
 
-    def _metrics(self, rows: Rows, values: Floats, steps: list[Descent]) -> Metrics:
+    def _metrics(self, rows: Rows, values: Floats, steps: list[Descent], last_pass: int) -> Metrics:
         ratio, advantages, value_losses = (np.concatenate([getattr(step, name) for step in steps]) for name in vars(steps[0]))
         config, extra = self.config, self.head_parameters
         entropy = self.head.entropy(self._by_parts(self.networks.act, self.sight.look(rows.inputs)), extra).mean()
         surrogate, value_loss = self.surrogate(ratio, advantages).mean(), value_losses.mean()
-        variance, last = float(np.var(rows.returns)), ratio[-len(values) :]  # the last pass, as Stable-Baselines3 has it
+        variance, last = float(np.var(rows.returns)), ratio[-last_pass:]  # as Stable-Baselines3 has it
         scalars = {
             "loss": -surrogate - config.entropy_coefficient * entropy + config.value_coefficient * value_loss,
             "policy_gradient_loss": -surrogate,

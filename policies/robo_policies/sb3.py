@@ -21,7 +21,7 @@ from robo_policies.sb3_demonstrations import clone_policy, clone_targets, fill_r
 from robo_policies.sb3_environment import STATE, Environment, PolicyInput, SB3Policy, vectorize
 from robo_policies.sb3_rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3_settings import policy_arguments, schedule, train_frequency
-from robo_policies.sb3_training import SB3Training
+from robo_policies.sb3_training import SB3Training, require_rollout
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
@@ -79,9 +79,10 @@ class SB3Config(ABC):
         initial_policy: Policy | None = None,
         reward: OnlineRewards | None = None,
     ) -> SB3Training:
-        """Returns a training at step 0; raises InvalidSetting where the algorithm does not fit the actions."""
+        """Returns a training at step 0; raises InvalidSetting where the algorithm does not fit the actions or the steps."""
         rewards = None if reward is None else reward.running(self.n_envs)
         model, spec = self._model(environment_factory, seed, reward, rewards)
+        require_rollout(model, steps)
         require_same_environment(demonstrations, spec)
         self._start(model, spec, demonstrations, initial_policy)
         if rewards is not None:

@@ -8,9 +8,12 @@ from typing import Any
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 
 from robo_policies.sb3_environment import SB3Policy
 from robo_policies.sb3_state import GlobalRandom, load_model_state, model_state
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import TrainingObserver
 from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.stopwatch import OTHER, Stopwatch
@@ -51,8 +54,13 @@ class SB3Training:
         return self._model
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains to the last step; like SB3, to the end of the rollout that contains it."""
-        remaining = self._steps - self.step
+        """Trains as many whole rollouts as fit into the steps.
+
+        Differs from SB3, which goes on to the end of the rollout that contains the last step: a budget is not exceeded. Where
+        updates come after whole episodes nobody knows how long the last one is, and it may be.
+        """
+        size = rollout_size(self._model)
+        remaining = (self._steps - self.step) // size * size
         if remaining <= 0:
             return
         self._model.set_logger(Logger(None, [_MetricsWriter(observer)]))
@@ -87,6 +95,28 @@ class SB3Training:
         model._last_obs = None  # makes `learn` reset the environments
         assert model.env is not None
         model.env.seed((model.seed or 0) + self.step)  # else the episodes of the beginning would come again
+
+
+def rollout_size(model: BaseAlgorithm) -> int:
+    """Returns the steps of all environments between two updates; 1 where they come after whole episodes."""
+    if isinstance(model, OnPolicyAlgorithm):
+        return model.n_steps * model.n_envs
+    frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made
+    if isinstance(frequency, TrainFreq) and frequency.unit is TrainFrequencyUnit.STEP:
+        return frequency.frequency * model.n_envs
+    return 1
+
+
+def require_rollout(model: BaseAlgorithm, steps: int) -> None:
+    """Raises InvalidSetting if a training is shorter than one rollout."""
+    size = rollout_size(model)
+    if 0 < steps < size:
+        raise InvalidSetting(
+            f"The training is shorter than one rollout of {type(model).__name__}.",
+            got=f"{steps} steps",
+            allowed=f"{size} or more",
+            fix="more --steps, or a shorter rollout: --learner.n-steps, --learner.n-envs (on-policy), --learner.train-freq",
+        )
 
 
 class _MetricsWriter(KVWriter):

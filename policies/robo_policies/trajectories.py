@@ -58,14 +58,15 @@ class Trajectories:
 
     @property
     def everything(self) -> Seen:
-        """All observations, (T+1) N rows, step after step."""
-        return self._seen(self.inputs.reshape(-1, self.inputs.shape[-1]), slice(None))
+        """All observations of the stored steps, (length + 1) N rows, step after step."""
+        rows = (self.length + 1) * self.inputs.shape[1]
+        return self._seen(self.inputs.reshape(-1, self.inputs.shape[-1])[:rows], slice(rows))
 
     @property
     def acted_on(self) -> Seen:
-        """The observations of all actions, N T rows, environment after environment."""
-        steps, environments = self.rewards.shape
-        return self._seen(flat(self.inputs[:-1]), flat(np.arange(steps * environments).reshape(steps, environments)))
+        """The observations of all stored actions, N length rows, environment after environment."""
+        steps, environments = self.length, self.rewards.shape[1]
+        return self._seen(flat(self.inputs[:steps]), flat(np.arange(steps * environments).reshape(steps, environments)))
 
     def _seen(self, vectors: Floats, rows: slice | npt.NDArray[np.int64]) -> Seen:
         if not self.pictures:
@@ -76,8 +77,9 @@ class Trajectories:
     @property
     def learnt(self) -> npt.NDArray[np.int64] | slice:
         """Returns the rows to learn from: all, or with others in the place of those whose reward is not known."""
-        known = np.flatnonzero(flat(self.known))
-        return slice(None) if len(known) == self.known.size else np.resize(known, self.known.size)
+        stored = self.known[: self.length]
+        known = np.flatnonzero(flat(stored))
+        return slice(None) if len(known) == stored.size else np.resize(known, stored.size)
 
     def begin(self, observations: Floats, raw: Mapping[str, Array]) -> None:
         """Forgets what is stored and begins with scaled observations (N, D) and the pictures among the raw ones."""
@@ -139,10 +141,13 @@ class Rows:
     def minibatches(self, size: int, generator: np.random.Generator) -> Iterator[Rows]:
         """Yields minibatches that hold every row once, copied once for all, with advantages of mean 0 and deviation 1.
 
-        Differs from algorithm 1 of PPO: advantages are normalised within a minibatch, as in Stable-Baselines3.
+        Differs from algorithm 1 of PPO: advantages are normalised within a minibatch, as in Stable-Baselines3. Rows that `size`
+        does not divide, those of a rollout that the end of the training shortens, make as many minibatches as have that size;
+        each is a little larger, and at most as many rows as there are minibatches are left out of a pass.
         """
         order = generator.permutation(len(self.returns))
-        shuffled = self[order]
+        size = len(order) // (count := max(1, len(order) // size))
+        shuffled = self[order[: size * count]]
         by_batch = shuffled.advantages.reshape(-1, size)
         by_batch -= by_batch.mean(1, keepdims=True)
         by_batch /= by_batch.std(1, ddof=1, keepdims=True) + np.float32(1e-8)

@@ -37,7 +37,7 @@ class OnPolicyConfig(Protocol):
 
 
 class SynchronousTraining:
-    """A learner, its crew and how far it got; ends with the rollout of its last step. One for any number of collectors.
+    """A learner, its crew and how far it got; never takes more than `steps`. One for any number of collectors.
 
     A collector that is lost is replaced; its environments begin new episodes, and its part of the rollout is collected again.
     """
@@ -58,14 +58,14 @@ class SynchronousTraining:
         return self.learner.policy
 
     def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last, and to the end of the rollout that contains it."""
+        """Trains from the present step to the last; the last rollout is as long as what is left of the steps."""
         time = self.stopwatch.time
         self.stopwatch.start()
-        while self.step < self.steps:
-            parts = time("simulate", self._collected)
+        while (length := min(self._rollout_steps, (self.steps - self.step) // self._environments)) > 0:
+            parts = time("simulate", partial(self._collected, length))
             for part in parts:
                 self._tell_of_episodes(part, observer)
-            self.step += self._rollout_steps * self._environments
+            self.step += length * self._environments
             time("infer", partial(self.learner.take_in, CollectedRollout.of(parts)))
             metrics = time("update", self.learner.update)
             time("log", partial(observer.on_metrics, self.step, metrics | self._account))
@@ -75,11 +75,11 @@ class SynchronousTraining:
     def _account(self) -> Metrics:
         return {"collect/collectors": float(self.crew.count), "collect/lost": float(self.crew.losses), "collect/staleness": 0.0}
 
-    def _collected(self) -> list[StateDict]:
-        """Returns the parts of a rollout, in the order of the environments."""
+    def _collected(self, length: int) -> list[StateDict]:
+        """Returns the parts of a rollout of `length` steps of each environment, in the order of the environments."""
         self.crew.publish(self.step, self.learner.policy.parameters())
         self._restore()
-        wanted = {"do": "rollout", "step": self.step, "steps": self._rollout_steps}
+        wanted = {"do": "rollout", "step": self.step, "steps": length}
         return [part for _, part in sorted(self._asked(wanted).items())]
 
     def _restore(self) -> None:

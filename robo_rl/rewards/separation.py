@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.statistics import Interval
@@ -24,6 +23,8 @@ def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interva
     The interval is no bootstrap, because that claims certainty where a few of both are separated perfectly. Raises
     InvalidSetting where there are no successes or no failures.
     """
+    from scipy import stats  # late, as in robo_rl.statistics
+
     won, lost = _both(scores, successes)
     ranks = stats.rankdata(np.concatenate((won, lost)))
     area = float((ranks[: len(won)].sum() - len(won) * (len(won) + 1) / 2) / (len(won) * len(lost)))
@@ -51,6 +52,8 @@ def _both(scores: Array, successes: npt.NDArray[np.bool_]) -> tuple[Array, Array
 
 def _highest(area: float, won: int, lost: int, confidence: float = 0.95) -> float:
     """Returns the largest area from which the found one is no further away than chance takes it."""
+    from scipy import optimize, stats
+
     z, mean = float(stats.norm.ppf(0.5 + confidence / 2)), (won + lost) / 2
 
     def excess(true: float) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import tyro
@@ -10,21 +12,46 @@ import tyro
 from robo_cli.main import described
 from robo_rl.errors import UnknownName
 
-Actions = Mapping[str, tuple[Any, Callable[[Any], int]]]
+
+@dataclass(frozen=True)
+class Later:
+    """An action whose module takes seconds to import, which only the action itself has to spend."""
+
+    text: str
+    """What the action does."""
+    module: str
+    options: str
+    """Name of the class of the options."""
+    function: str
+    """Name of the function that takes them."""
+
+    def loaded(self) -> tuple[Any, Callable[[Any], int]]:
+        """Returns class and function."""
+        module = import_module(self.module)
+        return getattr(module, self.options), getattr(module, self.function)
+
+
+Actions = Mapping[str, tuple[Any, Callable[[Any], int]] | Later]
 """Name -> class of the options, whose docstring says what the action does, and the function that takes them."""
 
 
 def run_action(command: str, actions: Actions, examples: str, arguments: list[str]) -> int:
     """Runs the action that the first argument names and returns its exit status; raises UnknownName."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {name:8} {(options.__doc__ or '').strip()}" for name, (options, _) in actions.items())
+        rows = "\n".join(f"  {name:8} {_text(action)}" for name, action in actions.items())
         print(f"usage: robo-rl {command} ACTION ...\n\n{rows}\n\nexamples:\n{examples}")
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in actions:
         raise UnknownName(f"action of robo-rl {command}", name, actions)
-    options, action = actions[name]
+    found = actions[name]
+    options, action = found.loaded() if isinstance(found, Later) else found
     own = "\n".join(line for line in examples.splitlines() if line.startswith(f"robo-rl {command} {name} "))
     description = described(options.__doc__ or "", own)
     config = (tyro.conf.FlagCreatePairsOff,)
     return action(tyro.cli(options, args=rest, prog=f"robo-rl {command} {name}", description=description, config=config))
+
+
+def _text(action: tuple[Any, Callable[[Any], int]] | Later) -> str:
+    """Returns what an action does, for the list."""
+    return action.text if isinstance(action, Later) else (action[0].__doc__ or "").strip()

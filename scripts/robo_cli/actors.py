@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from robo_cli.assembly import policy_of, recipe_of, scripted_expert
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.protocols import Policy
 from robo_rl.rollout import RandomPolicy
 from robo_rl.runs import Run, find_run
@@ -57,7 +57,7 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
     if text == "scripted":
         expert_for = scripted_expert(environment, spec.name)
         return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
-    run, step = run_at(text, settings.runs)
+    run, step = _run_or_policy(text, settings.runs)
     policy = policy_of(run, recipe_of(run), step)
     read = policy.environment_spec.observation
     here, there = (each.without_pictures(but=read) for each in (spec, run.spec))
@@ -65,6 +65,17 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
     name = run.path.name if step is None else f"{run.path.name}{AT}{step}"
     trained = Actor(name, policy, deterministic=not settings.stochastic)
     return lambda _: trained
+
+
+def _run_or_policy(text: str, runs: Path) -> tuple[Run, int | None]:
+    """Returns what `run_at` does; raises UnknownName with the policies that are no runs among the known ones."""
+    try:
+        return run_at(text, runs)
+    except UnknownName as error:
+        place = f"runs are looked for in {runs.absolute()}/; --runs names another folder"
+        raise UnknownName(
+            "policy", text, ["scripted", "random", "mix:NAME=SHARE,NAME=SHARE", *error.known], fix=place
+        ) from None
 
 
 def run_at(text: str, runs: Path) -> tuple[Run, int | None]:

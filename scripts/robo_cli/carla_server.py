@@ -46,8 +46,8 @@ def run(arguments: CarlaServer) -> int:
         raise MissingExtra("The stand-in for CARLA", "msgpack", "carla") from None
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     server = Server(Options(**asdict(arguments)))
-    print(f"stand-in for CARLA 0.9.16, map {arguments.map}: carla.Client('127.0.0.1', {server.port})", flush=True)
     try:
+        print(f"stand-in for CARLA 0.9.16, map {arguments.map}: carla.Client('127.0.0.1', {server.port})", flush=True)
         server.run()
     except KeyboardInterrupt:
         print("ended")

@@ -8,9 +8,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import torch
 
 from robo_cli.node_answers import asks_judges, begin_ledger, require_shareable
+from robo_cli.threads import threads_in_use
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labelling import Answers
@@ -30,7 +30,7 @@ def labelled_at(
     this process, because sums depend on that. Raises InvalidSetting for a reward that one process alone can ask.
     """
     require_shareable(model)
-    threads = torch.get_num_threads()
+    threads = threads_in_use()
 
     def labelled(missing: Sequence[Entry]) -> Generator[tuple[Entry, RewardLabels], None, None]:
         if not missing:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-import torch
-
+from robo_cli.threads import threads_in_use
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
 from robo_rl.checkpoints import packed, unpacked
@@ -32,7 +31,7 @@ def recorded_at(
     settings: of a NodeRecorder. workers: environments at once, 0 for as many as the cluster has cores for; where servers are
     named, as many as there are at most.
     """
-    threads = torch.get_num_threads()
+    threads = threads_in_use()
     with connected(where, again=AGAIN) as cluster:
         cores = min(float(threads), cluster.largest)
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
 import yaml
 
 from robo_cli.assembly import RecipeEnvironments
 from robo_cli.recipe import Recipe, parse_recipe
+from robo_cli.threads import use_threads
 from robo_rl.actor_learner.acting import transferable
 from robo_rl.actor_learner.process import inherited
 from robo_rl.checkpoints import packed, unpacked
@@ -25,7 +25,7 @@ from robo_rl.types import StateDict
 def collector_of(job: StateDict) -> Collector:
     """Returns the collector that a job describes: the text of a recipe, and which of how many collectors it is."""
     recipe = parse_recipe(yaml.safe_load(job["recipe"]), source="the recipe of a collector")
-    torch.set_num_threads(recipe.threads)
+    use_threads(recipe.threads)
     if is_synchronous(recipe):
         return _of_rollouts(recipe, job["index"], job["count"])
     return _of_segments(recipe, job["birth"])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from robo_cli.assembly import judged_environment_of
 from robo_cli.beginning import before_and_after
+from robo_cli.extension import ENDED
 from robo_cli.recipe import Recipe
 from robo_cli.regret import regret
 from robo_rl.evaluation import Evaluation, evaluate
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> int:
     """Evaluates on all seeds of the recipe, writes evaluation.json and report.html, prints the result."""
-    run.describe(training_seconds=round(record.elapsed, 1))
+    run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
     print(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
     evaluation = judge(run, recipe, policy, recipe.evaluation.episodes, operator=operator)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))

@@ -30,10 +30,10 @@ def view(arguments: View) -> int:
     from robo_datasets.viewer.server import ViewerServer
 
     with ViewerServer(Dataset(arguments.dataset), arguments.port) as server:
-        print(f"{arguments.dataset} is shown at {server.url}   (Ctrl-C ends it)", flush=True)
-        if arguments.browser and has_display():
-            webbrowser.open(server.url)
         try:
+            print(f"{arguments.dataset} is shown at {server.url}   (Ctrl-C ends it)", flush=True)
+            if arguments.browser and has_display():
+                webbrowser.open(server.url)
             server.serve_forever()
         except KeyboardInterrupt:
             print("\nended")

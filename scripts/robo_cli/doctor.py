@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from robo_cli import machine_checks, package_checks
+from robo_cli import machine_checks, package_checks, plugin_checks
 from robo_cli.finding import Finding
 
 Check = Callable[[], Iterator[Finding]]
@@ -39,6 +39,7 @@ class Doctor:
             "versions": package_checks.locked_versions,
             "mujoco": package_checks.mujoco,
             "double wheels": package_checks.double_wheels,
+            "plug-ins": plugin_checks.plugins,
             "rendering": machine_checks.rendering,
             "threads": machine_checks.threads,
             "accelerator": machine_checks.accelerator,

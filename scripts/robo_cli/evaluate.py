@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import tyro
 
 from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.conclude import judge
 from robo_cli.recipe import EnvironmentSettings, require_at_least
 from robo_cli.servers import with_server
+from robo_cli.threads import use_threads
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -74,7 +74,7 @@ def run(arguments: Evaluate) -> int:
     """Prints n, the success rule, seeds, measures and intervals."""
     trained = find_run(arguments.run, arguments.runs)
     recipe = recipe_of(trained)
-    torch.set_num_threads(recipe.threads)
+    use_threads(recipe.threads)
     policy = policy_of(trained, recipe)
     there = _elsewhere(recipe.environment, arguments)
     name = _name(arguments)

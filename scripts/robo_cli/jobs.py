@@ -90,7 +90,7 @@ class Running:
 
 
 class Crew:
-    """Jobs side by side. Those that still run at the end of the block, also by Ctrl-C or SIGTERM, are asked to end."""
+    """Jobs side by side; those that still run after an error, Ctrl-C or SIGTERM are asked to end."""
 
     def __init__(self, what: str, total: int, logs: Path, at_once: int, begin: Begin | None = None) -> None:
         """begin: begins a job somewhere else than in a process here."""
@@ -106,6 +106,8 @@ class Crew:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
+            if kind is None:
+                self._wait_for_all()
             self._end_all()
         except KeyboardInterrupt:  # the second one acts at once
             self._end_all()
@@ -147,9 +149,14 @@ class Crew:
             found.wait()
             self.board.drop(name)
 
+    def _wait_for_all(self) -> None:
+        """Returns once all jobs have ended by themselves: of a training that counts as done the report may be under way."""
+        while self._running:
+            self.ended()
+
     def _end_all(self) -> None:
-        if self._running:
-            self.board.say(f"stopping {len(self._running)} jobs; trainings are saved first")
+        if count := len(self._running):
+            self.board.say(f"stopping {count} job{'s' if count > 1 else ''}; trainings are saved first")
         for each in self._running.values():
             each.stop()
         for each in self._running.values():

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from robo_cli.extension import first_recipe
 from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
@@ -111,7 +112,7 @@ class EpisodeStore:
 
     def __init__(self, run: Run, writer: DatasetWriter) -> None:
         self._run, self._writer = run, writer
-        self._recipe = (run.path / "recipe.yaml").read_text()
+        self._recipe = first_recipe(run)
         self._started = run.description["started"]
         self._history = [event["step"] for event in run.description["resumes"] if event["kind"] == "warm"]
         self._stored = {entry.identity: entry for entry in writer.dataset.entries()}

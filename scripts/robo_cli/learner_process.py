@@ -16,13 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from robo_cli.assembly import ActingParts, acting_parts, demonstrations_of, recipe_of
 from robo_cli.beginning import teach
 from robo_cli.completion import with_dataset
 from robo_cli.online_reward import drawn_spec, reward_of
 from robo_cli.recipe import Recipe
+from robo_cli.threads import use_threads
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.step_log import StepLog, StepReader
 from robo_real.console.asked import AskedFor
@@ -165,7 +164,7 @@ def main(path: str, dataset: str, descriptor: str) -> int:
     if _is_on_robot(recipe):
         run_as_others()
         os.nice(NICE)
-    torch.set_num_threads(recipe.threads)
+    use_threads(recipe.threads)
     folder = run.path / FOLDER
     with (folder / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one whose acting process was killed may still be saving

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import torch
-
 from robo_cli.node_answers import share_answers
 from robo_cli.reward_file import read_labeller
+from robo_cli.threads import use_threads
 from robo_datasets.episode_file import episode_in
 from robo_datasets.labelling import answers_of
 from robo_rl.checkpoints import packed, unpacked
@@ -21,7 +20,7 @@ class NodeLabeller:
 
     def __init__(self, setup: bytes) -> None:
         told = unpacked(setup)
-        torch.set_num_threads(told["threads"])
+        use_threads(told["threads"])
         self._spec = EnvironmentSpec.from_json(told["spec"])
         self._model = read_labeller(told["reward"], told["settings"])
         share_answers(self._model, told["workers"])

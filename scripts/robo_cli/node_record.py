@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from robo_cli.actors import actor
+from robo_cli.threads import use_threads
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import new_identity
 from robo_datasets.episode_file import encoded_episode
@@ -44,7 +44,7 @@ class NodeRecorder:
 
     def __init__(self, setup: bytes) -> None:
         told = unpacked(setup)
-        torch.set_num_threads(told["threads"])
+        use_threads(told["threads"])
         is_named = "host" in told["arguments"]  # a server, which whoever comes instead of this worker has
         if is_named and is_connected():
             end_without(ray_library().get_runtime_context().gcs_address)

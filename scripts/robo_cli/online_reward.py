@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.discovery import make_environment
@@ -25,11 +26,12 @@ from robo_rl.types import Episode
 def reward_of(recipe: Recipe[Any]) -> OnlineRewards | None:
     """Returns the reward of a recipe, None where it is the environment's own.
 
-    Raises InvalidSetting for a model that cannot be asked while a policy acts, whose pictures are not drawn, or whose discount
-    is not the learner's.
+    Raises InvalidSetting for a model that cannot be asked while a policy acts, whose pictures are not drawn, whose discount
+    is not the learner's, or whose files are not made yet.
     """
     if not recipe.reward.name:
         return None
+    require_needs(recipe)
     _require_online(recipe)
     model = read_reward(recipe.reward.name, recipe.reward.settings)
     if isinstance(model, OnlineRewardModel):

@@ -208,6 +208,8 @@ class Recipe(Generic[Learner]):
     `robo-rl record --family` makes datasets from. Only for our learners that act step by step, such as SAC and RLPD."""
     summary: tyro.conf.Fixed[str] = ""
     """One sentence for `robo-rl recipes`."""
+    needs: tyro.conf.Fixed[dict[str, str]] = field(default_factory=dict)
+    """File or folder that the reward reads -> the command that makes it."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"steps": 1, "seed": 0, "threads": 1, "log_every": 0, "checkpoint_every": 0})
@@ -258,7 +260,8 @@ def parse_recipe(data: Mapping[str, Any], *, source: str) -> Recipe[Any]:
 
 def to_yaml(recipe: Recipe[Any]) -> str:
     """Returns the resolved recipe, every default written out; `parse_recipe` reads it back."""
-    return str(yaml.safe_dump(plain(recipe), sort_keys=False, width=120))
+    written = {key: value for key, value in plain(recipe).items() if key != "needs" or value}
+    return str(yaml.safe_dump(written, sort_keys=False, width=120))
 
 
 def _zoo(path: Path, environment: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
+import yaml
 
 from robo_cli.recipe import read_recipe, recipe_files, to_yaml
 
@@ -25,6 +26,9 @@ def run(arguments: Recipes) -> int:
     if arguments.name:
         print(to_yaml(read_recipe(arguments.name)), end="")
         return 0
-    for name in recipe_files():
-        print(f"{name:24} {read_recipe(name).summary}")
+    for name, file in recipe_files().items():
+        told = yaml.safe_load(file.read_text())  # to read the settings of all learners takes seconds
+        print(f"{name:24} {told['summary']}")
+        for command in told.get("needs", {}).values():
+            print(f"{'':24} first: {command}")
     return 0

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import gymnasium
-import torch
 import tyro
 
 from robo_cli.actors import Actor, actor
@@ -24,6 +23,7 @@ from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
 from robo_cli.sources import Sources
+from robo_cli.threads import use_threads
 from robo_cli.typed_settings import settings_of
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
@@ -202,7 +202,7 @@ def _record_family(arguments: Record, family: str) -> Dataset:
     trained = find_run(arguments.run, arguments.runs) if arguments.run else None
     if trained is not None:
         recipe = recipe_of(trained)
-        torch.set_num_threads(recipe.threads)
+        use_threads(recipe.threads)
         made = (recipe.environment.name, recipe.environment.arguments)
         if made != (arguments.environment, settings or recipe.environment.arguments):
             raise InvalidSetting(

@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 import tyro
 
 from robo_cli.assembly import demonstrations_of, recipe_of, spec_of, training_of
@@ -16,12 +15,14 @@ from robo_cli.collecting import collected_training, dismissed, settings_of
 from robo_cli.completion import at_its_place, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import display
+from robo_cli.extension import extended, is_finished
 from robo_cli.interruption import resumable
 from robo_cli.learner_process import ended, is_prepared, learns_apart, resumed
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.person import operator_of
 from robo_cli.recipe import to_yaml
 from robo_cli.refine import robot_at
+from robo_cli.threads import use_threads
 from robo_cli.train import train_on
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.collecting.asynchronous import AsynchronousTraining
@@ -30,18 +31,21 @@ from robo_rl.runs import Run, find_run, write_text
 
 EXAMPLES = """robo-rl resume latest
 robo-rl resume runs/20260101-120000-arm-pick-rlpd-0
+robo-rl resume latest --steps 30000     (a finished run of 15,000 steps is trained 15,000 steps longer)
 robo-rl resume latest --dataset /elsewhere/pick     (the dataset was moved)
 robo-rl resume latest --then online --online-steps 5000     (a finished run of a learner from recorded data)"""
 
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with an interrupted run; needs nothing but the run. A finished run is left as it is."""
+    """Go on with an interrupted run; needs nothing but the run. A finished run is left as it is, unless --steps says more."""
 
     run: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
     """Path or name of a run folder, or "latest"."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
+    steps: int = 0
+    """Train to this step, counted from the run's beginning, also after it was finished; 0 for as many as its recipe says."""
     then: Literal["nothing", "online"] = "nothing"
     """"online": a run of a learner from recorded data goes on in the environment, also after it was finished."""
     online_steps: int = 0
@@ -70,13 +74,16 @@ def run(arguments: Resume) -> int:
             write_text(interrupted.path / "recipe.yaml", to_yaml(recipe))
         interrupted.spec.require(spec_of(recipe), what=f"The environment has changed since the run {interrupted.path.name}")
         checkpoint = interrupted.load() if interrupted.has_checkpoint else Checkpoint(0, {})
-        if checkpoint.step >= recipe.total_steps and (interrupted.path / "evaluation.json").exists():
+        if arguments.steps:
+            recipe = extended(interrupted, recipe, arguments.steps, checkpoint.step)
+        if is_finished(interrupted, recipe, checkpoint.step):
             print(f"The run {interrupted.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
+            print(f"Train it longer: robo-rl resume {interrupted.path} --steps {2 * recipe.steps}")
             print(f"More seeds: robo-rl evaluate {interrupted.path} --episodes 200")
             return 0
         reward = reward_of(recipe)
         require_same_reward(interrupted, reward)
-        torch.set_num_threads(recipe.threads)
+        use_threads(recipe.threads)
         recipe = at_its_place(interrupted, recipe, arguments.dataset)
         with operator_of(recipe) as operator:
             training: Training

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
-from robo_cli.actions import run_action
+from robo_cli.actions import Actions, Later, run_action
+from robo_cli.purposes import purpose
 from robo_cli.reward_bench import BenchReward, bench_reward
 from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_check import Check, check_program, show_program
 from robo_cli.reward_compare import CompareRewards, compare_rewards
 from robo_cli.reward_explain import Explain, explain
 from robo_cli.reward_file import PROGRAM, read_reward
-from robo_cli.reward_fit import Fit, fit_reward
 from robo_cli.reward_language import Calls, Packs, list_packs, show_calls
 from robo_cli.reward_latent import Latent, write_latent
 from robo_cli.reward_references import References, write_references
@@ -69,8 +67,8 @@ def main(arguments: list[str]) -> int:
 
 def list_rewards(_: List) -> int:
     """Prints names with what they do."""
-    for name in known("rewards"):
-        print(f"{name:24} {(inspect.getdoc(load('rewards', name)) or '').splitlines()[0]}")
+    for name, point in known("rewards").items():
+        print(f"{name:24} {purpose('rewards', point)}")
     return 0
 
 
@@ -86,10 +84,11 @@ def show(arguments: Show) -> int:
     return 0
 
 
-ACTIONS: dict[str, tuple[type, Callable[[Any], int]]] = {
+FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
+ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
-    "fit": (Fit, fit_reward),
+    "fit": Later(FIT, "robo_cli.reward_fit", "Fit", "fit_reward"),
     "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
     "bench": (BenchReward, bench_reward),
     "check": (Check, check_program),

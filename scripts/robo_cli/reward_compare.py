@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import torch
 import tyro
 
 from robo_cli.curves import draw_curves
@@ -16,6 +15,7 @@ from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import program_file
 from robo_cli.reward_trainer import trained
 from robo_cli.study_options import options
+from robo_cli.threads import use_threads
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
@@ -52,7 +52,7 @@ def compare_rewards(arguments: CompareRewards) -> int:
     """Trains what is missing; writes and prints the table, and one page with all curves."""
     found: dict[str, list[Run]] = {}
     for name, recipe in _recipes(arguments).items():
-        torch.set_num_threads(recipe.threads)
+        use_threads(recipe.threads)
         for seed in arguments.seeds:
             run = trained(replace(recipe, name=name, seed=seed), arguments.out / "runs" / f"{name}-{seed}")
             found.setdefault(name, []).append(run)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import torch
 import tyro
 
 from robo_cli.recipe import Recipe, require_at_least
@@ -17,6 +16,7 @@ from robo_cli.reward_probe import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, Desk, desk_for
 from robo_cli.study_options import options
+from robo_cli.threads import use_threads
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known
@@ -70,7 +70,7 @@ def search_reward(arguments: SearchReward) -> int:
     """Prints every round and who won; 1 where no candidate succeeded."""
     recipe = recipe_of([arguments.recipe, *options(settings_of(arguments.settings))])
     arguments.asking.require_one(recipe.environment.name)
-    torch.set_num_threads(recipe.threads)
+    use_threads(recipe.threads)
     require_success(recipe)
     order = _order(arguments, recipe)
     begin(arguments.out, order)

@@ -7,7 +7,7 @@ from glob import glob, has_magic
 from pathlib import Path
 
 from robo_rl.errors import RunNotFound
-from robo_rl.runs import Run, find_run
+from robo_rl.runs import Run, find_run, is_run
 
 
 def find_runs(name: str, root: Path) -> list[Run]:
@@ -15,7 +15,7 @@ def find_runs(name: str, root: Path) -> list[Run]:
     if not has_magic(name) or Path(name).is_dir():
         return [find_run(name, root)]
     paths = {Path(path).resolve() for path in (*glob(name), *glob(str(root / name)))}
-    runs = [Run(path) for path in sorted(paths) if (path / "recipe.yaml").exists()]
+    runs = [Run(path) for path in sorted(paths) if is_run(path)]
     if not runs:
         raise RunNotFound(
             f"No run matches {name!r}.", got=name, allowed="a pattern of run folders", fix=f"runs are looked for in {root}/"

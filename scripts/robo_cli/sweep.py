@@ -84,8 +84,8 @@ def main(arguments: list[str]) -> int:
         folder.keep(asked)
         search = Search(folder.path / "journal.log", space, recipe.seed)
         rule = Stopping(order.risk, order.trials, len(seeds), recipe.total_steps, recipe.evaluation.every, order.grace)
-        if not rule.places:
-            print("No trial is stopped early: that needs evaluation.every above 0, two seeds or more, and --risk above 0.")
+        if rule.why_never:
+            print(f"No trial is stopped early: {rule.why_never}.")
         sweep = Sweep(space, folder, search, rule)
         try:
             with trainings_at(order.ray, recipe.threads, order.jobs) as (begin, room):

@@ -74,6 +74,18 @@ class Stopping:
         return [step for step in range(self.every, self.steps, self.every) if step >= self.grace * self.steps]
 
     @property
+    def why_never(self) -> str:
+        """Returns why no trial can be stopped before its end; empty if one can."""
+        reasons = {
+            "evaluation.every is 0": not self.every,
+            "--risk is 0": not self.risk,
+            f"a trial needs {FEWEST} seeds or more": self.seeds < FEWEST,
+            f"no evaluation comes between step {self.grace * self.steps:.0f} (--grace) and the last one, {self.steps}, with "
+            f"evaluation.every {self.every}": not self.places,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), "")
+
+    @property
     def confidence(self) -> float:
         """Of one interval: its ends are crossed with the chance risk / looks each."""
         looks = self.trials * len(self.places) * (self.seeds - FEWEST + 1)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
 
-import torch
 import tyro
 
 from robo_cli.assembly import Evaluator, demonstrations_of, spec_of, training_of
@@ -26,6 +25,7 @@ from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.reward_probation import require_sound_programs
 from robo_cli.servers import with_server
+from robo_cli.threads import use_threads
 from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.errors import InvalidSetting
@@ -96,6 +96,7 @@ def main(arguments: list[str]) -> int:
     order = parsed(Train, arguments[0], arguments[1:])
     recipe = resolved(order)
     if order.dry_run:
+        _require_environment(recipe)
         print(to_yaml(recipe), end="")
         return 0
     if order.ray and not (order.seeds or order.collectors):
@@ -110,6 +111,12 @@ def main(arguments: list[str]) -> int:
     return start(recipe, order.out, collecting)
 
 
+def _require_environment(recipe: Recipe[Any]) -> None:
+    """Raises what the training would raise if its environment cannot be made; one at an address, a robot, is not asked."""
+    if ":" not in recipe.environment.name:
+        spec_of(recipe)
+
+
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
     """Returns the recipe that `robo-rl train` would train, given the words that follow it."""
     return resolved(parsed(Train, arguments[0], arguments[1:]))
@@ -117,7 +124,7 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
 
 def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None = None) -> int:
     """Trains a recipe in a new run folder under `root`, with collectors where there are some."""
-    torch.set_num_threads(recipe.threads)
+    use_threads(recipe.threads)
     with operator_of(recipe) as operator:
         return _start(recipe, root, operator, collecting)
 
@@ -177,7 +184,16 @@ def train_on(
             shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
             raise
         record.finish(training.step, training)
+    if training.step != recipe.total_steps:
+        shown.say(_other_steps(training.step, recipe.total_steps))
     return record
+
+
+def _other_steps(step: int, asked: int) -> str:
+    """Returns why a training ended at another step than asked for: environments that step together, whole rollouts."""
+    if step < asked:
+        return f"ended at step {step}: the {asked - step} left of {asked} are too few for another step or rollout"
+    return f"ended at step {step}, {step - asked} more than asked for: updates come after whole episodes"
 
 
 def _collecting(order: Train[Any], recipe: Recipe[Any]) -> CollectingSettings | None:

@@ -6,6 +6,7 @@ OUT/NAME-seeds/  recipe.yaml  what is trained      logs/  what each seed printed
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from robo_cli.cluster_training import trainings_at
 from robo_cli.curves import draw_curves
 from robo_cli.jobs import run_jobs
+from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.trainings import EVALUATION, finished, training
 from robo_rl.errors import InvalidSetting, RunError
@@ -30,17 +32,25 @@ MOST = 1000
 
 def seeds_of(text: str) -> tuple[int, ...]:
     """Returns the seeds of "0-9" or "0,3,7-9"; raises InvalidSetting."""
-    parts = [PART.fullmatch(part.strip()) for part in text.split(",")]
-    spans = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
-    if len(spans) == len(parts) and all(first <= last < first + MOST for first, last in spans):
-        seeds = [seed for first, last in spans for seed in range(first, last + 1)]
-        if len({*seeds}) == len(seeds) <= MOST:
-            return tuple(seeds)
-    raise InvalidSetting(
-        "--seeds names seeds that are all different.",
-        got=text,
-        allowed=f"numbers and ranges upwards, such as 0-9 or 0,3,7-9, {MOST} at most",
-    )
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = PART.fullmatch(part.strip())
+        if not found:
+            raise _wrong_seeds(f"{part.strip()!r} is not a seed or a range of seeds", text)
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise _wrong_seeds(f"the range {part.strip()} goes downwards", text, f"{last}-{first}")
+        if last - first >= MOST or len(seeds) + last - first >= MOST:
+            raise _wrong_seeds(f"{text} is too many", text)
+        seeds += range(first, last + 1)
+    if twice := [seed for seed, count in Counter(seeds).items() if count > 1]:
+        raise _wrong_seeds(f"the seed {twice[0]} is named twice", text)
+    return tuple(seeds)
+
+
+def _wrong_seeds(why: str, text: str, instead: str = "0-9") -> InvalidSetting:
+    allowed = f"numbers from 0 and ranges upwards, such as 0-9 or 0,3,7-9, {MOST} at most, each once"
+    return InvalidSetting(f"--seeds cannot be read: {why}.", got=repr(text), allowed=allowed, fix=f"--seeds {instead}")
 
 
 def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: int = 0, cluster: str = "") -> int:
@@ -48,6 +58,7 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
 
     at_once: trainings side by side; 0 for as many as there are cores for. cluster: where, "" for processes here.
     """
+    require_needs(recipe)
     folder = out / f"{recipe.name}-seeds"
     _keep(recipe, folder)
     name, file, kept = recipe.name, folder / "recipe.yaml", folder / "runs"

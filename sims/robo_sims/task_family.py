@@ -50,9 +50,14 @@ class TaskFamily:
         return self.build_batched(name, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
 
 
-def refuse_unknown_arguments(full_name: str, build: Callable[..., Any], arguments: Iterable[str]) -> None:
-    """Raises UnknownName for an argument that `build`, whose first parameter is the task, does not take."""
-    allowed = list(inspect.signature(build).parameters)[1:]
+def refuse_unknown_arguments(
+    full_name: str, build: Callable[..., Any], arguments: Iterable[str], also: Iterable[str] = ()
+) -> None:
+    """Raises UnknownName for an argument that `build`, whose first parameter is the task, does not take.
+
+    also: arguments that the family itself takes.
+    """
+    allowed = [*list(inspect.signature(build).parameters)[1:], *also]
     for argument in arguments:
         if argument not in allowed:
             raise UnknownName(f"argument of {full_name}", argument, allowed)

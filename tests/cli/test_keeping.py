@@ -144,7 +144,7 @@ def test_without_the_setting_nothing_is_kept(recipe, tmp_path):
 )
 def test_learners_that_make_no_episodes_refuse(algorithm, changes, tmp_path):
     Path("other.yaml").write_text(
-        f"environment: {{name: robo/ArmReach-v0}}\nalgorithm: {algorithm}\nsteps: 10\nrecord_episodes: true\n"
+        f"environment: {{name: robo/ArmReach-v0}}\nalgorithm: {algorithm}\nsteps: 32\nrecord_episodes: true\n"
     )
     with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} keeps no training episodes(.|\n)*such as sac and rlpd"):
         dispatch(["train", "other.yaml", "--out", str(tmp_path), *changes])

@@ -121,7 +121,7 @@ def test_demonstrations_of_the_expert_have_the_models_rewards(monkeypatch, capsy
 
 ON_POLICY = {
     "ppo": "learner: {num_envs: 2, steps_per_env: 16, batch_size: 16, epochs: 1, hidden: [8]}",
-    "sb3-ppo": "learner: {n_envs: 2, n_steps: 16, batch_size: 16, n_epochs: 1, policy_kwargs: {net_arch: [8]}}",
+    "sb3-ppo": "learner: {n_envs: 2, n_steps: 15, batch_size: 15, n_epochs: 1, policy_kwargs: {net_arch: [8]}}",
 }
 
 

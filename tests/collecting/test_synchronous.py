@@ -114,6 +114,16 @@ def test_the_bits_do_not_depend_on_the_number_of_collectors(make: Any, policy: A
     assert found[0][2] == [32, 64, 96, 128] and len(found[0][1]) > 10
 
 
+@pytest.mark.parametrize("steps", [70, 101])
+def test_a_shortened_rollout_has_the_same_bits_too(steps: int) -> None:
+    found = []
+    for collectors in (1, 4):
+        training, observer = training_of(collectors, make=shorts, steps=steps), Observer()
+        training.run(observer)
+        found.append((learner_of(training), sorted(observer.episodes, key=str), observer.steps))
+    assert found[0] == found[1] and found[0][2][-1] == steps // 4 * 4 and observer.steps[0] == 32
+
+
 def test_environments_of_one_training_are_all_different_and_random_numbers_never_the_same() -> None:
     rollouts: list[CollectedRollout] = []
     training = training_of(2, make=shorts)

@@ -146,8 +146,8 @@ def test_the_observer_sees_each_step_and_each_episode() -> None:
     training, observer = of_counters(58), Observer()
     training.run(observer)
     assert isinstance(training, Training)
-    assert observer.steps == list(range(3, 61, 3)), "to the end of the rollout of twelve steps that contains step 58"
-    assert observer.metrics == [12, 24, 36, 48, 60]
+    assert observer.steps == list(range(3, 58, 3)), "58 is no step of all three"
+    assert observer.metrics == [12, 24, 36, 48, 57], "the last rollout is learnt from, although it is not full"
     assert {episode["length"] for episode in observer.episodes} == {3, 5}
     for episode in observer.episodes:
         short = episode["length"] == 3
@@ -195,6 +195,43 @@ def test_resumed_anywhere_equals_uninterrupted(step: int, tmp_path: Path) -> Non
     assert later == [episode for episode in episodes if episode["step"] > step] and len(episodes) > 3
 
 
+@pytest.mark.parametrize("step", [240, 243, 249])
+def test_resume_in_a_shortened_rollout_is_exact(step: int, tmp_path: Path) -> None:
+    """Of 250 steps 240 are whole rollouts of 24, nine are a rollout of three steps, and one is no step of all three."""
+    expected, episodes = finished(of_pendulums(250))
+    of_pendulums(250).run(Observer(save=(step, tmp_path)))
+    resumed = of_pendulums(250)
+    resumed.load_state_dict(load_checkpoint(tmp_path).parts)
+    state, later = finished(resumed)
+    assert (resumed.resumed, resumed.step, state) == ("exact", 249, expected)
+    assert later == [episode for episode in episodes if episode["step"] > step]
+
+
+@pytest.mark.parametrize("steps", [3, 5, 23, 24, 47, 100])
+def test_no_step_is_taken_beyond_the_budget(steps: int) -> None:
+    training, observer = of_pendulums(steps), Observer()
+    before = training.learner.networks.parameters.copy()
+    training.run(observer)
+    assert training.step == observer.steps[-1] == steps // 3 * 3
+    assert observer.metrics[-1] == training.step, "what was seen last is learnt from, too"
+    assert not training.learner.is_collecting and training.learner.rollouts == -(-training.step // 24)
+    assert np.isfinite(training.learner.networks.parameters).all()
+    assert not np.array_equal(training.learner.networks.parameters, before)
+
+
+def test_a_single_row_is_not_learnt_from() -> None:
+    config = PPOConfig(num_envs=1, steps_per_env=8, batch_size=8, epochs=2, hidden=(8,))
+    training = config.training(Pendulums(), steps=9, seed=0)
+    training.run(Observer())
+    assert (training.step, training.learner.updates) == (9, 2), "advantages of one row cannot be normalised"
+
+
+@pytest.mark.parametrize(("steps", "least"), [(2, 3), (1, 3)])
+def test_fewer_steps_than_environments_are_refused(steps: int, least: int) -> None:
+    with pytest.raises(InvalidSetting, match=rf"shorter than one step of all environments(.|\n)*{least} steps or more"):
+        of_pendulums(steps)
+
+
 @pytest.mark.parametrize("forgotten", ["acting", "shuffling"])
 def test_the_comparison_can_fail(forgotten: str, tmp_path: Path) -> None:
     expected, _ = finished(of_pendulums())
@@ -212,7 +249,7 @@ def test_environments_that_cannot_be_saved_are_resumed_warm(tmp_path: Path) -> N
         training.load_state_dict(load_checkpoint(tmp_path).parts)
         assert (training.resumed, training.step) == ("warm", 27)
     assert finished(resumed)[0] == finished(again)[0]
-    assert resumed.step == 75, "the unfinished rollout is left out, whole ones follow"
+    assert resumed.step == 72, "the unfinished rollout is left out, a whole one and a short one follow"
 
 
 def test_a_recipes_factory_is_recognised() -> None:

@@ -91,10 +91,42 @@ def test_not_finding_a_run_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=rf"Unknown run(.|\n)*did you mean '{run.path.name}'\?(.|\n)*looked for in"):
         find_run(run.path.name + "x", tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunNotFound, match=r"is not a run folder(.|\n)*a folder that holds recipe.yaml"):
+    with pytest.raises(RunNotFound, match=r"is not a run folder(.|\n)*a folder that holds recipe.yaml and spec.json"):
         find_run(str(tmp_path / "empty"), tmp_path)
     with pytest.raises(UnknownName, match=r"Unknown run 'latest'"):
         find_run("latest", tmp_path / "nothing")
+
+
+def several(root: Path) -> tuple[Path, list[Path]]:
+    """Returns a folder as `robo-rl train --seeds` makes it, newer than every run beside it, and its runs."""
+    folder = root / "reach-sac-seeds"
+    trained = [create(folder / "runs").path for _ in range(2)]
+    (folder / "recipe.yaml").write_text("steps: 5\n")
+    return folder, trained
+
+
+def test_latest_is_a_run_beside_a_newer_folder_of_seeds(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    os.utime(run.path / "recipe.yaml", (1, 1))
+    several(tmp_path)
+    assert find_run("latest", tmp_path).path == run.path
+
+
+@pytest.mark.parametrize("by_path", [True, False])
+def test_a_folder_of_seeds_is_named_as_such(tmp_path: Path, by_path: bool) -> None:
+    folder, trained = several(tmp_path)
+    with pytest.raises(RunNotFound, match="holds 2 trainings and is not a run itself") as told:
+        find_run(str(folder) if by_path else folder.name, tmp_path)
+    assert str(trained[-1]) in str(told.value) and f"latest --runs {folder}/runs" in str(told.value)
+    assert find_run("latest", folder / "runs").path in trained, "what the error says works"
+
+
+def test_latest_beside_seeds_alone_says_where_runs_are(tmp_path: Path) -> None:
+    folder, _ = several(tmp_path)
+    with pytest.raises(UnknownName, match="Unknown run 'latest'") as told:
+        find_run("latest", tmp_path)
+    text = str(told.value)
+    assert f"{folder}/runs has those of several trainings" in text and "allowed: (none)" in text
 
 
 def test_what_is_written_is_plain_json(tmp_path: Path) -> None:

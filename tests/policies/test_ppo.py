@@ -544,6 +544,16 @@ def test_a_gradient_that_is_not_finite_keeps_the_parameters(spec, collect):
     assert np.array_equal(learner.networks.parameters, before)
 
 
+@pytest.mark.parametrize(("rows", "sizes"), [(128, [32] * 4), (40, [40]), (20, [20]), (71, [35, 35]), (2, [2])])
+def test_minibatches_of_a_short_rollout_are_of_like_size(rows, sizes):
+    whole = Rows(*(np.arange(rows, dtype=FLOAT) for _ in range(5)))
+    parts = [*whole.minibatches(32, np.random.default_rng(0))]
+    assert [len(part.returns) for part in parts] == sizes
+    assert len({row for part in parts for row in part.returns.tolist()}) == sum(sizes), "no row twice"
+    for part in parts:
+        np.testing.assert_allclose([part.advantages.mean(), part.advantages.std(ddof=1)], [0.0, 1.0], atol=1e-5)
+
+
 # settings and metrics
 
 

@@ -143,6 +143,16 @@ def learnt(training) -> float:
     return distance_after(training.policy)
 
 
+@pytest.mark.parametrize("name", ["level", "potential"])
+def test_a_shortened_rollout_is_paid_by_the_model_too(name):
+    config = PPOConfig(num_envs=8, steps_per_env=48, batch_size=64, discount=0.9, lr=1e-3)
+    training = config.training(Dots, steps=384 + 100, seed=0, reward=REWARDS[name])
+    training.run(Silent())
+    assert (training.step, training.learner.rollouts) == (384 + 96, 2)
+    paid = training.learner.trajectories
+    assert paid.known[:12].mean() > 0.5 and np.abs(paid.rewards[:12]).max() < 100, "none is the environment's"
+
+
 @pytest.fixture(scope="module")
 def by_chance() -> float:
     return distance_after(RandomPolicy(Dots.environment_spec, 0))

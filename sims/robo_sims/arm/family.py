@@ -34,7 +34,7 @@ class ArmFamily:
             raise UnknownName("task of family 'robo'", name, NAMES)
         from robo_sims.arm.environment import ArmEnv
 
-        refuse_unknown_arguments(f"robo/{name}", ArmEnv, arguments)
+        refuse_unknown_arguments(f"robo/{name}", ArmEnv, arguments, also=["relative_frame"])
         environment = ArmEnv(name, **arguments)
         if not relative_frame:
             return environment
@@ -57,7 +57,7 @@ class ArmFamily:
         from robo_sims.batched.arm import build
 
         settings = set(arguments) - {"threads", "autoreset_mode"}
-        refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings))
+        refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings), also=["relative_frame"])
         return build(name, num_envs, **arguments)
 
     def make_plant(self, name: str, **arguments: Any) -> ArmPlant:

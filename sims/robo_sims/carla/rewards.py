@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.signal import savgol_coeffs
 
 from robo_sims.carla.boxes import any_overlap
 from robo_sims.carla.judge import COLLISIONS, GOAL
@@ -158,6 +157,8 @@ class Motion:
     FRAMES, DEGREE = 15, 2
 
     def __init__(self, ego: Ego) -> None:
+        from scipy.signal import savgol_coeffs  # lists of environments import this module, and need no filters
+
         first = (ego.vx, ego.vy, ego.yaw)
         self.history: deque[tuple[float, float, float]] = deque([first] * self.FRAMES, self.FRAMES)
         rows = [

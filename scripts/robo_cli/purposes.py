@@ -1,0 +1,36 @@
+"""What a component does, in the words of its source: reading it takes milliseconds, importing it may take seconds."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
+
+from robo_rl.discovery import Group, component
+from robo_rl.errors import RoboRLError
+
+
+def purpose(group: Group, point: EntryPoint) -> str:
+    """Returns the first line of a component's docstring, or why it cannot be loaded.
+
+    It is loaded only if its source does not show the docstring.
+    """
+    try:
+        text = _written(point) or inspect.getdoc(component(group, point)) or "(without a description)"
+    except RoboRLError as error:
+        return f"not available: {' '.join(str(error).split())}"
+    return text.splitlines()[0]
+
+
+def _written(point: EntryPoint) -> str | None:
+    """Returns the docstring of the class or function that an entry point names, as its module's file has it."""
+    try:
+        found = find_spec(point.module)
+        source = Path(found.origin).read_text(encoding="utf-8") if found is not None and found.origin else ""
+        statements = ast.parse(source).body
+    except (ImportError, ValueError, OSError, SyntaxError):
+        return None
+    named = [each for each in statements if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == point.attr]
+    return ast.get_docstring(named[0]) if named else None

@@ -30,6 +30,8 @@ class Effort:
     """Trials of each contestant; the median counts."""
     threads: int | None = None
     """Threads, and cores, of each contestant; None leaves each with its own default and all cores."""
+    processor_time: bool = False
+    """Count what a contestant's process uses of processors instead of the clock, if it has a process of its own."""
 
     def __post_init__(self) -> None:
         allowed = {

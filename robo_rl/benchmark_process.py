@@ -13,13 +13,15 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from robo_rl.benchmark import Trial
+from robo_rl.benchmark import Effort, Trial
 from robo_rl.errors import RoboRLError
 
+WITH_DEFAULTS = Effort()
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -27,11 +29,12 @@ class Contestant:
     """A trial in a child process that starts with the first trial and ends with the `with` block.
 
     function: `module:function`; called once in the child with `arguments` as keywords, returns a Trial.
-    threads: set by the variables that libraries read at start; None leaves the environment of the user as it is.
+    effort: its threads are set by the variables that libraries read at start; None leaves the environment of the user as it is.
+    Rates are those of processor time if it says so, which leaves out what processes of the contestant's own use.
     """
 
-    def __init__(self, function: str, arguments: Mapping[str, Any] | None = None, threads: int | None = None) -> None:
-        self._function, self._arguments, self._threads = function, dict(arguments or {}), threads
+    def __init__(self, function: str, arguments: Mapping[str, Any] | None = None, effort: Effort = WITH_DEFAULTS) -> None:
+        self._function, self._arguments, self._effort = function, dict(arguments or {}), effort
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self, seconds: float) -> float:
@@ -66,14 +69,15 @@ class Contestant:
         process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        variables = {} if self._threads is None else dict.fromkeys(THREAD_VARIABLES, str(self._threads))
+        threads, clock = self._effort.threads, "processor" if self._effort.processor_time else "wall"
+        variables = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | variables
-        command = [sys.executable, "-m", "robo_rl.benchmark_process", self._function, json.dumps(self._arguments)]
+        command = [sys.executable, "-m", "robo_rl.benchmark_process", self._function, json.dumps(self._arguments), clock]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         return self._process
 
 
-def main(function: str, arguments: str) -> None:
+def main(function: str, arguments: str, clock: str) -> None:
     """Answer trials until standard input ends. What libraries print goes to standard error."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
@@ -81,7 +85,11 @@ def main(function: str, arguments: str) -> None:
     make: Callable[..., Trial] = getattr(importlib.import_module(module), name)
     trial = make(**json.loads(arguments))
     for line in sys.stdin:
-        print(json.dumps(trial(json.loads(line))), file=answers, flush=True)
+        started, used = time.perf_counter(), time.process_time()
+        figure = trial(json.loads(line))
+        if clock == "processor":
+            figure *= (time.perf_counter() - started) / (time.process_time() - used)
+        print(json.dumps(figure), file=answers, flush=True)
 
 
 if __name__ == "__main__":

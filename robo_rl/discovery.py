@@ -11,7 +11,7 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
+from robo_rl.errors import InvalidSetting, MissingExtra, RenderingUnavailable, UnknownName
 from robo_rl.vector import SequentialEnvironments
 
 Group = Literal[
@@ -39,7 +39,7 @@ def environment_names() -> dict[str, str | None]:
         try:
             found = point.load()
             names |= {name: None for name in _tasks(family, found)}
-        except (MissingExtra, ImportError) as error:
+        except (MissingExtra, RenderingUnavailable, ImportError) as error:
             names[f"{family}/*"] = str(error)
     return names
 

@@ -11,6 +11,7 @@
     ├── InvalidEpisode       arrays of an episode contradict each other
     ├── NonFiniteUpdate      a learner's update produced NaN or infinity
     ├── ConformanceFailure   an implementation breaks a rule of its protocol; also an AssertionError
+    ├── EnvironmentFailed    an environment raised an error of its own, or returned what no step is
     ├── SimulationFailed     a simulator diverged again and again
     ├── RewardUnavailable    a reward model gave no usable answer for long
     ├── RenderingUnavailable no working OpenGL back end
@@ -53,6 +54,22 @@ import difflib
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
+
+
+def printable(text: str, most: int = 1000) -> str:
+    """Return foreign text fit to be shown anywhere: at most `most` characters of it, on one line, control characters escaped.
+
+    A terminal obeys what a server, a file's name or a program says to it otherwise, and a line break passes for a line of ours.
+    """
+    shown = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text[:most])
+    return "".join(shown)
+
+
+def printable_lines(text: str) -> str:
+    """Return text of several lines with control characters escaped, but for line breaks and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter in "\n\t" else printable(letter) for letter in text)
 
 
 class RoboRLError(Exception):
@@ -158,6 +175,10 @@ class ConformanceFailure(RoboRLError, AssertionError):
     def __init__(self, subject: str, rule: str, what: str, *, got: object = None, allowed: object = None) -> None:
         super().__init__(f"{subject} breaks the rule {rule!r}: {what}", got=got, allowed=allowed)
         self.subject, self.rule = subject, rule
+
+
+class EnvironmentFailed(RoboRLError):
+    """An environment raised an error of its own, or returned what no step is."""
 
 
 class SimulationFailed(RoboRLError):

@@ -31,7 +31,10 @@ class Policy(Protocol):
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
-        """What the policy observes and commands; another environment is refused."""
+        """What the policy reads and commands; an environment in which that differs is refused.
+
+        It may lack entries of the environment that the policy does not read: those are not stored in the replay either.
+        """
         ...
 
     def reset(self) -> None:

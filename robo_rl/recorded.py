@@ -114,6 +114,6 @@ def _changed(then: str, now: str) -> InvalidSetting:
 class ReplayableEpisodes(Protocol):
     """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
 
-    def replay(self, seed: int, returns_discount: float | None = None) -> RecordedReplay:
-        """Returns what samples from them."""
+    def replay(self, seed: int, returns_discount: float | None = None, spec: EnvironmentSpec | None = None) -> RecordedReplay:
+        """Return what samples from them, without the pictures that `spec` lacks; with all of them if None."""
         ...

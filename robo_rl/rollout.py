@@ -13,6 +13,7 @@ from typing import Any, Self
 import gymnasium
 import numpy as np
 
+from robo_rl import stepping
 from robo_rl.errors import InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols import Policy, Supervisor, TrainingSupervisor
 from robo_rl.spec import EnvironmentSpec, Observation, specification
@@ -82,7 +83,7 @@ class Rollout:
         self.success: bool | None = None
         self._environment, self._policy, self._supervisor = environment, policy, supervisor
         self._deterministic = deterministic
-        observation, info = environment.reset(seed=seed)
+        observation, info = stepping.reset(environment, self.spec.name, seed=seed)
         self._instruction: str | None = info.get("instruction", self.spec.instruction)
         self._stop_reason: str | None = None
         self._observations = [_copy(observation)]
@@ -190,8 +191,7 @@ class Rollout:
 
     def _execute(self, action: Array, proposed: Array, source: ActionSource) -> Transition:
         before = self.observation
-        observation, reward, terminated, truncated, info = self._environment.step(action)
-        reward = float(reward)
+        observation, reward, terminated, truncated, info = stepping.step(self._environment, self.spec.name, action)
         if "executed_action" in info:  # by a robot, whose guard may have changed it
             action = self._checked(info["executed_action"])
         if reasons := list(info.get("guard", ())):
@@ -211,7 +211,7 @@ class Rollout:
         self._rewards.append(reward)
         self._reward_terms.append(dict(info.get("reward_terms", {})))
         self._sources.append(int(source))
-        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self.terminated, self.truncated = terminated, truncated
         self._stop_reason = info.get("stop_reason")
         self._measures = info.get(MEASURES, {})
         if "success" in info:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -76,14 +76,22 @@ class EnvironmentSpec:
         if lines := self.differences(other):
             raise SpecMismatch(what, lines, fix=fix)
 
-    def require_interface(self, other: EnvironmentSpec, *, what: str) -> None:
+    def without_pictures(self, but: Container[str] = ()) -> EnvironmentSpec:
+        """Return the spec without its pictures, except for those that are named."""
+        arrays = (array for array in self.observation.arrays if array.role != "image" or array.name in but)
+        return replace(self, observation=ObservationSpec(tuple(arrays)))
+
+    def require_interface(self, other: EnvironmentSpec, *, what: str, exactly: bool = False) -> None:
         """Raises SpecMismatch unless a policy of this spec can act in `other`.
 
-        Observations and actions must agree in everything, rate included; name, version and time limit may differ, so that a
-        policy can be tried on another task or on a replica, and so may what is privileged, which no policy sees.
+        Actions, and the entries of this spec, must agree in everything, rate included; name, version and time limit may differ,
+        so that a policy can be tried on another task or on a replica. So may what is privileged, which no policy sees, and
+        `other` may have further entries, which the policy does not read, unless `exactly`.
         """
-        visible = (replace(spec, observation=spec.observation.visible) for spec in (self, other))
-        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in visible)
+        read = self.observation.visible
+        there = tuple(array for array in other.observation.visible.arrays if exactly or array.name in read)
+        compared = (replace(self, observation=read), replace(other, observation=ObservationSpec(there)))
+        mine, others = ({key: _contract(spec)[key] for key in INTERFACE} for spec in compared)
         if lines := _differences("", mine, others):
             raise SpecMismatch(what, lines)
 

@@ -344,7 +344,7 @@ def _nothing_recorded(episode: int) -> None:
 def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
     """Returns what samples from the episodes: where they lie on disk, or in RAM."""
     if isinstance(episodes, ReplayableEpisodes):
-        return episodes.replay(seed, sampling.returns_discount)
+        return episodes.replay(seed, sampling.returns_discount, spec)
     _require_room(episodes, sampling.replay_capacity)
     return RecordedReplay.of(spec, episodes, seed, returns_discount=sampling.returns_discount)
 

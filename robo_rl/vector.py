@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from robo_rl import stepping
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import specification
 
@@ -21,6 +22,23 @@ def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
         raise InvalidSetting("Unknown autoreset_mode.", got=repr(mode), allowed=allowed) from None
 
 
+class _Told(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose own errors say where they come from; all its attributes are there."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(environment)
+        self._name = specification(environment).name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def reset(self, **options: Any) -> Any:
+        return stepping.reset(self.env, self._name, **options)
+
+    def step(self, action: Any) -> Any:
+        return stepping.step(self.env, self._name, action)
+
+
 class SequentialEnvironments(SyncVectorEnv):
     """Single environments stepped one after the other, with the spec and the errors of the batched ones."""
 
@@ -31,7 +49,7 @@ class SequentialEnvironments(SyncVectorEnv):
         *,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     ) -> None:
-        super().__init__([make] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
+        super().__init__([lambda: _Told(make())] * num_envs, autoreset_mode=autoreset_mode_of(autoreset_mode))
         self.environment_spec = specification(self.envs[0])
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:

@@ -33,6 +33,7 @@ from robo_rl.memory import GIGABYTE, size_of
 from robo_rl.recorded import RecordedReplay
 from robo_rl.rows import layout_of, rows_of, with_rewards
 from robo_rl.runs import write_text
+from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 SCHEMA = "robo_rl.cache/1"
@@ -82,14 +83,18 @@ class CachedEpisodes(Sequence[Episode]):
         episode = self.dataset.read(entry)
         return episode if self.labels is None else replace(episode, rewards=_whole(self.labels, entry))
 
-    def replay(self, seed: int, returns_discount: float | None = None) -> RecordedReplay:
-        """Returns what samples from the episodes; no picture need fit into RAM. A step without a label is not sampled."""
+    def replay(self, seed: int, returns_discount: float | None = None, spec: EnvironmentSpec | None = None) -> RecordedReplay:
+        """Return what samples from the episodes; no picture need fit into RAM. A step without a label is not sampled.
+
+        spec: of a policy; pictures that it does not read are not read here. All are read if None.
+        """
         cache = open_cache(self.dataset, self.entries, self.watch)
-        rows, content, spec = cache.rows, cache.content, self.dataset.spec
+        rows, content, whole = cache.rows, cache.content, self.dataset.spec
         if self.labels is not None:
-            rows = with_rewards(spec, rows, *_rewards(self.labels, self.entries))
+            rows = with_rewards(whole, rows, *_rewards(self.labels, self.entries))
             content = f"{content}-{self.labels.digest(self.entries)}"
-        return RecordedReplay(spec, rows, seed, content=content, returns_discount=returns_discount)
+        read = whole if spec is None else whole.without_pictures(but=spec.observation)
+        return RecordedReplay(read, rows, seed, content=content, returns_discount=returns_discount)
 
 
 def _whole(labels: LabelSet, entry: Entry) -> Array:

@@ -170,7 +170,7 @@ class ChunkPolicy:
     def __init__(
         self, spec: EnvironmentSpec, encoder: ObservationEncoder, learner: DiffusionBC, generator: torch.Generator
     ) -> None:
-        self.environment_spec = spec
+        self.environment_spec = encoder.reads(spec)
         self._encoder, self._learner, self._generator = encoder, learner, generator
         self._same = torch.Generator()
         self.reset()

@@ -202,6 +202,10 @@ class SeeingEncoder:
         self._features = sight.features
         self.size = self._features + vectors.size
 
+    def reads(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Return a spec with the pictures that it sees alone."""
+        return spec.without_pictures(but=self._names)
+
     def write(self, observation: Mapping[str, Array], out: Array) -> None:
         """Writes one observation into (F + D,)."""
         pictures = {name: observation[name][None] for name in self._names}

@@ -175,7 +175,7 @@ class GripperPolicy:
     """The arm moves as its actor says; the gripper always takes the better choice: people show it where to explore."""
 
     def __init__(self, spec: EnvironmentSpec, arm: ActorPolicy, critic: GripperCritic, index: int) -> None:
-        self.environment_spec = spec
+        self.environment_spec = replace(arm.environment_spec, action=spec.action)
         self._arm, self._critic, self._index = arm, critic, index
 
     def reset(self) -> None:

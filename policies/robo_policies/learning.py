@@ -270,6 +270,10 @@ class Encoder(Saved, Protocol):
     size: int
     """D numbers of each."""
 
+    def reads(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Return a spec without the pictures that are not read."""
+        ...
+
     def write(self, observation: Observation, out: Array) -> None:
         """Writes one observation into (D,)."""
         ...
@@ -283,7 +287,7 @@ class ActorPolicy:
     """Acts with an actor network that a learner goes on training; has its own random generator."""
 
     def __init__(self, spec: EnvironmentSpec, encoder: Encoder, actor: Actor, generator: torch.Generator) -> None:
-        self.environment_spec = spec
+        self.environment_spec = encoder.reads(spec)
         self._encoder, self._actor, self._generator = encoder, actor, generator
         self._input = torch.zeros(1, encoder.size)
         self._row = self._input.numpy()[0]  # shares memory with the tensor: writing costs no conversion

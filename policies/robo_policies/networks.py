@@ -53,6 +53,10 @@ class ObservationEncoder(nn.Module):
         self.register_buffer("std", torch.ones(self.size))
         self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
 
+    def reads(self, spec: EnvironmentSpec) -> EnvironmentSpec:
+        """Return a spec without its pictures."""
+        return spec.without_pictures()
+
     def stack(self, observations: Mapping[str, Array]) -> Tensor:
         """Returns (B, D) float32, not yet standardised."""
         parts = [np.asarray(observations[name], np.float32) for name in self.names]

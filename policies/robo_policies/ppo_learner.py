@@ -51,7 +51,8 @@ class PPO(ClippedSurrogate):
         self.sight.bind(*(array[self.head.parameters :] for array in learnt), initial)
         self.rewards: RewardNormalizer = RunningReturns(config.discount) if config.normalize_rewards else Unchanged()
         self.trajectories = Trajectories(config.steps_per_env, config.num_envs, senses.size, spec.action, senses.pictures)
-        self.policy = PPOPolicy(spec, self, aside)
+        read = spec.without_pictures(but=[picture.name for picture in senses.pictures])
+        self.policy = PPOPolicy(read, self, aside)
         self.updates = 0
         """Passes over rollouts, as Stable-Baselines3 counts them."""
         self.rollouts = 0

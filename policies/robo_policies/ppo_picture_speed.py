@@ -34,7 +34,7 @@ def cases(effort: Effort) -> Cases:
 
 def measure(effort: Effort, config: PPOConfig = CONFIG) -> Measurement:
     """Measures the case."""
-    torch.set_num_threads(effort.cores)
+    torch.set_num_threads(effort.threads or 1)
     blind = replace(config, convolutions=())
     with ExitStack() as cleanup:
         contestants = {

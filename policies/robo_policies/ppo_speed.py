@@ -21,6 +21,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
 from robo_policies.ppo import PPOConfig
+from robo_policies.speed import unit
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment, make_vector_environment
@@ -55,12 +56,14 @@ def measure(
     settings = asdict(config)
     with ExitStack() as stack:
         own = {"settings": settings, "torch_threads": effort.threads or 1, "simulation_threads": effort.cores}
-        trials = {"ours": stack.enter_context(Contestant(f"{__name__}:ours", own, effort.threads))}
+        trials = {"ours": stack.enter_context(Contestant(f"{__name__}:ours", own, effort))}
         for kind, count in peers:
+            if effort.processor_time and kind == "SubprocVecEnv":
+                continue  # what its processes use is not counted
             arguments = {"settings": settings, "kind": kind, "count": count}
-            peer = Contestant(f"{__name__}:stable_baselines", arguments, effort.threads)
+            peer = Contestant(f"{__name__}:stable_baselines", arguments, effort)
             trials[f"sb3 {kind} {count}"] = stack.enter_context(peer)
-        return measurement("learner", CASE, "steps/s", trials, effort)
+        return measurement("learner", CASE, unit(effort), trials, effort)
 
 
 def _paced(advance: Callable[[], object], steps: int) -> Trial:

@@ -52,7 +52,8 @@ class ResidualEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         seed = int(self.unwrapped.np_random.integers(1 << 31)) if seed is None else seed
         observation, info = super().reset(seed=seed, options=options)
         self._base = self._base_for(seed)
-        self._inner.require(self._base.environment_spec, what="The base policy acts in another environment")
+        theirs = self._base.environment_spec
+        self._inner.without_pictures(but=theirs.observation).require(theirs, what="The base policy acts in another environment")
         self._base.reset()
         return self._with_base(observation), info
 

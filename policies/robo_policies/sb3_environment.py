@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from robo_policies.sb3_rewards import SEEN
 from robo_policies.sb3_state import GlobalRandom
+from robo_rl import stepping
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
@@ -87,20 +88,21 @@ class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
         """With a `reward` the policy sees what that leaves it, and `info` holds the whole observation for the reward."""
         super().__init__(environment)
         self._input = PolicyInput(_visible(environment, reward).observation)
-        self._tells = reward is not None
+        self._tells, self._name = reward is not None, specification(environment).name
         self.observation_space = self._input.space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self._input(observation), self._told(info, observation)
+        observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
+        return self._input(observation), self._told(dict(info), observation)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
+        observation, reward, terminated, truncated, found = stepping.step(self.env, self._name, action)
+        info = dict(found)
         if info.get("success") is not None:
-            info = info | {"is_success": info["success"]}
-        return self._input(observation), float(reward), terminated, truncated, self._told(info, observation)
+            info |= {"is_success": info["success"]}
+        return self._input(observation), reward, terminated, truncated, self._told(info, observation)
 
     def _told(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
         return info | {SEEN: dict(observation)} if self._tells else info

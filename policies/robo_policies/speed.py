@@ -69,25 +69,28 @@ def whole_loops(learner: str, case: str, effort: Effort) -> Measurement:
     """Measure environment steps per second against the peers' SAC, each in a process of its own as its users start it."""
     peers = {"sb3": "stable_baselines3", "sbx": "sbx"}
     with ExitStack() as stack:
-        trials = {
-            "ours": stack.enter_context(Contestant(f"{__name__}:ours", {"learner": learner} | _own(effort), effort.threads))
-        }
+        trials = {"ours": stack.enter_context(Contestant(f"{__name__}:ours", {"learner": learner} | _own(effort), effort))}
         for name, module in peers.items():
             if importlib.util.find_spec(module) is not None:
-                contestant = Contestant(f"{__name__}:peer", {"module": module}, effort.threads)
+                contestant = Contestant(f"{__name__}:peer", {"module": module}, effort)
                 trials[f"{name} sac, {_threads(effort.cores)}"] = stack.enter_context(contestant)
-        return measurement("learner", _with_threads(case, effort), "steps/s", trials, effort)
+        return measurement("learner", _with_threads(case, effort), unit(effort), trials, effort)
 
 
 def updates_alone(case: str, effort: Effort) -> Measurement:
     """Measure training steps per second, without an environment, against a loop over critics."""
     with ExitStack() as stack:
-        loop = Contestant(f"{__name__}:loop_over_critics", threads=effort.threads)
+        loop = Contestant(f"{__name__}:loop_over_critics", effort=effort)
         trials = {
-            "ours": stack.enter_context(Contestant(f"{__name__}:updates", _own(effort), effort.threads)),
+            "ours": stack.enter_context(Contestant(f"{__name__}:updates", _own(effort), effort)),
             f"loop over critics, {_threads(effort.cores)}": stack.enter_context(loop),
         }
-        return measurement("learner", _with_threads(case, effort), "steps/s", trials, effort)
+        return measurement("learner", _with_threads(case, effort), unit(effort), trials, effort)
+
+
+def unit(effort: Effort) -> str:
+    """Return the unit of rates."""
+    return "steps per processor second" if effort.processor_time else "steps/s"
 
 
 def _own(effort: Effort) -> dict[str, int]:

@@ -1,44 +1,191 @@
-"""An append-only log of what a guard did: one JSON object per line, in the hands of the operating system at once."""
+"""An append-only log of what a guard did and what it was asked: one JSON object per line.
+
+A line is handed to a process of its own (audit_writer.py) through a pipe, which takes microseconds whatever the disk does. What
+is in the pipe is written even if the process that put it there is killed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from robo_real.audit_writer import FAILED, FREED, HELD, READY, WRITTEN
+from robo_rl.errors import InvalidSetting
+
+LARGEST, FILES = 64 << 20, 16
+"""Bytes of a file, and files: a gigabyte has two days of commands at 20 Hz."""
+ATOMIC = 4096
+"""bytes that go into a pipe together or not at all; a longer line is cut"""
+PIPE = 1 << 20
+"""bytes that a pipe is asked to hold"""
+MOST_WAITING = 100_000
+"""Lines that wait if the pipe is full; beyond it the oldest are lost, which their numbers show."""
+RETRY, REPLACE = 0.2, 5.0
+"""[s] between two tries at a full pipe, and to start another writer"""
+ROOT = Path(__file__).parents[1]
+PROGRAM = (
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from robo_real.audit_writer import main; sys.exit(main(sys.argv[1:]))"
+)
+
 
 class AuditLog:
-    """Appends events to a file, where one is named, and remembers the last few."""
+    """Numbers events, hands them on to be written if a file is named, and remembers the last few but for commands."""
 
-    def __init__(self, path: Path | None = None, remembered: int = 200) -> None:
+    def __init__(self, path: Path | None = None, remembered: int = 200, *, largest: int = LARGEST, files: int = FILES) -> None:
+        """largest: bytes of a file, after which another one is begun. files: how many are kept, 2 or more.
+
+        Raises InvalidSetting if the log cannot be written, or another process writes it.
+        """
+        if largest < ATOMIC or files < 2:
+            got = f"{files} files of {largest} bytes"
+            raise InvalidSetting("The audit log is too small.", got=got, allowed=f"2 files or more of {ATOMIC} bytes or more")
         self.path = path
         self.recent: deque[dict[str, Any]] = deque(maxlen=remembered)
         self._lock = threading.Lock()
         self._number = 0
-        self._file: int | None = None
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._waiting: deque[bytes] = deque(maxlen=MOST_WAITING)
+        self._is_late = self._is_closed = False
+        self._settings = (str(largest), str(files))
+        self._writer = None if path is None else Writer(path, *self._settings)
+
+    @property
+    def writer_pid(self) -> int | None:
+        """Of the process that writes, None if no file is named."""
+        return None if self._writer is None else self._writer.process.pid
 
     def add(self, event: str, **facts: Any) -> None:
-        """Appends one event with its number and both clocks; a full disk must not keep an arm from stopping."""
+        """Append an event with its number and both clocks; a full disk must not keep an arm from stopping."""
         with self._lock:
-            self._number += 1
-            line = {"number": self._number, "event": event, "monotonic": time.monotonic(), "wall": time.time(), **facts}
+            line = self._numbered(event, facts)
             self.recent.append(line)
-            if self._file is not None:
-                try:
-                    os.write(self._file, json.dumps(line).encode() + b"\n")
-                except OSError:
-                    self.recent.append({**line, "event": "log_failed"})
+            self._put(line)
+
+    def add_command(self, path: str, by: str, asked: Any, answer: Any) -> None:
+        """Append a request that was followed, which is not remembered: who asked for what, and what was done."""
+        with self._lock:
+            self._put(self._numbered("command", {"path": path, "by": by, "asked": asked, "answer": answer}))
 
     def close(self) -> None:
-        """Closes the file."""
+        """Return when all is written, or cannot be."""
+        until = time.monotonic() + FREED
+        while self._is_late and time.monotonic() < until:
+            time.sleep(RETRY / 10)
         with self._lock:
-            if self._file is not None:
-                os.close(self._file)
-                self._file = None
+            self._is_closed = True
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def _numbered(self, event: str, facts: dict[str, Any]) -> dict[str, Any]:
+        self._number += 1
+        return {"number": self._number, "event": event, "monotonic": time.monotonic(), "wall": time.time(), **facts}
+
+    def _put(self, line: dict[str, Any]) -> None:
+        if self._writer is None:
+            return
+        if (heard := self._writer.heard()) is not None:
+            self.recent.append({**line, "event": heard})
+        self._waiting.append(_encoded(line))
+        if not self._is_late and not self._is_sent(self._writer):
+            self._is_late = True
+            threading.Thread(target=self._catch_up, name="audit log", daemon=True).start()
+
+    def _is_sent(self, writer: Writer) -> bool:
+        """Hand over what waits; False if the pipe is full or the writer has ended."""
+        try:
+            while self._waiting:
+                os.write(writer.pipe, self._waiting[0])
+                self._waiting.popleft()
+        except (BlockingIOError, BrokenPipeError):
+            return False
+        return True
+
+    def _catch_up(self) -> None:
+        """Hand over what waits as soon as that can be; start another writer if the first was killed."""
+        while not self._is_closed:
+            with self._lock:
+                if self._writer is None or self._is_sent(self._writer):
+                    self._is_late = False
+                    return
+                has_ended = self._writer.process.poll() is not None
+            time.sleep(RETRY)
+            if has_ended:
+                self._replace_writer()
+
+    def _replace_writer(self) -> None:
+        assert self.path is not None
+        try:
+            fresh = Writer(self.path, *self._settings)
+        except InvalidSetting:
+            time.sleep(REPLACE)
+            return
+        with self._lock:
+            ended, self._writer = self._writer, None if self._is_closed else fresh
+        if ended is not None:
+            ended.close()
+            self.add(
+                "log_writer", why=f"the one before ended with status {ended.process.returncode}: its numbers may be missing"
+            )
+        else:
+            fresh.close()
+
+
+class Writer:
+    """The process that writes."""
+
+    def __init__(self, path: Path, largest: str, files: str) -> None:
+        command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(path), largest, files]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.pipe, self._says = self.process.stdin.fileno(), self.process.stdout.fileno()
+        said = os.read(self._says, 1000)
+        if said != READY:
+            self.close()
+            raise InvalidSetting(
+                f"The audit log {path} cannot be written.",
+                got="another process writes it" if said == HELD else said.decode(errors="replace") or "no answer",
+                allowed="a file of a robot's own, in a folder that can be written",
+                fix="--log another.jsonl",
+            )
+        os.set_blocking(self.pipe, False)
+        os.set_blocking(self._says, False)
+        with suppress(OSError, AttributeError):
+            fcntl.fcntl(self.pipe, fcntl.F_SETPIPE_SZ, PIPE)
+
+    def heard(self) -> str | None:
+        """Return the event that the disk refuses lines, or takes them again; None if nothing has changed."""
+        try:
+            said = os.read(self._says, 1000)
+        except BlockingIOError:
+            return None
+        return {FAILED: "log_failed", WRITTEN: "log_goes_on"}.get(said[-1:])
+
+    def close(self) -> None:
+        """Let it write what it has, and end."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(2 * FREED)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+def _encoded(line: dict[str, Any]) -> bytes:
+    content = json.dumps(line, default=str).encode() + b"\n"
+    if len(content) <= ATOMIC:
+        return content
+    kept = {name: line[name] for name in ("number", "event", "monotonic", "wall")}
+    return json.dumps({**kept, "cut": content[: ATOMIC // 3].decode()}).encode() + b"\n"

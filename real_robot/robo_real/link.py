@@ -8,7 +8,8 @@ from typing import Any
 
 import urllib3
 
-from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable
+from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable
+from robo_rl.timed_http import POOLS
 
 TIMEOUT = 5.0
 """[s] of a call that no motion waits for: a server may be busy, or just begin"""
@@ -24,7 +25,8 @@ class Link:
         if parsed.scheme not in ("http", "https") or parsed.host is None:
             raise InvalidSetting("This is no address of a robot.", got=url, allowed="http://HOST:PORT")
         self.url, self._timeout = f"{parsed.scheme}://{parsed.netloc}", TIMEOUT if timeout is None else timeout
-        self._pool = urllib3.connection_from_url(self.url, maxsize=2, block=False, retries=False)
+        port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
+        self._pool = POOLS[parsed.scheme](parsed.host, port, maxsize=2, block=False, retries=False)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
         """Returns the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
@@ -38,11 +40,8 @@ class Link:
         self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
     ) -> dict[str, Any]:
         """Returns a JSON answer; raises RobotUnavailable where it is none."""
-        try:
-            found = json.loads(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).data)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
+        found = _object(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).data)
+        if found is None:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
         return found
 
@@ -64,24 +63,28 @@ class Link:
         except urllib3.exceptions.HTTPError as error:
             raise RobotUnavailable(
                 f"{self.url}{path} gives no answer.",
-                got=f"{type(error).__name__}: {error}",
+                got=printable(f"{type(error).__name__}: {error}"),
                 allowed=f"within {limit.total} s",
-                fix="is the server running? robo-rl robot check URL",
+                fix="does `robo-rl robot serve` still run there, and is this the address that it printed?",
             ) from None
         if answer.status != 200:
             raise _refusal(self.url + path, answer.status, answer.data, answer.headers)
         return answer
 
 
-def _refusal(where: str, status: int, content: bytes, headers: Mapping[str, str]) -> RobotError:
+def _object(content: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None for anything else."""
     try:
-        told = json.loads(content)
-    except ValueError:
-        told = {}
-    if not isinstance(told, dict):
-        told = {}
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refusal(where: str, status: int, content: bytes, headers: Mapping[str, str]) -> RobotError:
+    told = _object(content) or {}
     if status == 423:
-        return RobotStopped(str(told.get("mode")), str(told.get("reason", "")))
-    why = str(told.get("message") or headers.get("X-Robo-Reason") or f"status {status}")
+        return RobotStopped(printable(str(told.get("mode"))), printable(str(told.get("reason", ""))))
+    why = printable(str(told.get("message") or headers.get("X-Robo-Reason") or f"status {status}"))
     kind = RobotUnavailable if status >= 500 else _REFUSALS.get(status, RobotError)
     return kind(f"{where} refuses: {why}", got=f"status {status}")

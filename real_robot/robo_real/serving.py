@@ -9,7 +9,7 @@ from typing import Any
 
 from robo_real.arm import Scene
 from robo_real.arm_spec import arm_spec
-from robo_real.audit_log import AuditLog
+from robo_real.audit_log import FILES, LARGEST, AuditLog
 from robo_real.cameras import Camera, Frame, OpenCVCamera
 from robo_real.guarded import GuardedArm
 from robo_real.limits import Limits, limits_from
@@ -40,6 +40,10 @@ class Serving:
     """0 takes a free one"""
     log: Path | None = None
     """the audit log"""
+    log_bytes: int = LARGEST
+    """of one of its files"""
+    log_files: int = FILES
+    """that are kept"""
     plain_clients: bool | None = None
     """whether clients without a lease may move it; None allows it to simulated robots only"""
     auto_clear: bool = False
@@ -53,10 +57,11 @@ def served(serving: Serving) -> RobotServer:
     limits = _limits(serving, kind)
     scene: Scene | None = driver if isinstance(driver, Twin) else None
     spec = getattr(driver, "spec", None) or arm_spec(driver.name, len(limits.joint_low))
-    robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, serving), log=AuditLog(serving.log))
-    robot.connect()
+    log = AuditLog(serving.log, largest=serving.log_bytes, files=serving.log_files)
+    robot = GuardedArm(driver, limits, scene=scene, spec=_with_cameras(spec, serving), log=log)
     cameras: dict[str, Camera] = {}
     try:
+        robot.connect()
         for name, device in serving.cameras.items():
             cameras[f"camera_{name}"] = OpenCVCamera(device, serving.image_size, driver.clock.now)
         if isinstance(driver, Twin):

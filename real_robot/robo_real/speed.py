@@ -199,7 +199,8 @@ def _pictures_a_second(port: int, token: str, seconds: float) -> float:
     from websockets.sync.client import connect
 
     count, start = 0, time.monotonic() + WARM
-    with connect(f"ws://127.0.0.1:{port}/socket", origin=f"http://127.0.0.1:{port}", compression=None) as socket:
+    address, origin = f"ws://127.0.0.1:{port}/socket", f"http://127.0.0.1:{port}"
+    with connect(address, origin=origin, compression=None, proxy=None) as socket:
         socket.send(json.dumps({"kind": "hello", "token": token}))
         while time.monotonic() < start + seconds:
             message = socket.recv(timeout=20)

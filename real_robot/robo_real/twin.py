@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,8 @@ PICTURE_PERIOD = 0.04
 """[s] between two pictures of the cameras, the drawing included"""
 PATIENCE = 5.0
 """[s] for the first picture of a scene"""
+FIRST_PICTURE = 60.0
+"""[s] of wall time for OpenGL to open, and for the first picture at all"""
 
 
 @dataclass(frozen=True)
@@ -74,22 +76,29 @@ class Twin:
         self._frozen: ArmState | None = None
         self._simulated = self._began = 0.0
         self._frames: dict[str, Frame] = {}
+        self._undrawn: Exception | None = None
+        self._has_drawn = threading.Event()
         self._done = threading.Event()
         self._threads: list[threading.Thread] = []
 
     # ArmDriver
 
     def connect(self) -> None:
-        """Starts to run."""
+        """Start to run; raises RenderingUnavailable if there are cameras that cannot be drawn."""
         if self._is_open:
             return
         self._is_open, self._simulated = True, self.clock.now()
         self._done.clear()
+        self._has_drawn.clear()
+        self._undrawn = None
         if not isinstance(self.clock, ManualClock):
             works: list[Callable[[], None]] = [self._run, *([self._take_pictures] if self._options.cameras else [])]
             self._threads = [threading.Thread(target=work, name=f"twin{work.__name__}", daemon=True) for work in works]
             for thread in self._threads:
                 thread.start()
+            if self._is_drawn and self._has_drawn.wait(FIRST_PICTURE) and self._undrawn is not None:
+                self.close()
+                raise self._undrawn
 
     def read(self) -> ArmState:
         """Returns what the arm measures now."""
@@ -186,6 +195,8 @@ class Twin:
         if isinstance(self.clock, ManualClock):
             return self._taken_now(camera)
         frames = self._frames
+        if self._undrawn is not None:
+            raise RobotUnavailable("The twin draws no pictures any more.", got=self._undrawn, fix="serve it again")
         if camera not in frames:
             raise RobotUnavailable(f"The twin has no picture of the camera {camera!r} yet.", allowed=self._options.cameras)
         return frames[camera]
@@ -243,22 +254,30 @@ class Twin:
         return ArmState(stamp=self._simulated, fault="reflex" if self._reflex else None, **measured)
 
     def _take_pictures(self) -> None:
+        """Draw until the twin is closed, or drawing fails: then the newest picture grows old, and who asks is told why."""
+        try:
+            self._draw()
+        except Exception as error:  # of whatever OpenGL there is
+            self._undrawn = error
+        self._has_drawn.set()
+
+    def _draw(self) -> None:
         """Draws the cameras from copies of the state, in the one thread that owns the OpenGL context."""
         run_as_others()
-        pictures, number = self._plant.pictures(), 0
-        period, due = PICTURE_PERIOD / self._options.speed, time.monotonic()
-        while not self._done.wait(max(due - time.monotonic(), 0.0)):
-            due = max(due + period, time.monotonic())  # what could not be kept is not made up for
-            if self.faults.camera_freeze:
-                continue
-            with self._lock:
-                pictures.copy_state()
-                stamp = self._simulated
-            number += 1
-            frames = {name: Frame(self._sized(found), stamp, number) for name, found in pictures.draw().items()}
-            if stamp >= self._began:
-                self._frames = frames
-        pictures.close()
+        period, due, number = PICTURE_PERIOD / self._options.speed, time.monotonic(), 0
+        with closing(self._plant.pictures()) as pictures:
+            while not self._done.wait(max(due - time.monotonic(), 0.0)):
+                due = max(due + period, time.monotonic())  # what could not be kept is not made up for
+                if self.faults.camera_freeze:
+                    continue
+                with self._lock:
+                    pictures.copy_state()
+                    stamp = self._simulated
+                number += 1
+                frames = {name: Frame(self._sized(found), stamp, number) for name, found in pictures.draw().items()}
+                if stamp >= self._began:
+                    self._frames = frames
+                self._has_drawn.set()
 
     def _taken_now(self, camera: str) -> Frame:
         if self.faults.camera_freeze and camera in self._frames:

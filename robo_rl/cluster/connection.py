@@ -143,7 +143,8 @@ def _begun(ray: Any, cores: int) -> Iterator[None]:
     folder, lock = held_folder("ray-", Path("/tmp"))  # a short path: sockets
     with lock:
         try:
-            _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=str(folder))
+            # one level below, because Ray lets everybody write into its folder: into sockets, and into logs
+            _init(ray, "local", include_dashboard=False, num_cpus=count, _temp_dir=str(folder / "r"))
             yield
         finally:
             ray.shutdown(wait_for_processes=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
+import stat
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -13,16 +15,31 @@ LOCK = "robo-rl.lock"
 
 
 def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
-    """Returns a new folder, and its lock, which is held as long as that is open: at most until this process ends.
+    """Return a new private folder, and its lock, which is held as long as that is open: at most until this process ends.
 
-    Removes the folders of this kind that nobody holds.
+    Removes the folders of this kind that this user owns and nobody holds.
     """
     for path in parent.glob(f"{prefix}*/{LOCK}"):
-        with suppress(OSError), path.open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.parent, ignore_errors=True)
+        with suppress(OSError):
+            _remove_unheld(path.parent)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     lock = (folder / f"{LOCK}.new").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     (folder / f"{LOCK}.new").rename(folder / LOCK)  # nobody sees it before it is held
     return folder, lock
+
+
+def _remove_unheld(folder: Path) -> None:
+    """Remove a folder unless it is held; raises OSError if it is, or is not ours.
+
+    Its parent is for everybody: folders and links of others are left alone, and a FIFO in place of the lock is not waited for.
+    """
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(f"{folder} is of another user")
+    lock = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)

@@ -17,9 +17,11 @@ from typing import Any
 
 import requests
 import urllib3
+from requests.adapters import HTTPAdapter
 
-from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted
+from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted, printable
 from robo_rl.rewards.judging import Status
+from robo_rl.timed_http import POOLS
 
 FIRST_WAIT = 0.5
 """[s] before the second attempt; each later one waits twice as long."""
@@ -76,12 +78,29 @@ class Pace:
         return self  # copies of a judge ask the same server
 
 
+class _TimedAdapter(HTTPAdapter):
+    """Connections of `requests` whose timeout holds in total; also through a proxy that is none of SOCKS."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = POOLS
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **options)
+        if isinstance(manager, urllib3.ProxyManager):
+            manager.pool_classes_by_scheme = POOLS
+        return manager
+
+
 class Transport:
     """Posts one request to an address, as often as it takes; `attempts` counts."""
 
-    def __init__(self, url: str, key: str, patience: Patience, pace: Pace, stop: threading.Event) -> None:
+    def __init__(
+        self, url: str, key: str, patience: Patience, pace: Pace, stop: threading.Event, *, through_proxy: bool = True
+    ) -> None:
+        """through_proxy: use the proxies that the environment names, if it names some."""
         self._url, self._key, self._patience, self._pace, self._stop = url, key, patience, pace, stop
-        self.attempts = 0
+        self._through_proxy, self.attempts = through_proxy, 0
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the server's JSON object; raises NoReply, or JudgeUnavailable where no other question would fare better."""
@@ -93,7 +112,7 @@ class Transport:
             try:
                 return self._attempt(content, until)
             except _Passing as fault:
-                problem, status = self.redacted(str(fault)), fault.status
+                problem, status = printable(self.redacted(str(fault)), 2 * TOLD), fault.status
                 wait = FIRST_WAIT * 2**attempt * random.uniform(0.5, 1) if fault.wait is None else fault.wait
             if attempt < self._patience.retries:
                 self._sleep(min(wait, self._patience.longest_wait_s), until, status, problem)
@@ -112,14 +131,25 @@ class Transport:
 
     def _attempt(self, content: bytes, until: float) -> Mapping[str, Any]:
         headers = {"Content-Type": "application/json", "User-Agent": "robo-rl"}
-        timeout = max(0.001, min(self._patience.timeout_s, until - time.monotonic()))
+        timeout = urllib3.Timeout(total=max(0.001, min(self._patience.timeout_s, until - time.monotonic())))
+        options: dict[str, Any] = {"timeout": timeout, "stream": True, "allow_redirects": False}
         try:
-            with requests.post(
-                self._url, data=content, headers=headers, auth=self._sign, timeout=timeout, stream=True, allow_redirects=False
-            ) as response:
-                return self._judged(response, _body(response, time.monotonic() + timeout))
+            with (
+                self._session() as session,
+                session.post(self._url, data=content, headers=headers, auth=self._sign, **options) as response,
+            ):
+                return self._judged(response, _body(response))
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             raise _Passing("unreachable", f"{type(error).__name__}: {error}") from None
+        except (ValueError, OverflowError) as error:  # of a library; its words may be a header's, with the key in it
+            raise _Passing("unreachable", f"{type(error).__name__} in a reply, or in a request") from None
+
+    def _session(self) -> requests.Session:
+        session = requests.Session()
+        session.trust_env = self._through_proxy
+        for scheme in POOLS:
+            session.mount(f"{scheme}://", _TimedAdapter())
+        return session
 
     def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         """Adds the key; as an `auth`, because requests would else take one out of ~/.netrc."""
@@ -135,7 +165,7 @@ class Transport:
                 raise _Passing("unreachable", "the reply is no JSON object")
             return found
         message, kind = _error_of(found, body)
-        told = self.redacted(f"HTTP {code}: {message}")[:TOLD]
+        told = printable(self.redacted(f"HTTP {code}: {message}"), TOLD)
         if code == 429 and kind != "insufficient_quota":
             raise _Passing("too many requests", told, told_wait(response.headers.get("Retry-After"), time.time()))
         if code in (408, 409, 425) or code >= 500:
@@ -173,19 +203,17 @@ def told_wait(header: str | None, now: float) -> float | None:
     return max(0.0, seconds) if not math.isnan(seconds) else None
 
 
-def _body(response: requests.Response, until: float) -> bytes:
-    """Returns what was sent; a server that only drips is given up in time, and one that pours is, too."""
-    return b"".join(_pieces(response, until))
+def _body(response: requests.Response) -> bytes:
+    """Return the body; raises NoReply if it is too large."""
+    return b"".join(_pieces(response))
 
 
-def _pieces(response: requests.Response, until: float) -> Iterator[bytes]:
+def _pieces(response: requests.Response) -> Iterator[bytes]:
     size = 0
     while piece := response.raw.read1(1 << 16, decode_content=True):
         size += len(piece)
         if size > LARGEST:
             raise NoReply("garbage", f"the reply has more than {LARGEST} bytes")
-        if time.monotonic() > until:
-            raise _Passing("unreachable", "the reply takes too long")
         yield piece
 
 

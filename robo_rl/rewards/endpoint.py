@@ -22,10 +22,16 @@ from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer, Picture, Question, Terms, form_in_words
 
+NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
+"""A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""
 VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 ANSWERS_FOLLOW_FROM = ("base_url", "model", "temperature", "max_tokens", "response_format", "longest_side", "extra")
 FORMAT = 1
 """Of messages: another one when they are built otherwise."""
+MOST_TOKENS = 10**9
+"""In one question or answer: more than any model takes, and little enough for sums of them to fit into a database."""
+LONGEST_NAME = 200
+"""Characters of a model's name for itself."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,8 @@ class Endpoint:
 
     def _answer(self, question: Question, stop: threading.Event) -> Answer:
         patience = Patience(self.timeout_s, self.deadline_s, self.retries, self.longest_wait_s)
-        transport = Transport(f"{self.base_url.rstrip('/')}/chat/completions", self.require_key(), patience, self._pace, stop)
+        url, is_far = f"{self.base_url.rstrip('/')}/chat/completions", not _is_open_and_near(self.base_url)
+        transport = Transport(url, self.require_key(), patience, self._pace, stop, through_proxy=is_far)
         started = time.monotonic()
         try:
             answer = _answer_in(transport.post(self.request(question)), transport)
@@ -144,13 +151,20 @@ class Endpoint:
         return {"type": "image_url", "image_url": {"url": data_url(part, self.longest_side)}}
 
     def require_key(self) -> str:
-        """Returns the key, empty for a server that wants none; raises JudgeUnavailable where it is missing."""
+        """Return the key, empty for a server that wants none; raises JudgeUnavailable if it is missing or no key."""
         key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
         if self.key_variable and not key:
             raise JudgeUnavailable(
                 f"There is no key for {self.base_url}.",
                 got=f"the environment variable {self.key_variable} is empty or not set",
                 fix=f"export {self.key_variable}=...; a question that was answered before needs none",
+            )
+        if not (key.isascii() and key.isprintable()):  # nor does it fit into a header; not shown
+            raise JudgeUnavailable(
+                f"The environment variable {self.key_variable} holds no key.",
+                got="line breaks, or characters that are not ASCII",
+                allowed="one line of printable ASCII characters",
+                fix=f"export {self.key_variable}=... with the key alone; was it read from a file of several lines?",
             )
         return key
 
@@ -170,7 +184,7 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
     """Returns the answer in a chat completion; what is none is garbage."""
     usage = reply.get("usage")
     prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
-    facts = (transport.redacted(str(reply.get("model") or "")), prompt, completion)
+    facts = (_storable(transport.redacted(str(reply.get("model") or "")))[:LONGEST_NAME], prompt, completion)
     try:
         choice = reply["choices"][0]
         message, reason = choice["message"], choice.get("finish_reason")
@@ -179,16 +193,21 @@ def _answer_in(reply: Mapping[str, Any], transport: Transport) -> Answer:
         return Answer("garbage", {}, "", *facts)
     if isinstance(words, list):  # some servers answer in parts
         words = "".join(str(part.get("text", "")) for part in words if isinstance(part, dict))
-    words = words.encode(errors="replace").decode() if isinstance(words, str) else ""  # half a surrogate cannot be sent on
-    raw = transport.redacted(words)
+    raw = transport.redacted(_storable(words) if isinstance(words, str) else "")
     if refusal or reason == "content_filter":
-        return Answer("refused", {}, transport.redacted(str(refusal or raw)), *facts)
+        return Answer("refused", {}, transport.redacted(_storable(str(refusal or raw))), *facts)
     return Answer("cut" if reason == "length" else "ok" if raw.strip() else "garbage", {}, raw, *facts)
 
 
 def _count(usage: object, name: str) -> int:
+    """Return a number of tokens; 0 for what can be none, as for a server that does not say."""
     value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else 0
+
+
+def _storable(words: str) -> str:
+    """Return words without halves of surrogates, which can be neither sent on nor stored."""
+    return words.encode(errors="replace").decode()
 
 
 def _require_address(url: str, with_key: bool) -> None:
@@ -208,9 +227,15 @@ def _require_address(url: str, with_key: bool) -> None:
         raise InvalidSetting("A key would go over the network for everybody to read.", got=f"http://{host}", allowed="https")
 
 
+def _is_open_and_near(url: str) -> bool:
+    """Return True for plain http to a near host: a proxy would read key and prompts, and may be anywhere."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and _is_near(parts.hostname or "")
+
+
 def _is_near(host: str) -> bool:
-    """Returns whether a host is this machine or in a private network."""
+    """Return True for this machine and for hosts of a private network."""
     try:
         return ipaddress.ip_address(host).is_private
     except ValueError:
-        return host == "localhost" or "." not in host
+        return NEAR_NAME.fullmatch(host) is not None

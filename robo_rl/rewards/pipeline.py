@@ -22,8 +22,9 @@ from robo_rl.rewards.online import lived
 from robo_rl.rewards.pipeline_parts import Given, Line, Mixture, RunningStages
 from robo_rl.rewards.pipeline_settings import Source, Stages, read_sources, read_stages
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.judging import Judged
+from robo_rl.rewards.programs.judging import Judged, ProgramJudge, Programmed, UsedProgram
 from robo_rl.rewards.running_pipeline import RunningPipeline
+from robo_rl.rewards.shaping.potential import Potential
 from robo_rl.rewards.shaping.stage import Place
 from robo_rl.rewards.steps import Steps
 from robo_rl.spec import EnvironmentSpec
@@ -113,6 +114,16 @@ class OnlinePipeline:
         name, parts = self.model.identity
         discount = {} if self.place.discount is None else {"discount": self.place.discount}
         return {"model": name, "weights": parts, "weight": self.weight, **discount}
+
+    @property
+    def programs(self) -> tuple[UsedProgram, ...]:
+        """Those of the sources, and those of potentials; none of them alone is the reward."""
+        rewards: list[Any] = [each for each in self.rewards if isinstance(each, Programmed)]
+        sources: list[UsedProgram] = [program for each in rewards for program in each.programs]
+        stages = [stage for stages in (self.model.shaping, *(part.stages for part in self.model.parts)) for _, stage in stages]
+        potentials = [ProgramJudge(stage.program, stage.limits) for stage in stages if isinstance(stage, Potential)]
+        used = [UsedProgram(judge, judge.view(self.place.view, self.place.name), is_reward=False) for judge in potentials]
+        return *(program._replace(is_reward=False) for program in sources), *used
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Returns the spec without what is drawn for one of the sources alone."""

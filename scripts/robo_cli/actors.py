@@ -58,9 +58,12 @@ def actor(text: str, environment: gymnasium.Env[Any, Any], settings: ActorSettin
         expert_for = scripted_expert(environment, spec.name)
         return lambda seed: Actor(text, expert_for(seed, noise=settings.noise))
     run, step = run_at(text, settings.runs)
-    spec.require(run.spec, what=f"The run {run.path.name} was trained in another environment")
+    policy = policy_of(run, recipe_of(run), step)
+    read = policy.environment_spec.observation
+    here, there = (each.without_pictures(but=read) for each in (spec, run.spec))
+    here.require(there, what=f"The run {run.path.name} was trained in another environment")
     name = run.path.name if step is None else f"{run.path.name}{AT}{step}"
-    trained = Actor(name, policy_of(run, recipe_of(run), step), deterministic=not settings.stochastic)
+    trained = Actor(name, policy, deterministic=not settings.stochastic)
     return lambda _: trained
 
 

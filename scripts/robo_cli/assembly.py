@@ -103,7 +103,11 @@ def _demonstrations(recipe: Recipe[Any], drawn: EnvironmentSpec | None) -> tuple
         dataset = Dataset(Path(settings.dataset))
         what = f"The dataset {dataset.path} was recorded in another environment"
         fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
-        (drawn_spec(recipe) if drawn is None else drawn).require(dataset.spec, what=what, fix=fix)
+        here = drawn_spec(recipe) if drawn is None else drawn
+        if recipe.reward.name:  # which may look at any of the pictures
+            here.require(dataset.spec, what=what, fix=fix)
+        read = read_by_learner(recipe, here)
+        read.require(dataset.spec.without_pictures(but=read.observation), what=what, fix=fix)
         entries = dataset.entries()[: settings.episodes or None]
         if len(entries) < settings.episodes:
             raise InvalidSetting(
@@ -119,6 +123,14 @@ def _demonstrations(recipe: Recipe[Any], drawn: EnvironmentSpec | None) -> tuple
         return [], "no demonstrations"
     episodes, tries = record_demonstrations(recipe, settings)
     return episodes, f"{len(episodes)} demonstrations by the scripted expert (in {tries} tries)"
+
+
+def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSpec:
+    """Return a spec without the pictures that the recipe's learner does not read."""
+    if isinstance(recipe.learner, SelfTrainedConfig):
+        return spec
+    learner: Learner = recipe.learner.build(spec, recipe.seed)
+    return spec.without_pictures(but=learner.policy.environment_spec.observation)
 
 
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
@@ -230,12 +242,15 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
 
     Raises SpecMismatch where the environment has changed since, InvalidSetting for a step of which nothing was kept.
     """
-    run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
-    config, state = recipe.learner, run.load(step).parts
+    config, state, now = recipe.learner, run.load(step).parts, spec_of(recipe)
+    what = f"The environment has changed since the run {run.path.name}"
     if isinstance(config, SelfTrainedConfig):
+        run.spec.require(now, what=what)
         unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
         return config.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner = config.build(run.spec, recipe.seed)
+    read = learner.policy.environment_spec.observation
+    run.spec.without_pictures(but=read).require(now.without_pictures(but=read), what=what)
     learner.load_state_dict(state["learner"])
     return learner.policy
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from robo_cli.assembly import read_by_learner, recipe_of
 from robo_cli.recipe import Recipe
 from robo_real.environment import RobotEnv
 from robo_real.server.lease import LASTS
@@ -45,7 +46,7 @@ def teach(recipe: Recipe[Any], learner: Learner) -> None:
     """Gives a fresh learner what that of the recipe's initial run has learnt; raises as `take_over`."""
     run = find_run(recipe.initial.run, Path("."))
     name = run.path.name
-    run.spec.require_interface(learner.policy.environment_spec, what=f"The policy of {name} was trained for another robot")
+    require_same_reading(run, learner)
     try:
         learner.load_state_dict(run.load().parts["learner"])
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
@@ -55,6 +56,12 @@ def teach(recipe: Recipe[Any], learner: Learner) -> None:
             allowed="the algorithm and networks of that run",
             fix="robo-rl refine makes a recipe that fits",
         ) from error
+
+
+def require_same_reading(run: Run, learner: Learner) -> None:
+    """Raise SpecMismatch unless a learner reads and commands what that of a run does."""
+    before, now = read_by_learner(recipe_of(run), run.spec), learner.policy.environment_spec
+    before.require_interface(now, what=f"The policy of {run.path.name} was trained for another robot", exactly=True)
 
 
 def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) -> None:

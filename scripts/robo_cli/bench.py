@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from robo_rl.benchmark import Cases, Effort, Measurement, confined, peak_memory
-from robo_rl.errors import UnknownName
+from robo_rl.errors import InvalidSetting, UnknownName
 
 EXAMPLES = """robo-rl bench env
 robo-rl bench all --json > bench.jsonl
 robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
+robo-rl bench learner --threads 1 --processor-time     (where other programs run beside it)
 robo-rl bench robot --seconds 500 --repeats 1     (10,000 cycles)
 robo-rl bench env --only Ant     (the cases whose names contain a text)
 scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
@@ -33,7 +34,7 @@ BENCHES = {
     "reward": ("robo_cli.bench_reward", "robo_cli.bench_program"),
     "annotation": ("robo_cli.bench_annotation",),
     "collectors": ("robo_cli.bench_collectors",),
-    "robot": ("robo_real.speed",),
+    "robot": ("robo_real.speed", "robo_real.audit_speed"),
     "drive": ("robo_sims.carla.speed", "robo_sims.carla.step_speed"),
 }
 """Name -> modules, each with a function `cases(effort)`."""
@@ -54,6 +55,8 @@ class Bench:
     """Trials of each contestant."""
     threads: int | None = None
     """Threads, and cores, of each contestant; without it each runs with its own default, as its users start it."""
+    processor_time: bool = False
+    """Count processor time instead of the clock, for a machine that others load; for the bench `learner`."""
     only: str = ""
     """Measure the cases whose names contain this text."""
     json: bool = False
@@ -62,12 +65,14 @@ class Bench:
     def __post_init__(self) -> None:
         if self.what not in (*BENCHES, "all"):
             raise UnknownName("bench", self.what, (*BENCHES, "all"))
+        if self.processor_time and self.what != "learner":
+            raise InvalidSetting("--processor-time is for one bench.", got=self.what, allowed="learner")
         _ = self.effort  # checks itself
 
     @property
     def effort(self) -> Effort:
         """The same settings, as benches take them."""
-        return Effort(self.seconds, self.repeats, self.threads)
+        return Effort(self.seconds, self.repeats, self.threads, self.processor_time)
 
 
 def run(arguments: Bench) -> int:

@@ -183,7 +183,8 @@ class RemoteEcho:
 
 
 def _engines(command: list[str], kind: str, count: int) -> dict[str, Engine]:
-    found: dict[str, Engine] = {"ours": LocalEngine(command, Path(tempfile.gettempdir()) / "robo-rl-bench-collectors.txt")}
+    with tempfile.NamedTemporaryFile(prefix="robo-rl-bench-collectors-", suffix=".txt", delete=False) as log:
+        found: dict[str, Engine] = {"ours": LocalEngine(command, Path(log.name))}  # a name that nobody foresees
     if importlib.util.find_spec("ray") is not None:
         found["ray"] = RayEngine("auto", kind, count)
     return found

@@ -11,7 +11,10 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
+
+from robo_rl.errors import printable, printable_lines
 
 PERIOD = 60.0  # [s] between two looks at what runs, in a pipe
 TAIL = 4096
@@ -75,12 +78,12 @@ class Board:
             min_width=60,
         )
         for job in list(self._running):
-            table.add_row(job, last_line(self._logs / f"{job}.log"))
+            table.add_row(job, escape(printable(last_line(self._logs / f"{job}.log"))))
         return table
 
     def say(self, line: str) -> None:
         """Prints one line that stays."""
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(printable_lines(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def last_line(log: Path) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from robo_cli.selection import find_files, find_runs
-from robo_rl.errors import InvalidSetting, RunError, SpecMismatch
+from robo_rl.errors import InvalidSetting, RunError, SpecMismatch, printable
 from robo_rl.evaluation import Evaluation, compare
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
@@ -66,7 +66,9 @@ def run(arguments: Compare) -> int:
         return 0
     console = Console()
     for letter, side in zip("AB", sides, strict=True):
-        console.print(f"{letter}  {', '.join(each.name for each in side)}", highlight=False, markup=False, soft_wrap=True)
+        console.print(
+            f"{letter}  {', '.join(printable(each.name) for each in side)}", highlight=False, markup=False, soft_wrap=True
+        )
     console.print(_table(comparisons, boxed=console.is_terminal), soft_wrap=not console.is_terminal)
     console.print(f"{len(seeds)} shared evaluation seeds; 95% intervals; {caveat}", highlight=False, soft_wrap=True)
     if (success := comparisons.get("success")) is not None and (note := success.left_out(len(seeds))):

@@ -17,6 +17,7 @@ from rich.table import Table
 from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.profile import profile
+from robo_rl.errors import printable, printable_lines
 
 WIDTH = 120
 BAR = 40
@@ -41,11 +42,11 @@ def stats(arguments: Stats) -> int:
         return 0
     facts = profile(dataset, partial(counted, "reading", "episodes"))
     console = Console(width=min(WIDTH, Console().width) if sys.stdout.isatty() else WIDTH, highlight=False)
-    console.print(f"{dataset.path}: {facts['episodes']} episodes, {facts['steps']} steps", markup=False)
+    console.print(f"{printable(str(dataset.path))}: {facts['episodes']} episodes, {facts['steps']} steps", markup=False)
     if facts["episodes"]:
         for part in (_arrays(facts["arrays"]), _coverage(facts["coverage"])):
             console.print(part)
-        console.print("\n".join(_lines(facts)), markup=False)
+        console.print(printable_lines("\n".join(_lines(facts))), markup=False)
     return 0
 
 

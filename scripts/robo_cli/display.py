@@ -11,6 +11,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from robo_rl.errors import printable_lines
 from robo_rl.types import Metrics
 
 Item = TypeVar("Item")
@@ -47,7 +48,7 @@ class LiveDisplay:
 
     def say(self, message: str) -> None:
         """Prints one line above the bar."""
-        self._progress.console.print(message, highlight=False, markup=False)
+        self._progress.console.print(printable_lines(message), highlight=False, markup=False)
 
 
 class PlainDisplay:
@@ -80,7 +81,7 @@ class PlainDisplay:
 
     def say(self, message: str) -> None:
         """Prints one line."""
-        print(message, flush=True)
+        print(printable_lines(message), flush=True)
 
 
 def display(title: str, total: int, unit: str = "steps") -> LiveDisplay | PlainDisplay:

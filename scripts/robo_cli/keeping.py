@@ -131,7 +131,7 @@ class EpisodeStore:
 class LivedEpisodes(EpisodeStore):
     """Stores what happened once and for all, each step as soon as it was taken, and tells it again after a crash.
 
-    There is one history: what was lived since a checkpoint is learnt from again, so that no number has two episodes.
+    There is one history: steps since a checkpoint are learnt from again, so that no number has two episodes.
     """
 
     def __init__(self, run: Run, writer: DatasetWriter) -> None:

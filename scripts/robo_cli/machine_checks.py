@@ -12,14 +12,18 @@ from pathlib import Path
 from robo_cli.finding import Finding
 from robo_rl.errors import SandboxUnavailable
 from robo_rl.rewards.programs.system_calls import filter_program
-from robo_sims.rendering import BACKENDS, INSTALL, probe
+from robo_sims import rendering as drawing
+from robo_sims.rendering import BACKENDS, INSTALL, OFF, probe
 
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 GIGABYTE = 1e9  # bytes
 
 
 def rendering() -> Iterator[Finding]:
-    """Frames can be drawn; each back end is tried in a process of its own, because a broken driver may end it."""
+    """Frames can be drawn, as MUJOCO_GL says if it is set; in processes of their own, because a broken driver may end one."""
+    if drawing.REQUESTED is not None:
+        yield _as_requested(drawing.REQUESTED)
+        return
     problems = []
     for backend in BACKENDS:
         problem = probe(backend)
@@ -28,6 +32,17 @@ def rendering() -> Iterator[Finding]:
             return
         problems.append(f"{backend}: {problem}")
     yield Finding("problem", f"cannot draw frames without a display; {'; '.join(problems)}", f"sudo {INSTALL}")
+
+
+def _as_requested(value: str) -> Finding:
+    if value.lower().strip() in OFF:
+        return Finding("warning", f"MUJOCO_GL={value} switches drawing off", "unset MUJOCO_GL")
+    problem = probe(None)
+    if problem is None:
+        return Finding("ok", f"draws frames with MUJOCO_GL={value}")
+    working = next((backend for backend in BACKENDS if probe(backend) is None), None)
+    text = f"MUJOCO_GL={value} cannot draw frames: {problem}"
+    return Finding("problem", text, f"sudo {INSTALL}" if working is None else f"unset MUJOCO_GL ({working} works)")
 
 
 def threads() -> Iterator[Finding]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from types import TracebackType
 from typing import Any
 
 import tyro
 
 from robo_cli.interruption import loud_exit
+from robo_cli.plain_output import use_plain_output
 from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName, fix_of, is_of_disk
 
 COMMANDS = {
@@ -47,6 +50,8 @@ START = """start with:
 
 def main() -> None:
     """Runs the command line and exits: 0 done, 1 an error that says what to do, 2 wrong usage, 3 diverged, 130 interrupted."""
+    use_plain_output()
+    sys.excepthook = _print_traceback
     try:
         status = dispatch(sys.argv[1:])
         sys.stdout.flush()  # here, where a closed pipe is noticed
@@ -61,6 +66,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an error that nobody foresaw as everything is printed, which colours of Python's own would not survive."""
+    sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
 
 
 def status_of(error: Exception) -> int:

@@ -161,6 +161,9 @@ class RewardSettings:
     """Keyword arguments that make the environment draw what it looks at, such as cameras: [front]; the policy does not see
     what they add. Empty where the environment's own arguments draw it, and the policy sees it."""
     completion: CompletionSettings = CompletionSettings()
+    probation: bool = True
+    """Try its programs before the first step, as `robo-rl reward check` does, on the recorded demonstrations or on a few fresh
+    episodes, and refuse to train with one that fails."""
 
     def __post_init__(self) -> None:
         require_at_least(self, {"every": 1, "hold": 1})

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import tyro
 
 from robo_cli.assembly import recipe_of, spec_of
+from robo_cli.beginning import require_same_reading
 from robo_cli.completion import completed
 from robo_cli.person import CONSOLE
 from robo_cli.recipe import (
@@ -114,7 +115,7 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
         summary=f"{trained.path.name} refined on a robot",
     )
     spec = spec_of(recipe)
-    trained.spec.require_interface(spec, what=f"The policy of {trained.path.name} was trained for another robot")
+    require_same_reading(trained, recipe.learner.build(spec, recipe.seed))
     if spec.success_rule is None and arguments.human != CONSOLE:
         raise InvalidSetting(
             f"{spec.name} does not say when its task is done, and nobody else does: there is nothing to learn from.",

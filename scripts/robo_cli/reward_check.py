@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import tyro
 
+from robo_cli.probation_rows import clips_of, fresh_episodes, recorded_episodes, stacked
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import SHIPPED, program_file
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting
-from robo_rl.protocols import Policy
-from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.probation import Clips, probation
+from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.types import Episode
+from robo_rl.spec import specification
 
 
 @dataclass(frozen=True)
@@ -79,51 +74,19 @@ def show_program(name: str) -> int:
 
 
 def _tried(path: Path, program: RewardProgram, arguments: Check) -> int:
+    environment = dataset = None
     if arguments.dataset is None:
         environment = make_environment(arguments.environment, **settings_of(arguments.arguments))
-        spec, episodes = specification(environment), _fresh(environment, arguments.seed)
+        spec = specification(environment)
     else:
         dataset = Dataset(arguments.dataset)
-        order = np.random.default_rng(arguments.seed).permutation(len(dataset))
-        spec, episodes = dataset.spec, (dataset.read(dataset.entries()[place]) for place in order)
+        spec = dataset.spec
     view = EnvAbstraction.of(spec, images=True)
     RewardProgram.read(path, view.columns)  # names that are not there are told before anything is simulated
-    chosen = _enough(episodes, arguments.rows)
-    if not chosen:
-        raise InvalidSetting("There is no episode to try the program on.", got=f"{arguments.dataset}", fix="record some")
-    verdict = probation(program, _stacked(view.only(program.columns), chosen), clips=_clips(chosen), seed=arguments.seed)
+    rows, seed = arguments.rows, arguments.seed
+    chosen = fresh_episodes(environment, rows, seed) if dataset is None else recorded_episodes(dataset, rows, seed)
+    verdict = probation(program, stacked(view.only(program.columns), chosen), clips=clips_of(chosen), seed=seed)
     print(verdict)
     steps = sum(len(episode) for episode in chosen)
     print(f"{'passed' if verdict.passed else 'FAILED'} on {steps} steps of {len(chosen)} episodes of {spec.name}")
     return 0 if verdict.passed else 1
-
-
-def _fresh(environment: Any, seed: int) -> Iterator[Episode]:
-    """Yields episodes without end: of the scripted policy, where there is one, and of a random one, by turns."""
-    spec: EnvironmentSpec = specification(environment)
-    policies: list[Policy] = [RandomPolicy(spec, seed)]
-    if environment.has_wrapper_attr("scripted_policy"):
-        policies.insert(0, environment.get_wrapper_attr("scripted_policy")(seed=seed))
-    for number in count():
-        yield rollout(environment, policies[number % len(policies)], seed=seed + number)
-
-
-def _enough(episodes: Iterator[Episode], rows: int) -> list[Episode]:
-    """Returns whole episodes until they have so many steps."""
-    chosen: list[Episode] = []
-    while sum(map(len, chosen)) < rows and (episode := next(episodes, None)) is not None:
-        chosen += [episode] if len(episode) else []
-    return chosen
-
-
-def _stacked(view: EnvAbstraction, episodes: list[Episode]) -> Columns:
-    found = [view.batch(episode) for episode in episodes]
-    return {name: np.concatenate([columns[name] for columns in found]) for name in view.columns}
-
-
-def _clips(episodes: list[Episode]) -> Clips | None:
-    """Returns which steps belong to which episode, and their success; None where the environment knows of none."""
-    if any(episode.success is None for episode in episodes):
-        return None
-    clip = np.repeat(np.arange(len(episodes)), [len(episode) for episode in episodes])
-    return Clips(clip, np.array([episode.success for episode in episodes], np.bool_))

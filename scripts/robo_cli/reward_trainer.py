@@ -46,7 +46,7 @@ class RecipeTrainer:
         place = self.folder / training_name(program, seed)
         place.mkdir(parents=True, exist_ok=True)
         path = program.save(place / "program.py")
-        reward = RewardSettings(name="program", settings={"path": str(path)})
+        reward = RewardSettings(name="program", settings={"path": str(path)}, probation=False)  # the search has tried it
         recipe = replace(self.recipe, seed=seed, reward=reward)
         with (place / "log.txt").open("a", buffering=1) as log, redirect_stdout(log):
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import signal
 import sys
 import threading
@@ -13,6 +14,7 @@ import tyro
 
 from robo_cli.actions import run_action
 from robo_cli.typed_settings import settings_of
+from robo_real.audit_log import FILES, LARGEST
 from robo_real.check import check
 from robo_real.link import Link
 from robo_real.priority import running_first
@@ -51,7 +53,11 @@ class Serve:
     port: int = 5000
     """0 takes a free one."""
     log: Path = Path("robot-audit.jsonl")
-    """Audit log, to which is appended."""
+    """Audit log, to which is appended: modes, commands, refusals, who stopped and re-armed."""
+    log_mib: int = LARGEST >> 20
+    """[MiB] Size of the audit log after which another file is begun; the older ones are LOG.1, LOG.2, ..."""
+    log_files: int = FILES
+    """Files of the audit log that are kept, the newest."""
     plain_clients: bool | None = None
     """Let clients move it that know no lease, such as HIL-SERL's; None allows it to simulated robots only."""
     auto_clear: bool = False
@@ -72,6 +78,8 @@ class Stop:
 
     url: URL
     """Such as http://127.0.0.1:5000."""
+    why: str = ""
+    """Why, for who sees the stopped robot and for the audit log."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ def serve(arguments: Serve) -> int:
         address=arguments.address,
         port=arguments.port,
         log=arguments.log,
+        log_bytes=arguments.log_mib << 20,
+        log_files=arguments.log_files,
         plain_clients=arguments.plain_clients,
         auto_clear=arguments.auto_clear,
     )
@@ -135,7 +145,8 @@ def look(arguments: Check) -> int:
 def stop(arguments: Stop) -> int:
     """Stops the robot."""
     link = Link(arguments.url)
-    return _mode_of(link, link.json("/robo/stop", {"by": "robo-rl robot stop"}, timeout=TIMEOUT))
+    by = f"robo-rl robot stop{_by_user()}{f': {arguments.why}' if arguments.why else ''}"
+    return _mode_of(link, link.json("/robo/stop", {"by": by}, timeout=TIMEOUT))
 
 
 def rearm(arguments: Rearm) -> int:
@@ -143,6 +154,13 @@ def rearm(arguments: Rearm) -> int:
     link = Link(arguments.url)
     stops = link.json("/robo/health", method="GET").get("stops")
     return _mode_of(link, link.json("/robo/rearm", {"by": arguments.by, "stops": stops}))
+
+
+def _by_user() -> str:
+    try:
+        return f" by {getpass.getuser()}"
+    except (OSError, KeyError):  # a container may know no name
+        return ""
 
 
 def _mode_of(link: Link, health: dict[str, Any]) -> int:

@@ -24,6 +24,7 @@ from robo_cli.learner_process import acting_parts_of, acting_training, ended, le
 from robo_cli.online_reward import reward_of
 from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
+from robo_cli.reward_probation import require_sound_programs
 from robo_cli.servers import with_server
 from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
@@ -123,6 +124,7 @@ def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None
 
 def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> int:
     reward = reward_of(recipe)
+    require_sound_programs(recipe, reward)
     demonstrations, origin = demonstrations_of(recipe, reward)
     parts = acting_parts_of(recipe, reward, operator) if learns_apart(recipe) else None
     if parts is None and collecting is None:

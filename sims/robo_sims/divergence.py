@@ -18,13 +18,18 @@ _WARNINGS = (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.mjtWarning.mjWARN_BADQVEL,
 class DivergenceMonitor:
     """Watches one pair of model and data; switches the model's automatic reset off."""
 
-    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData) -> None:
+    def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, fastest: float = math.inf) -> None:
+        """fastest: [m/s, rad/s] of all velocities together, above which the state is none of the real world.
+
+        MuJoCo itself warns from 1e10 on, so that a body which was thrown at 1e6 m/s passes for sound.
+        """
         model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
         # Without a handler of our own MuJoCo appends each warning to MUJOCO_LOG.TXT in the working directory.
         mujoco.set_mju_user_warning(_log_warning)
         self._states = [(name, getattr(data, name)) for name in _STATES]
         self._warnings = [data.warning[int(warning)] for warning in _WARNINGS]
         self._counts = [0] * len(_WARNINGS)
+        self._velocity, self._fastest = data.qvel, fastest**2
         self.reset()
 
     def reset(self) -> None:
@@ -36,6 +41,8 @@ class DivergenceMonitor:
         for name, state in self._states:
             if not math.isfinite(state.dot(state)):  # the sum of squares: a quarter of the time of looking at each element
                 return f"{name} is not finite"
+        if self._velocity.dot(self._velocity) > self._fastest:
+            return f"qvel is above {math.sqrt(self._fastest):g}"
         for kind, warning, before in zip(_WARNINGS, self._warnings, self._counts, strict=True):
             if warning.number > before:
                 return f"MuJoCo warning {kind.name.removeprefix('mjWARN_')}"

@@ -6,14 +6,23 @@ MuJoCo reads MUJOCO_GL once, when it is first imported: the choice comes before 
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from types import ModuleType
 
-from robo_rl.errors import RenderingUnavailable
+from robo_rl.errors import RenderingUnavailable, printable
 
 BACKENDS = {"egl": "libEGL.so.1", "osmesa": "libOSMesa.so.8"}
 """Headless back ends in order of preference, and the shared library that each needs."""
+OTHERS = ("glfw", "glx", "", "enable", "enabled", "on", "true", "1", "disable", "disabled", "off", "false", "0")
+"""Further values of MUJOCO_GL that MuJoCo takes on Linux; the last five switch drawing off."""
+OFF = OTHERS[-5:]
+REQUESTED = os.environ.get("MUJOCO_GL")
+"""What whoever started this process wants; None if that is left to `prefer_headless`."""
 INSTALL = "apt-get install -y libegl1 libgl1 libgles2 libosmesa6 libgl1-mesa-dri"
 
 _PROBE = """
@@ -28,7 +37,12 @@ with mujoco.Renderer(model, 16, 16) as renderer:
 
 
 def prefer_headless() -> None:
-    """Sets MUJOCO_GL to the first headless back end whose library is here, unless it is set or there is a display."""
+    """Set MUJOCO_GL to the first headless back end whose library is here, unless it is set or there is a display.
+
+    If it is set to what cannot work, whoever imports MuJoCo later is told so in one error, and who does not is left in peace.
+    """
+    if sys.platform == "linux" and (problem := setting_problem(os.environ.get("MUJOCO_GL", ""))) is not None:
+        sys.meta_path.insert(0, _Refusal(problem))
     if sys.platform != "linux" or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         return
     backend = next((name for name, library in BACKENDS.items() if _is_loadable(library)), None)
@@ -36,12 +50,41 @@ def prefer_headless() -> None:
         os.environ["MUJOCO_GL"] = backend
 
 
-def probe(backend: str, *, timeout: float = 60.0) -> str | None:
+def setting_problem(value: str) -> str | None:
+    """Return why MuJoCo cannot be imported with this value of MUJOCO_GL, None if nothing is known against it."""
+    backend, platform = value.lower().strip(), os.environ.get("PYOPENGL_PLATFORM", "")
+    if backend not in BACKENDS:
+        return None if backend in OTHERS else "no back end of that name"
+    if platform and platform.lower() != backend:
+        return f"PYOPENGL_PLATFORM is {printable(platform)}"
+    library = BACKENDS[backend]
+    found = _is_loadable(library) or ctypes.util.find_library(library.removeprefix("lib").partition(".")[0])
+    return None if found else f"{library} is not installed"
+
+
+class _Refusal(MetaPathFinder):
+    """Finds no MuJoCo, whose own import would end in some error or other of a library."""
+
+    def __init__(self, problem: str) -> None:
+        self._problem = problem
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        if name == "mujoco":
+            raise RenderingUnavailable(
+                "MuJoCo cannot draw as MUJOCO_GL says.",
+                got=f"MUJOCO_GL={printable(os.environ.get('MUJOCO_GL', ''))}: {self._problem}",
+                allowed=f"{', '.join(BACKENDS)}, glfw, disabled, or not set",
+                fix=f"unset MUJOCO_GL, or as root: {INSTALL}; `robo-rl doctor` says what works",
+            )
+
+
+def probe(backend: str | None, *, timeout: float = 60.0) -> str | None:
     """Draws one picture in a process of its own; returns None if that works, else the last line of what went wrong.
 
-    backend: "egl", "osmesa" or "glfw". timeout: [s].
+    backend: "egl", "osmesa" or "glfw"; None for the environment as it is. timeout: [s].
     """
-    environment = {**os.environ, "MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend if backend != "glfw" else ""}
+    other = {} if backend is None else {"MUJOCO_GL": backend, "PYOPENGL_PLATFORM": backend if backend != "glfw" else ""}
+    environment = {**os.environ, **other}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE], env=environment, capture_output=True, text=True, timeout=timeout, check=False

@@ -1,5 +1,8 @@
 """robo-rl demo hil: twin, demonstrations, learner and, where a person is wanted, the page, in one command."""
 
+import json
+import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -64,3 +67,37 @@ def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(subprocess, "Popen", lambda command, **rest: original(dead, **rest))
     with pytest.raises(RobotUnavailable, match="The twin could not be started"), twin_beside(tmp_path / "audit.jsonl"):
         pass
+
+
+def test_demo_plays_the_episode_that_its_operator_begins(tmp_path):
+    connect = pytest.importorskip("websockets.sync.client").connect
+    command = [sys.executable, "-m", "robo_cli.main", "demo", "hil", "--out", str(tmp_path), "--port", "0", "--no-browser"]
+    process = subprocess.Popen([*command, "--episodes", "1"], stdout=subprocess.PIPE, text=True)
+    try:
+        told = (re.search(r"the console is at http://([^/]+)/#(\S+)", line) for line in process.stdout)
+        host, token = next(match for match in told if match).groups()
+        with connect(f"ws://{host}/socket", origin=f"http://{host}") as socket:
+            for facts in ({"kind": "hello", "token": token}, {"kind": "sit"}):
+                socket.send(json.dumps(facts))
+            begun = _begun(socket)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert begun["doing"].startswith("evaluation") and begun["health"]["mode"] == "running"
+    assert begun["health"]["cameras"] == ["camera_front", "camera_wrist"]
+    (run,) = (tmp_path / "runs").glob("*-demo-hil-pick-console-0")
+    assert "camera_front" in find_run(str(run), tmp_path).spec.observation
+
+
+def _begun(socket):
+    """Begins an episode as the page does; returns the first report of its steps."""
+    while True:
+        message = socket.recv(timeout=60)
+        told = json.loads(message) if isinstance(message, str) else {}
+        if told.get("kind") != "status":
+            continue
+        socket.send(json.dumps({"kind": "seen", "camera": "report", "number": told["number"]}))
+        if told["state"] != "running":
+            socket.send(json.dumps({"kind": "start"}))
+        elif told["steps"]:
+            return told

@@ -235,3 +235,36 @@ def test_a_checkpoint_of_another_spec_is_refused(tmp_path: Path, capsys: pytest.
             main.dispatch([command, str(run)])
         assert "observation.joint_position.unit: 'deg' here, 'rad' there" in str(caught.value)
         assert "action.control_period: 0.1 here, 0.05 there" in str(caught.value)
+
+
+STEERS = "\x1b]0;owned\x07\x9b31m\r"
+
+
+def test_nothing_foreign_steers_the_terminal(tmp_path: Path) -> None:
+    """Neither a name that is wrong, nor the words of an error that nobody foresaw, nor what is printed."""
+    program = f"""
+import sys
+from robo_cli import main
+words = {STEERS!r}
+def dispatch(arguments):
+    print("name\\t" + words)
+    raise main.UnknownName("recipe", words, []) if arguments[0] == "error" else KeyError(words)
+main.dispatch = dispatch
+main.main()
+"""
+    for what in ("error", "raise"):
+        done = subprocess.run([sys.executable, "-c", program, what], capture_output=True, check=False)
+        said = done.stdout + done.stderr
+        assert done.returncode == 1 and not [sign for sign in STEERS.encode() if sign < 32 and sign in said]
+        assert b"name\t" + rb"\x1b]0;owned\x07\x9b31m\r" in said and b"\x9b" not in said.replace(b"\xc2", b"")
+
+
+def test_rich_draws_on_plain_output() -> None:
+    program = """
+from rich.console import Console
+from robo_cli.plain_output import use_plain_output
+use_plain_output()
+Console(force_terminal=True, color_system="standard").print("[red]x[/]")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert b"\x1b[31m" in done.stdout

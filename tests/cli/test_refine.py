@@ -283,3 +283,25 @@ def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):
     copied.rewind(20)
     left = sorted(path.name for path in (copied.path / "evaluations").iterdir())
     assert left == ["0000000020.json", "robot-http-127.0.0.1-5000.json"]
+
+
+def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, capsys):
+    run = source(trained).path
+    with twin_beside(tmp_path / "audit.jsonl", "cameras=[front]", "image_size=32") as url:
+        there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=20", "--episodes", "1", "--json"]
+        assert dispatch(["evaluate", str(run), "--runs", str(trained / "runs"), *there]) == 0
+        assert json.loads(capsys.readouterr().out)["environment"] == "robo/ArmReach-v0"
+        record = ["record", f"robot:{url}?action_repeat=2&max_steps=20", "--out", str(tmp_path / "recorded"), "--episodes", "1"]
+        assert dispatch([*record, "--policy", str(run)]) == 0
+        assert "camera_front" in Dataset(tmp_path / "recorded").spec.observation
+        order = refine(trained, url, "--steps", "15", "--episodes", "1", "--runs", str(tmp_path / "runs"))
+        assert dispatch(order) == 0
+        other = Path(shutil.copytree(run, tmp_path / "other"))
+        (other / "spec.json").write_text((other / "spec.json").read_text().replace('"unit": "rad/s"', '"unit": "deg/s"'))
+        with pytest.raises(SpecMismatch, match=r"1 field\(s\) differ(.|\n)*joint_velocity.unit: 'deg/s' here, 'rad/s' there"):
+            dispatch(["refine", str(other), *order[2:]])
+    refined = find_run("latest", tmp_path / "runs")
+    rows = refined.load().parts["replay"]["rows"]
+    assert int(np.sum(rows["starts"])) == 15 and not [name for name in rows if "camera" in name]
+    kept = Dataset(refined.path / "episodes")
+    assert kept.spec.observation["camera_front"].shape == (32, 32, 3) and sum(map(len, kept)) == 15

@@ -43,8 +43,8 @@ def test_a_twin_is_served_looked_at_recorded_on_stopped_and_rearmed(capsys, tmp_
         ends = [entry.stop_reason for entry in dataset.entries()]
         assert len(ends) == 2 and set(ends) <= {"goal", "control_late"}  # late only where the machine is very busy
 
-        dispatch(["robot", "stop", url])
-        with pytest.raises(RobotStopped, match="stopped: stop: robo-rl robot stop"):
+        dispatch(["robot", "stop", url, "--why", "the table shakes"])
+        with pytest.raises(RobotStopped, match=r"stopped: stop: robo-rl robot stop.*: the table shakes"):
             dispatch(["record", f"robot:{url}", "--out", "more", "--episodes", "1"])
         capsys.readouterr()
         dispatch(["robot", "rearm", url, "--by", "Ada"])
@@ -114,7 +114,9 @@ def test_what_cannot_be_served_is_told(arguments, kind, said, monkeypatch):
 
 def test_check_tells_what_is_wrong(capsys, monkeypatch):
     assert dispatch(["robot", "check", "http://127.0.0.1:9"]) == 1
-    assert "PROBLEM  http://127.0.0.1:9/robo/version gives no answer." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "PROBLEM  http://127.0.0.1:9/robo/version gives no answer." in said
+    assert "does `robo-rl robot serve` still run there" in said and "robot check" not in said, "no command is its own remedy"
 
 
 def test_check_of_a_server_that_knows_the_contract_only(capsys, monkeypatch):

@@ -101,7 +101,46 @@ def test_folders_of_those_who_were_killed_are_removed(tmp_path):
     other.close()
 
 
+def test_held_folder_does_not_wait_for_a_fifo(tmp_path):
+    """Anybody may put one into a folder of everybody's: to open it would wait for a writer."""
+    (tmp_path / "ray-trap").mkdir()
+    os.mkfifo(tmp_path / "ray-trap" / "robo-rl.lock")
+    script = "from pathlib import Path; from robo_rl.cluster.left_folders import held_folder\n"
+    script += f"held_folder('ray-', Path({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_held_folder_leaves_folders_of_others_alone(tmp_path):
+    (tmp_path / "ray-theirs").mkdir()
+    (tmp_path / "ray-theirs/robo-rl.lock").touch()
+    os.chown(tmp_path / "ray-theirs", 65534, 65534)
+    held_folder("ray-", tmp_path)[1].close()
+    assert (tmp_path / "ray-theirs/robo-rl.lock").exists()
+
+
+def test_held_folder_follows_no_links(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/robo-rl.lock").touch()
+    (tmp_path / "ray-link").symlink_to(tmp_path / "mine")
+    (tmp_path / "ray-file").mkdir()
+    (tmp_path / "ray-file/robo-rl.lock").symlink_to(tmp_path / "mine/robo-rl.lock")
+    held_folder("ray-", tmp_path)[1].close()
+    assert (tmp_path / "mine/robo-rl.lock").exists() and (tmp_path / "ray-file").exists()
+
+
 # workers
+
+
+def test_files_of_the_cluster_are_private(cluster):
+    """Ray itself lets everybody write into its folder, and so into its sockets."""
+    session = Path(cluster.ray._private.worker._global_node.get_session_dir_path())
+    top = next(folder for folder in session.parents if folder.parent == Path("/tmp"))
+    assert session.is_dir() and top != session.parent and top.stat().st_mode & 0o777 == 0o700
+    if os.geteuid() == 0:
+        for path in (session, session / "sockets", session / "logs"):
+            looking = subprocess.run(["ls", path], check=False, user=65534, group=65534, extra_groups=[], capture_output=True)
+            assert looking.returncode != 0
 
 
 def test_every_port_is_on_loopback_and_asks_for_the_token(cluster):

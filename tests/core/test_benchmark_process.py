@@ -4,11 +4,12 @@ import os
 
 import pytest
 
+from robo_rl.benchmark import Effort
 from robo_rl.benchmark_process import THREAD_VARIABLES, Contestant
 from robo_rl.errors import RoboRLError
 
 MODULE = """
-import os, sys
+import os, sys, time
 
 def trial(**settings):
     print("a library that prints")
@@ -16,6 +17,15 @@ def trial(**settings):
 
 def pid():
     return lambda seconds: float(os.getpid())
+
+def waits():
+    def trial(seconds):
+        time.sleep(seconds)
+        end = time.process_time() + 0.05
+        while time.process_time() < end:
+            pass
+        return 1.0
+    return trial
 
 def dies():
     return lambda seconds: os._exit(7)
@@ -42,8 +52,13 @@ def test_threads_are_set_only_if_asked_for(threads, monkeypatch):
     for variable in THREAD_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     for variable in THREAD_VARIABLES:
-        with Contestant("contestants_of_a_test:trial", {"variable": variable}, threads) as contestant:
+        with Contestant("contestants_of_a_test:trial", {"variable": variable}, Effort(threads=threads)) as contestant:
             assert contestant(0.5) == (threads or -1.0) + 0.5
+
+
+def test_processor_time_leaves_out_waiting():
+    with Contestant("contestants_of_a_test:waits", effort=Effort(processor_time=True)) as contestant:
+        assert contestant(1.0) > 5, "1 in more than a second by the clock, and in 0.05 s of a processor"
 
 
 def test_contestant_that_ends_is_an_error():

@@ -2,11 +2,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_rl.errors import InvalidAction, InvalidEpisode
+from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode
 from robo_rl.protocols import Policy, Stateful
 from robo_rl.rollout import RandomPolicy, Rollout, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource
+from robo_rl.vector import SequentialEnvironments
 
 SPEC = EnvironmentSpec(
     "test/Walk",
@@ -196,3 +197,65 @@ def test_a_random_policy_continues_where_it_was_saved():
     np.testing.assert_array_equal(policy.act({}), expected)
     discrete = RandomPolicy(EnvironmentSpec("d", SPEC.observation, ActionSpec(("left", "right"), mode="discrete")), 0)
     assert {int(discrete.act({})) for _ in range(50)} == {0, 1} and discrete.act({}).dtype == np.int64
+
+
+class Broken(Walk):
+    """Fails at its third step as a test says."""
+
+    def __init__(self, failure):
+        super().__init__()
+        self.failure = failure
+
+    def step(self, action):
+        found = super().step(action)
+        return self.failure(found) if self.count == 3 else found
+
+
+def raises(found):
+    raise ValueError("\x1b]0;owned\x07 no\nerror: none")
+
+
+FAILURES = {
+    "raise": (
+        raises,
+        r"test/Walk raised an error in step\(\)\.\n  got:     ValueError: \\x1b\]0;owned\\x07 no\\nerror: none\n  do:  .*"
+        r"test_rollout.py, line \d+, in raises",
+    ),
+    "no reward": (lambda found: (found[0], None, *found[2:]), "reward that is no number(.|\n)*None"),
+    "rewards": (lambda found: (found[0], np.zeros(2), *found[2:]), r"reward that is no number(.|\n)*shape \(2,\)"),
+    "words": (lambda found: (found[0], "much", *found[2:]), "reward that is no number(.|\n)*'much'"),
+    "four values": (lambda found: found[:4], r"returned no step(.|\n)*4 values(.|\n)*terminated, truncated"),
+    "nothing": (lambda found: None, r"returned no step(.|\n)*NoneType"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_rollout_says_what_an_environment_did_wrong(name):
+    failure, message = FAILURES[name]
+    with pytest.raises(EnvironmentFailed, match=message):
+        rollout(Broken(failure), RandomPolicy(SPEC, 0), seed=0)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_sequential_environments_say_what_one_did_wrong(name):
+    failure, message = FAILURES[name]
+    environments = SequentialEnvironments(lambda: Broken(failure), 2)
+    environments.reset(seed=0)
+    with pytest.raises(EnvironmentFailed, match=message):
+        for _ in range(3):
+            environments.step(np.zeros((2, 2), np.float32))
+    environments.close()
+
+
+def test_rollout_takes_a_reward_in_an_array_of_one():
+    found = rollout(Broken(lambda found: (found[0], np.array(2.5), *found[2:])), RandomPolicy(SPEC, 0), seed=0)
+    assert found.rewards.tolist() == [1.0, 1.0, 2.5, 1.0, 1.0]
+
+
+def test_rollout_says_that_a_reset_failed():
+    class Unready(Walk):
+        def reset(self, *, seed=None, options=None):
+            raise ConnectionError("no simulator")
+
+    with pytest.raises(EnvironmentFailed, match=r"in reset\(\)(.|\n)*ConnectionError: no simulator"):
+        Rollout(Unready(), RandomPolicy(SPEC, 0), seed=0)

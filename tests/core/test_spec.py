@@ -349,6 +349,20 @@ def test_a_policy_acts_where_what_is_privileged_is_missing_but_not_where_what_it
         arm().require_interface(blind, what="told")
 
 
+def test_policy_acts_where_there_is_more_than_it_reads():
+    reads = arm().without_pictures()
+    assert list(reads.observation) == ["joint_position", "cube_position", "goal_position", "friction"]
+    assert arm().without_pictures(but=["camera_front"]) == arm()
+    further = ArraySpec("torque", (7,), unit="N*m")
+    reads.require_interface(arm(observation=ObservationSpec((further, *ARRAYS))), what="told")
+    with pytest.raises(SpecMismatch, match=r"1 field\(s\) differ(.|\n)*cube_position.unit: 'm' here, 'mm' there"):
+        reads.require_interface(with_array(arm(), unit="mm"), what="told")
+    with pytest.raises(SpecMismatch, match="camera_front: '\\(absent\\)' here"):
+        reads.require_interface(arm(), what="told", exactly=True)
+    with pytest.raises(SpecMismatch, match="camera_front"):
+        arm().require_interface(reads, what="told")
+
+
 def test_require_lists_every_difference():
     other = with_array(arm(max_steps=51), unit="mm")
     with pytest.raises(SpecMismatch) as caught:

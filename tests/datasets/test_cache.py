@@ -60,6 +60,16 @@ def untouchable(entries):
     raise AssertionError("the cache was built again")
 
 
+def test_replay_leaves_out_pictures_that_a_spec_lacks(filled):
+    episodes = CachedEpisodes(filled, filled.entries())
+    read, whole = filled.spec.without_pictures(), episodes.replay(seed=7).sample(50)
+    assert len(read.observation) < len(filled.spec.observation)
+    batch = episodes.replay(seed=7, spec=read).sample(50)
+    assert set(batch.observations) == set(batch.next_observations) == set(read.observation)
+    for name, values in batch.observations.items():
+        np.testing.assert_array_equal(values, whole.observations[name], strict=True)
+
+
 # what is sampled
 
 

@@ -1,5 +1,7 @@
 """Residual RL: what is executed, and that a learnt correction makes a wrong base good."""
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -88,6 +90,16 @@ def test_without_a_correction_the_base_acts():
     corrected = rollout(environment, Zero(environment.environment_spec), seed=3)
     alone = rollout(Point(), Biased(), seed=3)
     np.testing.assert_allclose(corrected.rewards, alone.rewards, atol=1e-6)
+
+
+def test_a_base_may_act_where_there_are_pictures_that_it_does_not_read():
+    class Filmed(Point):
+        picture = ArraySpec("camera_front", (2, 2, 3), "uint8", 0, 255, role="image")
+        observation = ObservationSpec((*Point.environment_spec.observation.arrays, picture))
+        environment_spec = replace(Point.environment_spec, observation=observation)
+
+    environment = ResidualEnv(Filmed(), lambda _: Biased())
+    assert set(environment.reset(seed=0)[0]) == {"goal_from_point", "base_action"}
 
 
 def test_what_has_no_residual_is_refused():

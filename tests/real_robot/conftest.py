@@ -28,9 +28,9 @@ def serve():
     """Returns a function that serves a twin at a free port; every server is closed after the test."""
     servers = []
 
-    def served(limits=STRICT, *, plain_clients=True, auto_clear=False, clock=None, **options) -> RobotServer:
+    def served(limits=STRICT, *, plain_clients=True, auto_clear=False, clock=None, log=None, **options) -> RobotServer:
         twin = Twin(TwinOptions(**options), clock)
-        robot = GuardedArm(twin, limits, spec=twin.spec, scene=twin)
+        robot = GuardedArm(twin, limits, spec=twin.spec, scene=twin, log=log)
         robot.connect()
         cameras = {name: TwinCamera(twin, name) for name in twin.cameras}
         server = RobotServer(Application(robot, cameras, plain_clients=plain_clients, auto_clear=auto_clear), port=0)

@@ -25,7 +25,7 @@ from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start  # 
 from robo_real.console.assembly import RobotConsole  # noqa: E402
 from robo_real.console.desk import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, Desk, Want  # noqa: E402
 from robo_real.console.human import ConsoleHuman, Still  # noqa: E402
-from robo_real.console.server import LARGEST  # noqa: E402
+from robo_real.console.server import HEADERS, LARGEST  # noqa: E402
 from robo_real.console.session import MOST_GARBAGE, MOST_UNSEEN, Garbage, parsed  # noqa: E402
 
 # the desk, on a clock of the test's own
@@ -340,7 +340,7 @@ def test_the_second_operator_may_watch_and_stop_and_nothing_else(console, page):
     second.until(lambda told: told["operator"] == "you" or second.say(kind="sit"))
 
 
-@pytest.mark.parametrize("first", [{"token": "wrong"}, {"token": ""}, {"token": "ä"}])
+@pytest.mark.parametrize("first", [{"token": "wrong"}, {"token": ""}, {"token": "ä"}, {"token": "\ud800"}])
 def test_a_wrong_token_sees_nothing(console, first):
     page = Page(console, **first)
     with pytest.raises(ConnectionClosed) as error:
@@ -364,6 +364,16 @@ def test_the_page_comes_without_the_token_and_may_load_nothing_foreign(console):
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{console.server.port}/../server.py")
+
+
+def test_page_without_a_websocket_is_refused_with_safe_headers(console):
+    address = f"http://127.0.0.1:{console.server.port}"
+    request = urllib.request.Request(f"{address}/socket", headers={"Origin": address})
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request, timeout=20)
+    with caught.value as refusal:
+        assert refusal.code == 426 and dict(refusal.headers) | HEADERS == dict(refusal.headers)
+        assert "Server" not in refusal.headers
 
 
 def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end(console, page):

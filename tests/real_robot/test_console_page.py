@@ -1,6 +1,11 @@
-"""The console's page in a headless Chromium, where Playwright and one are installed (ROBO_RL_CHROMIUM names its file)."""
+"""The console's page in a headless Chromium, if that and Playwright are installed (CONTRIBUTING.md says how)."""
 
 import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -20,12 +25,13 @@ from robo_rl.discovery import make_environment  # noqa: E402
 from robo_rl.rollout import Rollout  # noqa: E402
 
 DESKTOP, TABLET = {"width": 1280, "height": 800}, {"width": 820, "height": 1180}
+PHONE = {"width": 390, "height": 844}
 
 
 @contextmanager
 def browser():
     with playwright.sync_playwright() as found:
-        file = os.environ.get("ROBO_RL_CHROMIUM") or found.chromium.executable_path
+        file = os.environ.get("ROBO_RL_CHROMIUM") or shutil.which("chromium") or found.chromium.executable_path
         if not Path(file).exists():
             pytest.skip("there is no Chromium")
         opened = found.chromium.launch(executable_path=file, args=["--no-sandbox", "--disable-gpu"])
@@ -50,14 +56,14 @@ def until(page, expression):
         page.wait_for_timeout(20)
 
 
-def opened(window, console):
+def opened(window, url, size=64):
     page = window.new_page()
     errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    page.goto(console.server.url)
-    playwright.expect(page.locator("#cameras figcaption")).to_contain_text("pictures/s", timeout=60_000)
-    until(page, "document.querySelector('#cameras img').naturalWidth === 64")  # 0 while the next one is loaded
+    page.goto(url)
+    playwright.expect(page.locator("#cameras figcaption").first).to_contain_text("pictures/s", timeout=60_000)
+    until(page, f"document.querySelector('#cameras img').naturalWidth === {size}")  # 0 while the next one is loaded
     said(page, "Waiting: nothing moves")
     page.wait_for_selector("#start:enabled")
     return page, errors
@@ -69,7 +75,7 @@ def said(page, words):
 
 def test_a_person_takes_over_by_keys_stops_labels_and_comes_back(console):
     with browser() as found:
-        page, errors = opened(found.new_context(viewport=DESKTOP), console)
+        page, errors = opened(found.new_context(viewport=DESKTOP), console.server.url)
         page.keyboard.press("Enter")
         said(page, "The policy acts")
         page.keyboard.down("Shift")
@@ -104,7 +110,7 @@ def test_a_socket_that_drops_in_an_intervention_is_opened_again_and_the_policy_d
     with browser() as found:
         context, sockets = found.new_context(viewport=DESKTOP), []
         context.route_web_socket("**/socket", lambda socket: sockets.append((socket, socket.connect_to_server())))
-        page, _ = opened(context, console)
+        page, _ = opened(context, console.server.url)
         page.keyboard.press("Enter")
         said(page, "The policy acts")
         page.keyboard.down("Shift")
@@ -155,7 +161,7 @@ def training(serve, unhurried):
 
 def test_in_a_training_the_page_says_what_for_and_why_nothing_begins_yet(training):
     with browser() as found:
-        page, errors = opened(found.new_context(viewport=TABLET), training)
+        page, errors = opened(found.new_context(viewport=TABLET), training.server.url)
         playwright.expect(page.locator("#doing")).to_have_text("training", timeout=60_000)
         ended(page, HOLDS)
         page.keyboard.press("Enter")  # nothing begins while the learner is not there, nor later
@@ -179,7 +185,7 @@ def test_in_a_training_the_page_says_what_for_and_why_nothing_begins_yet(trainin
 
 def test_a_page_that_loses_its_keys_holds_and_stops_instead_of_giving_back(console):
     with browser() as found:
-        page, _ = opened(found.new_context(viewport=DESKTOP), console)
+        page, _ = opened(found.new_context(viewport=DESKTOP), console.server.url)
         page.keyboard.press("Enter")
         said(page, "The policy acts")
         page.keyboard.down("Shift")
@@ -191,7 +197,7 @@ def test_a_page_that_loses_its_keys_holds_and_stops_instead_of_giving_back(conso
 
 def test_on_a_tablet_a_pad_moves_while_it_is_held_and_stop_is_in_sight(console):
     with browser() as found:
-        page, errors = opened(found.new_context(viewport=TABLET, has_touch=True), console)
+        page, errors = opened(found.new_context(viewport=TABLET, has_touch=True), console.server.url)
         assert page.evaluate("document.documentElement.scrollWidth") <= TABLET["width"]
         page.tap("#start")
         said(page, "The policy acts")
@@ -207,6 +213,42 @@ def test_on_a_tablet_a_pad_moves_while_it_is_held_and_stop_is_in_sight(console):
         assert errors == []
 
 
+@pytest.mark.parametrize("size", [DESKTOP, TABLET, PHONE], ids=["desktop", "tablet", "phone"])
+def test_picture_pads_and_stop_are_seen_together(console, size):
+    with browser() as found:
+        page, errors = opened(found.new_context(viewport=size, has_touch=size is not DESKTOP), console.server.url)
+        assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+        bar = page.locator(".stop-bar").bounding_box()
+        assert bar["y"] + bar["height"] == pytest.approx(size["height"], abs=1) and bar["height"] >= 60
+        seen = [page.locator("#cameras img").first, *page.locator("#pads button").all(), page.locator("#speed")]
+        places = [each.bounding_box() for each in seen]
+        assert all(place["y"] >= 0 and place["y"] + place["height"] <= bar["y"] for place in places)
+        assert page.evaluate("document.querySelector('main').getBoundingClientRect().bottom") <= bar["y"] + 1
+        if size is DESKTOP:
+            told = page.locator(".told").bounding_box()
+            assert told["y"] + told["height"] <= bar["y"]
+        facts = page.locator("#facts")
+        playwright.expect(facts).to_contain_text(re.compile(r"Force[0-9.]+ NFingers[0-9]+ mmHand x, y, z / mm-?[0-9]+, "))
+        playwright.expect(facts).to_contain_text("no episode yet")
+        assert errors == []
+
+
 def centre(locator):
     box = locator.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_demo_waits_for_its_operator_and_plays_an_episode(tmp_path):
+    command = [sys.executable, "-m", "robo_cli.main", "demo", "hil", "--out", str(tmp_path), "--port", "0", "--no-browser"]
+    with browser() as found, subprocess.Popen([*command, "--episodes", "1"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            told = next(match for line in process.stdout if (match := re.search(r"the console is at (\S+)", line)))
+            page, errors = opened(found.new_context(viewport=DESKTOP), told[1], size=240)
+            playwright.expect(page.locator("#doing")).to_contain_text("evaluation", timeout=60_000)
+            assert page.locator("#cameras figure").count() == 2
+            page.click("#start")
+            said(page, "The policy acts")
+            assert errors == []
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)

@@ -17,7 +17,15 @@ from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.faults import Faults
 from robo_real.limits import TWIN
 from robo_real.remote import RemoteRobot
-from robo_rl.errors import CameraStale, InvalidObservation, RobotBusy, RobotStopped, RobotUnavailable
+from robo_real.serving import Serving, served
+from robo_rl.errors import (
+    CameraStale,
+    InvalidObservation,
+    RenderingUnavailable,
+    RobotBusy,
+    RobotStopped,
+    RobotUnavailable,
+)
 from robo_rl.rollout import Rollout
 from robo_rl.types import ActionSource
 
@@ -287,5 +295,27 @@ def test_what_was_executed_is_recorded_with_the_reason(under_way):
 
 
 def test_a_server_that_is_not_there_is_told_in_words():
-    with pytest.raises(RobotUnavailable, match="is the server running"):
+    with pytest.raises(RobotUnavailable, match="does `robo-rl robot serve` still run there"):
         RemoteRobot("http://127.0.0.1:9")
+
+
+def test_twin_that_cannot_draw_is_not_served(monkeypatch):
+    def undrawn(_):
+        raise RenderingUnavailable("MuJoCo cannot open an OpenGL context.")
+
+    with monkeypatch.context() as patched, pytest.raises(RenderingUnavailable, match="cannot open an OpenGL context"):
+        patched.setattr("robo_sims.arm.plant.ArmPlant.pictures", undrawn)
+        served(Serving(options={"cameras": ("front",)}, port=0))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("twin", "watchdog"))]
+
+
+def test_twin_whose_drawing_fails_later_says_why(serve, monkeypatch):
+    server = serve(cameras=("front",), image_size=16)
+    client = RemoteRobot(server.url)
+    client.frame("camera_front")
+    monkeypatch.setattr("robo_sims.arm.plant.PlantPictures.draw", lambda _: 1 / 0)
+    end = time.monotonic() + 60
+    with pytest.raises(RobotUnavailable, match=r"draws no pictures any more(.|\n)*division by zero"):
+        while time.monotonic() < end:
+            client.link.picture("/robo/camera/camera_front", timeout=20)
+    client.close()

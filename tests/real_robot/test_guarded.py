@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -132,17 +131,13 @@ def test_who_commands_poses_may_pause_and_is_held_until_the_next_one(robot):
     assert robot.guard.reason == "watchdog"
 
 
-def test_the_log_is_appended_to_and_a_full_disk_stops_nothing(tmp_path):
+def test_the_log_is_appended_to(tmp_path):
     for _ in range(2):
         log = AuditLog(tmp_path / "audit.jsonl")
         log.add("mode", mode="armed")
         log.close()
     lines = (tmp_path / "audit.jsonl").read_text().splitlines()
     assert [json.loads(line)["mode"] for line in lines] == ["armed", "armed"]
-    full = AuditLog(Path("/dev/full"))
-    full.add("mode", mode="armed")
-    assert full.recent[-1]["event"] == "log_failed"
-    full.close()
 
 
 def test_a_camera_keeps_its_newest_picture_square_and_in_rgb(tmp_path):

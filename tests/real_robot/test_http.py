@@ -3,8 +3,11 @@
 import json
 import socket
 from contextlib import closing
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import requests
 
 from robo_rl.errors import RobotBusy
 
@@ -99,3 +102,15 @@ def test_lease_error_over_http_is_409(server):
     raw(server, request("/robo/lease", b'{"owner": "lab"}'))
     status, _, body = raw(server, request("/robo/lease", b'{"owner": "lab"}'))
     assert status == 409 and json.loads(body)["error"] == RobotBusy.__name__
+
+
+def test_state_is_what_people_look_at(serve):
+    server = serve()
+    state = requests.get(f"{server.url}/robo/state", timeout=20).json()
+    assert set(state) == {"stamp", "position", "quaternion", "force", "torque", "opening"}
+    assert len(state["position"]) == len(state["force"]) == 3 and 0.0 <= state["opening"] <= 0.09
+    robot = server.application.robot
+    lost = replace(robot.driver.read(), force=np.array([np.nan, np.inf, 1.0]))
+    robot.driver.read = lambda: lost
+    assert requests.get(f"{server.url}/robo/state", timeout=20).json()["force"] == [None, None, 1.0]
+    del robot.driver.read

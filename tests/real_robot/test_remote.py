@@ -11,7 +11,7 @@ import pytest
 
 from robo_real.link import Link
 from robo_real.remote import RemoteRobot
-from robo_rl.errors import RobotUnavailable
+from robo_rl.errors import RobotStopped, RobotUnavailable
 
 LATE = 0.25
 """[s] of each answer; more than a motion waits for"""
@@ -109,3 +109,66 @@ def test_a_server_that_never_answers_is_given_up():
     silent = ThreadingHTTPServer(("127.0.0.1", 0), Slow)  # which accepts, and serves nobody
     with silent, pytest.raises(RobotUnavailable, match=r"within 0\.2 s"):
         Link(f"http://127.0.0.1:{silent.server_port}", 0.2).json("/robo/version", method="GET")
+
+
+class Hostile(BaseHTTPRequestHandler):
+    first, again, body, status = b"", b"", b"", 200
+
+    def do_POST(self) -> None:
+        with contextlib.suppress(OSError):  # the client leaves
+            if self.again:
+                self.wfile.write(self.first)
+                for _ in range(200):
+                    self.wfile.write(self.again)
+                    time.sleep(0.05)
+            self.send_response(self.status)
+            self.send_header("Content-Length", str(len(self.body)))
+            self.end_headers()
+            self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def hostile():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        link = Link(f"http://127.0.0.1:{server.server_port}")
+        yield link
+        link.close()
+        server.shutdown()
+
+
+DRIPS = {
+    "header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "chunk extension": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x"),
+}
+
+
+@pytest.mark.parametrize("drip", DRIPS)
+def test_link_timeout_holds_against_drips(hostile, monkeypatch, drip):
+    monkeypatch.setattr(Hostile, "first", DRIPS[drip][0])
+    monkeypatch.setattr(Hostile, "again", DRIPS[drip][1])
+    started = time.monotonic()
+    with pytest.raises(RobotUnavailable, match="gives no answer"):
+        hostile.post("/robo/apply", {}, timeout=0.4)
+    assert time.monotonic() - started < 5
+
+
+def test_link_takes_nonsense_for_no_answer(hostile, monkeypatch):
+    monkeypatch.setattr(Hostile, "body", b"[" * 200_000)
+    with pytest.raises(RobotUnavailable, match="no JSON object"):
+        hostile.json("/robo/apply")
+    monkeypatch.setattr(Hostile, "status", 500)
+    with pytest.raises(RobotUnavailable, match="refuses: status 500"):
+        hostile.json("/robo/apply")
+
+
+def test_link_errors_hold_nothing_a_terminal_obeys(hostile, monkeypatch):
+    monkeypatch.setattr(Hostile, "status", 423)
+    monkeypatch.setattr(Hostile, "body", json.dumps({"mode": "held", "reason": "\x1b]0;x\x07\n  do: rm"}).encode())
+    with pytest.raises(RobotStopped) as error:
+        hostile.json("/robo/apply")
+    assert all(line.isprintable() for line in str(error.value).splitlines()) and "\n  do: rm" not in str(error.value)

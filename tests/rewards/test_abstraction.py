@@ -108,6 +108,32 @@ def test_reward_and_success_are_no_columns_and_pictures_only_when_asked_for():
     assert list(columns) == ["x", "previous_x", "action"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "succeeded",
+        "task_solved",
+        "score",
+        "rewarded",
+        "successes",
+        "return_so_far",
+        "reward2",
+        "done",
+    ],
+)
+def test_columns_leave_out_what_gives_the_goal_away(name):
+    assert list(EnvAbstraction.of(make_spec(ArraySpec("x", (1,)), ArraySpec(name, ()))).columns) == [
+        "x",
+        "previous_x",
+        "action",
+    ]
+
+
+@pytest.mark.parametrize("name", ["achieved_goal", "resolved_force", "object_returned", "underscore_x", "donut"])
+def test_columns_keep_what_only_sounds_like_it(name):
+    assert name in EnvAbstraction.of(make_spec(ArraySpec(name, (1,)))).columns
+
+
 def test_a_source_with_its_own_previous_entries_gives_the_same_meaning_to_the_name():
     spec = make_spec(ArraySpec("hand", (1,)), ArraySpec("previous_hand", (1,)), ArraySpec("previous_only", (1,)))
     episode = make_episode(spec)

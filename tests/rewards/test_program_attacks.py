@@ -86,6 +86,13 @@ def test_no_comment_becomes_code_in_a_block(line):
     assert extracted(f"So:\n```python\n{program}```\n") == program.strip("\n")
 
 
+@pytest.mark.parametrize("newline", ["\r", "\r\n"])
+def test_a_program_without_fences_has_the_lines_that_python_reads(newline):
+    """A carriage return begins a line for Python, and lets a terminal write over the line before."""
+    program = RewardProgram.parse(body(f"y = x  # as it was {newline}    y = -x"))
+    assert program.source == extracted(body("y = x  # as it was \n    y = -x")) and "\r" not in program.source
+
+
 @pytest.mark.parametrize("unseen", [ERASE, "\x9b2J", "\u202e", "\u2066", "\b\b\b"])
 def test_no_comment_is_another_than_what_is_seen(unseen):
     with pytest.raises(InvalidProgram, match=r"Line 3 holds a character that cannot be seen\.\n  got:     U\+") as refused:

@@ -248,3 +248,26 @@ def test_a_message_is_one_of_bounded_length_whatever_lies_there():
     assert len(layout.read_message(memory)) <= 4_096
     layout.write_message(memory, "a\x1b[2Jb\nc")
     assert layout.read_message(memory) == "a?[2Jb c"
+
+
+def test_sandbox_fails_a_program_that_stays_slow(monkeypatch):
+    """On rows that nobody tried it on, it may take nearly all of the time allowed, in every batch."""
+    computed, times = sandbox_module.Process.computed, []
+
+    def slow(process, columns, rows):
+        found = computed(process, columns, rows)
+        process.seconds = times.pop(0) if times else 0.0
+        return found
+
+    monkeypatch.setattr(sandbox_module.Process, "computed", slow)
+    with Sandbox(program("-x[:, 0]")) as sandbox:
+        batch = {"x": np.ones((4, 2), np.float32)}
+        times += [1.5, 0.0] * 20
+        for _ in range(40):
+            sandbox.run(batch)  # now and then: the machine is busy
+        times += [1.5] * 7 + [0.0] + [1.5] * 2
+        for _ in range(9):
+            sandbox.run(batch)
+        with pytest.raises(ProgramFailed, match=r"too slow to learn from(.|\n)*1.5 s for 4 rows, again and again(.|\n)*1 s"):
+            sandbox.run(batch)
+        sandbox.run(batch)

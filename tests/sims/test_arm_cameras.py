@@ -1,5 +1,6 @@
 """Pictures of the arm tasks, drawn without a display."""
 
+import os
 import subprocess
 import sys
 
@@ -139,6 +140,37 @@ def test_probe_tells_a_working_back_end_from_a_broken_one():
     backend = rendering.choose_backend()
     assert backend in rendering.BACKENDS
     assert rendering.probe("no-such-back-end")
+
+
+@pytest.mark.parametrize("words", [["envs", "robo/ArmReach-v0"], ["envs", "gymnasium/HalfCheetah-v5"], ["envs"]])
+def test_unusable_renderer_is_one_error(words):
+    """Of commands that need MuJoCo; a list of environments says of each family why it is not there."""
+    environment = {**os.environ, "MUJOCO_GL": "non\x1bsense"}
+    done = subprocess.run(
+        [sys.executable, "-m", "robo_cli.main", *words], env=environment, capture_output=True, text=True, check=False
+    )
+    said = done.stdout + done.stderr
+    assert r"MUJOCO_GL=non\x1bsense: no back end of that name" in said and "Traceback" not in said and "\x1b" not in said
+    assert done.returncode == (1 if words[1:] else 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "platform", "library", "problem"),
+    [
+        ("egl", "", True, None),
+        (" EGL ", "egl", True, None),
+        ("glfw", "", False, None),
+        ("off", "", False, None),
+        ("osmesa", "", False, "libOSMesa.so.8 is not installed"),
+        ("osmesa", "egl", True, "PYOPENGL_PLATFORM is egl"),
+        ("wgl", "", True, "no back end of that name"),
+    ],
+)
+def test_setting_problem_imports_nothing(monkeypatch, value, platform, library, problem):
+    monkeypatch.setenv("PYOPENGL_PLATFORM", platform)
+    monkeypatch.setattr(rendering, "_is_loadable", lambda _: library)
+    monkeypatch.setattr(rendering.ctypes.util, "find_library", lambda _: None)
+    assert rendering.setting_problem(value) == problem
 
 
 def test_choose_backend_lists_every_failure(monkeypatch):

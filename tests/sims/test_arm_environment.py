@@ -1,5 +1,6 @@
 """The arm tasks as Gymnasium environments: registration, checkers, determinism, endings, bad input."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 from stable_baselines3.common.env_checker import check_env as sb3_check
 
-from robo_rl.discovery import environment_names, make_environment
+from robo_rl.discovery import environment_names, make_environment, make_vector_environment
 from robo_rl.errors import InvalidAction, InvalidSetting, UnknownName
 from robo_rl.protocols import EnvironmentFamily, Policy
 from robo_rl.spec import specification
@@ -162,6 +163,27 @@ def test_an_exploding_velocity_is_noticed_although_it_is_finite():
     with np.errstate(over="ignore"):
         assert env.step(np.zeros(5, np.float32))[4]["stop_reason"] == "sim_diverged"
     assert env.physics.model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_AUTORESET
+
+
+@pytest.mark.parametrize("speed", [1e4, 1e6, 1e8, 1e12])
+@pytest.mark.parametrize("task", ["ArmPush-v0", "ArmPegInsert-v0"])
+def test_arm_notices_an_object_that_was_thrown(task, speed):
+    """MuJoCo warns of no velocity below 1e10, and the table is cleared for good."""
+    env = ArmEnv(task)
+    env.reset(seed=0)
+    env.physics.data.qvel[9] = speed
+    assert env.step(np.zeros(5, np.float32))[4]["stop_reason"] == "sim_diverged"
+    env.reset(seed=0)
+    env.physics.data.qvel[9] = 20.0  # thrown by hand
+    assert not env.step(np.zeros(5, np.float32))[3]
+
+
+def test_batched_arms_notice_an_object_that_was_thrown():
+    with contextlib.closing(make_vector_environment("robo/ArmPush-v0", 3, threads=1)) as vector:
+        vector.reset(seed=0)
+        vector.datas[1].qvel[9] = 1e6
+        *_, truncated, info = vector.step(np.zeros((3, 5), np.float32))
+    assert truncated.tolist() == [False, True, False] and info["stop_reason"][1] == "sim_diverged"
 
 
 def test_dense_reward_is_a_difference_of_potentials():

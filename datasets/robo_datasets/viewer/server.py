@@ -21,7 +21,7 @@ from typing import Any
 from robo_datasets.dataset import Dataset
 from robo_datasets.viewer.answers import Answer, get, post
 from robo_datasets.viewer.reading import Reader
-from robo_rl.errors import InvalidSetting, RoboRLError
+from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 
 ADDRESS = "127.0.0.1"
 HOSTS = (ADDRESS, "localhost")
@@ -116,11 +116,22 @@ class _Handler(BaseHTTPRequestHandler):
         body = self._body()
         self._send(self._foreign_host() or self._foreign_page() or self._guarded(lambda: self._post(body)))
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that HTTP itself refuses, such as one that is too long, as any other refusal."""
+        status, self.close_connection = HTTPStatus(code), True
+        self._send(Answer.refusal(status, message or status.description))
+
     def log_message(self, format: str, *args: object) -> None:
         """Prints nothing for each request."""
 
     def _get(self) -> Answer:
-        return self.server.get(self.path)
+        return self.server.get(self._own_path())
+
+    def _own_path(self) -> str:
+        """Return the path of the request; raises UnknownName for a whole address, as proxies are sent."""
+        if not self.path.startswith("/"):
+            raise UnknownName("address", self.path[:200], [], fix=f"open {self.server.url}")
+        return self.path
 
     def _body(self) -> bytes:
         length = self.headers.get("Content-Length", "")
@@ -129,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _post(self, body: bytes) -> Answer:
         if len(body) > LARGEST_BODY:
             return Answer.refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A request has at most {LARGEST_BODY} bytes.")
-        return self.server.post(self.path, body)
+        return self.server.post(self._own_path(), body)
 
     def _guarded(self, answer: Callable[[], Answer]) -> Answer:
         try:
@@ -161,6 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, answer: Answer) -> None:
         # what was refused may have more that was not read: the next request would begin inside it
         self.close_connection = self.close_connection or (self.command == "POST" and answer.status != HTTPStatus.OK)
+        self.request_version = "HTTP/1.1"  # what asks by another version is told by headers, too
         self.send_response(answer.status)
         keep = f"private, max-age={answer.keep}" if answer.keep else "no-store"
         connection = {"Connection": "close"} if self.close_connection else {}
@@ -168,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (facts | connection | HEADERS).items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(answer.body)
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
 
     def version_string(self) -> str:
         """Says what answers."""

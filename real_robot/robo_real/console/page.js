@@ -64,7 +64,7 @@ function welcome(told) {
     const caption = document.createElement("figcaption");
     image.alt = name;
     figure.append(image, caption);
-    return { name, figure, image, caption, count: 0, rate: 0, since: performance.now() };
+    return { name, figure, image, caption, count: 0, rate: null, since: performance.now() };
   });
   node("cameras").replaceChildren(...cameras.map((camera) => camera.figure));
   node("links").replaceChildren(...Object.entries(told.links).map(([words, address]) => link(words, address)));
@@ -132,8 +132,9 @@ function draw() {
   const latched = isLatched();
   node("start").disabled = !mine || runs || latched;
   node("follow").disabled = !mine || latched;
-  node("sit").disabled = !status || status.operator !== "";
-  node("rearm").disabled = !mine || !latched || !status.is_current;
+  node("sit").hidden = !status || status.operator !== "";
+  node("rearm").hidden = !latched;
+  node("rearm").disabled = !mine || !status.is_current;
   for (const button of document.querySelectorAll("[data-label]")) button.disabled = !mine || !runs;
   if (!status) return;
   alertOf(status.operator === "another" ? "Another operator is at the desk. You may watch, and stop." : health.problem ?? "");
@@ -144,26 +145,45 @@ function draw() {
   for (const camera of cameras) {
     const age = status.ages[camera.name];
     camera.figure.classList.toggle("stale", age === null || age > STALE);
-    camera.caption.textContent = age > STALE ? `${camera.name}: nothing new for ${age.toFixed(1)} s` : `${camera.name} · ${camera.rate.toFixed(0)} pictures/s`;
+    camera.caption.textContent = `${camera.name}${shownOf(camera, age)}`;
   }
+}
+
+function shownOf(camera, age) {
+  if (age === null) return ": no picture yet";
+  if (age > STALE) return `: nothing new for ${age.toFixed(1)} s`;
+  return camera.rate === null ? "" : ` · ${camera.rate.toFixed(0)} pictures/s`;
 }
 
 function percent(share) {
   return share === null ? "–" : `${Math.round(100 * share)} %`;
 }
 
+function measured() {
+  const state = status.state_of_arm;
+  const long = (values) => (values?.every((value) => value !== null) ? Math.hypot(...values) : null);
+  const said = (value, words) => (value === null || value === undefined ? "–" : words(value));
+  const force = long(state?.force);
+  return {
+    "Force": said(force, (value) => `${value.toFixed(1)} N`),
+    "Fingers": said(state?.opening, (value) => `${(1000 * value).toFixed(0)} mm`),
+    "Hand x, y, z / mm": said(long(state?.position), () => state.position.map((value) => Math.round(1000 * value)).join(", ")),
+  };
+}
+
 function facts() {
   const rows = {
+    ...measured(),
     "Guard": status.health.mode,
     "Lease": status.health.owner || "nobody",
     "Operator": { you: "you", another: "another", "": "nobody" }[status.operator],
     "Latency": status.latency === null ? "–" : `${Math.round(1000 * status.latency)} ms`,
     "Step": status.steps,
     "Return": status.episode_return.toFixed(2),
-    "Success": `${percent(status.success_rate)} of ${status.recent}`,
+    "Success": status.recent ? `${percent(status.success_rate)} of ${status.recent}` : "no episode yet",
     "By a person": percent(status.intervention_rate),
     "Episodes": status.episodes,
-    "Gripper": `${Math.round(50 * (controls.grip + 1))} % open`,
+    "Fingers sent to": status.grip === null ? "–" : `${Math.round(50 * (controls.grip + 1))} % open`,
   };
   node("facts").replaceChildren(...Object.entries(rows).map(([name, value]) => {
     const row = document.createElement("div");
@@ -184,7 +204,7 @@ function pads() {
     grip.addEventListener("click", () => (controls.grasp()));
     buttons.push(grip);
   }
-  buttons.push(pad("hold still", "Shift", null));
+  buttons.push(pad("take over, hold still", "Shift", null));
   node("pads").replaceChildren(...buttons, node("speed").closest("label"));
 }
 

@@ -44,6 +44,8 @@ class Pictures:
         self._link = Link(url, PATIENCE)
         self.health: dict[str, Any] = self._link.json("/robo/health", method="GET")
         """what the server told last, with "problem" where it does not answer"""
+        self.state: dict[str, Any] | None = None
+        """what the arm measured last, None if the server does not tell"""
         self.asked = time.monotonic()
         """[s] when the newest health was asked for"""
         self.names: tuple[str, ...] = tuple(self.health["cameras"])
@@ -78,6 +80,10 @@ class Pictures:
         except RobotError as error:
             self.health = {**self.health, "problem": str(error).partition("\n")[0]}
         self.asked = asked
+        try:
+            self.state = self._link.json("/robo/state", method="GET")
+        except RobotError:
+            self.state = None
 
     def _fetch(self, name: str) -> None:
         try:

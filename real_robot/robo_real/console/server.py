@@ -54,6 +54,8 @@ class ConsoleServer:
                 address,
                 port,
                 process_request=self._answer,
+                process_response=_with_headers,
+                server_header=None,
                 max_size=LARGEST,
                 compression=None,
                 ping_interval=None,  # the page speaks 20 times a second as it is
@@ -93,6 +95,18 @@ class ConsoleServer:
             return _response(HTTPStatus.NOT_FOUND, "There is no such address here.")
         package, name, kind = STATIC[request.path]
         return _response(HTTPStatus.OK, files(package).joinpath(name).read_text("utf-8"), kind)
+
+
+def _with_headers(connection: ServerConnection, request: Request, response: Response) -> Response | None:
+    """Return a refusal of the library's own with the headers of all others; None leaves a response as it is."""
+    del connection, request
+    if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS or "Content-Security-Policy" in response.headers:
+        return None
+    for name in HEADERS:
+        if name in response.headers:
+            del response.headers[name]
+    response.headers.update(HEADERS)
+    return response
 
 
 def _response(status: HTTPStatus, text: str, kind: str = "text/plain") -> Response:

@@ -239,6 +239,7 @@ class Session:
             ages=ages,
             grip=console.still.grip,
             health=health,
+            state_of_arm=console.pictures.state,
             is_current=console.pictures.asked > desk.stop_sent,
             **console.tally.to_json(),
         )

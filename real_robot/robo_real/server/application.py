@@ -40,6 +40,11 @@ HTML, BYTES = "text/html; charset=utf-8", "application/octet-stream"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
 NO_FAULTS = Faults()
+READS = ("/robo/observe",)
+"""POST routes that command nothing."""
+SECRET = ("lease", "key")
+"""of a request: stand in no log"""
+PLAIN = "a client without a lease"
 
 
 class Application:
@@ -97,6 +102,7 @@ class Application:
         self._require_free()
         try:
             answer = self.contract.commands[path](body)
+            self.robot.log.add_command(path, PLAIN, dict(body), {"answer": answer, "mode": self.robot.guard.mode})
         except OverflowError as error:
             raise BadRequest(f"A number is out of range: {error}.") from None
         except (Refused, KeyError, ValueError, TypeError, RobotError, AttributeError) as error:
@@ -125,10 +131,20 @@ class Application:
             return _options([*allowed, "OPTIONS"])
         if request.method not in allowed:
             raise MethodNotAllowed([*allowed, "OPTIONS"])
+        body = _required(request.body)
+        by = self.own.lease.owner if "lease" in body else str(body.get("owner", body.get("by", PLAIN)))[:200]
         try:
-            return _json(self.own.writes[path](_required(request.body)))
+            answer = self.own.writes[path](body)
+            if path not in READS:
+                self._log_command(path, by, body, answer)
+            return _json(answer)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidSetting(f"The request to {path} is malformed.", got=f"{type(error).__name__}: {error}") from None
+
+    def _log_command(self, path: str, by: str, body: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
+        asked = {name: value for name, value in body.items() if name not in SECRET}
+        done = {name: answer[name] for name in ("executed", "reasons", "mode") if name in answer}
+        self.robot.log.add_command(path, by, asked, done)
 
     def _suffer(self, path: str) -> float:
         """Breaks the connection, or returns how long [s] it takes both ways; the faults of a twin can always be changed."""

@@ -21,6 +21,8 @@ MOST_VALUES, MOST_LETTERS, DEEPEST = 1000, 1000, 6
 MOST_HEADERS = 64
 ONCE = ("host", "content-length", "content-type", "origin", "expect", "connection")
 """Headers that decide something: a request that repeats one is refused."""
+SAFE = {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
+"""Headers of every answer: no page of another site shows a picture of the robot, no text is taken for a page."""
 _LINE = re.compile(rb"([A-Z]{1,10}) (/[\w\-./~]{0,300})(?:\?[!-~]{0,1000})? HTTP/1\.([01])")
 _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}):[ \t]*([\t -~\x80-\xff]{0,4000})")
 
@@ -117,7 +119,7 @@ def _require_bounded(found: dict[str, Any]) -> None:
 
 def response(status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Return an answer as it is sent; raises ValueError if a header would end another one."""
-    lines = {**headers, "Content-Length": str(len(body))}
+    lines = {**headers, **SAFE, "Content-Length": str(len(body))}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     if not text.replace("\r\n", "").isprintable() or text.count("\n") != len(lines):
         raise ValueError(f"A header has a control character: {text!r}.")

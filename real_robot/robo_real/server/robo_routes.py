@@ -33,6 +33,7 @@ class RoboRoutes:
         self.reads: Mapping[str, Callable[[], Answer]] = {
             "/robo/version": self._version,
             "/robo/health": self._health,
+            "/robo/state": self._state,
             "/robo/spec": robot.spec.to_json,
             "/robo/limits": lambda: asdict(robot.limits),
             "/robo/log": lambda: {"events": [*robot.log.recent]},
@@ -80,6 +81,13 @@ class RoboRoutes:
             "cameras": sorted(self._cameras),
         }
 
+    def _state(self) -> Answer:
+        """Pose of the hand, force and torque on it, and fingers, as people look at them; None for what is no number."""
+        state = self._robot.driver.read()
+        vectors = {name: getattr(state, name) for name in ("position", "quaternion", "force", "torque")}
+        shown: Answer = {name: [_number(value) for value in vector] for name, vector in vectors.items()}
+        return shown | {"stamp": _number(state.stamp), "opening": _number(state.opening)}
+
     def _take(self, body: Body) -> Answer:
         owner = str(body["owner"])[:200]
         token = self.lease.take(owner, str(body.get("key", "")))
@@ -121,7 +129,7 @@ class RoboRoutes:
         return {"executed": executed.action.tolist(), "reasons": executed.reasons, "mode": self._robot.guard.mode}
 
     def _stop(self, body: Body) -> Answer:
-        self._robot.stop(f"stop: {str(body.get('by', 'somebody'))[:100]}")
+        self._robot.stop(f"stop: {str(body.get('by', 'somebody'))[:200]}")
         return self._health()
 
     def _rearm(self, body: Body) -> Answer:
@@ -161,3 +169,7 @@ class RoboRoutes:
         twin.inject(settings_as(Faults, dict(body), source="faults"))
         self._robot.log.add("faults", **asdict(twin.faults))
         return asdict(twin.faults)
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -22,7 +22,7 @@ from robo_rl.rewards.decomposition.rewards import DRAWINGS, DecomposedRewards, S
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import ProgramJudge
+from robo_rl.rewards.programs.judging import ProgramJudge, UsedProgram
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, RewardLabels
@@ -35,6 +35,11 @@ class ProgramFactors:
         self._judge, self._view = judge, view
         self._names = sorted(judge.program.terms)
         self.size = len(self._names)
+
+    @property
+    def programs(self) -> tuple[UsedProgram, ...]:
+        """The one program."""
+        return (UsedProgram(self._judge, self._view, is_reward=False),)
 
     @property
     def identity(self) -> Mapping[str, str | float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -14,6 +14,7 @@ from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedStep
 from robo_rl.rewards.decomposition.inputs import StatesAndActions, StepInputs
 from robo_rl.rewards.decomposition.running import RunningDecomposition
 from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.programs.judging import Programmed, UsedProgram
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode, RewardLabels
 
@@ -44,6 +45,11 @@ class DecomposedRewards:
         """Name, hashes and factor."""
         name, settings = self.model
         return {"model": name, "weights": settings, "weight": self.weight, **self.inputs.identity}
+
+    @property
+    def programs(self) -> Sequence[UsedProgram]:
+        """Those that compute the inputs."""
+        return self.inputs.programs if isinstance(self.inputs, Programmed) else ()
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Returns the spec: nothing is drawn for this reward."""

@@ -6,6 +6,7 @@ What an environment says of reward or success is never among them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -19,8 +20,10 @@ from robo_rl.types import Array, Episode
 
 PREVIOUS = "previous_"
 ACTION = "action"
-TOLD = frozenset({"reward", "rewards", "success"})
-"""Parts of a name of an entry that would give away what a program is measured by: such an entry is no column."""
+TOLD = re.compile(
+    r"(reward\w*|succe(ss|ed)\w*|solv(e|ed|ing)|scor(e|es|ed|ing)|returns?|outcomes?|complet(e|ed|ion)|fail(ed|ures?)?|done|bonus)$"
+)
+"""Words of a name of an entry that would give away what a program is measured by: such an entry is no column."""
 
 Columns = dict[str, npt.NDArray[np.float64]]
 """Column name -> (N, ...), a row per step."""
@@ -148,7 +151,7 @@ class EnvAbstraction:
 
 def _is_shown(array: ArraySpec, spec: EnvironmentSpec, images: bool) -> bool:
     repeats = array.name.removeprefix(PREVIOUS) in spec.observation and array.name.startswith(PREVIOUS)
-    return not repeats and not TOLD & set(array.name.split("_")) and (images or array.role != "image")
+    return not repeats and not any(map(TOLD.match, re.findall("[a-z]+", array.name))) and (images or array.role != "image")
 
 
 def _column(array: ArraySpec, name: str, moment: Moment) -> Column:

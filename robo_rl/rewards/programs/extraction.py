@@ -12,6 +12,8 @@ from robo_rl.errors import InvalidProgram
 
 FENCE = re.compile(r"^\s*+(?:>\s*+)?+(?P<marks>`{3,}+|~{3,}+)\s*+(?P<language>[\w+.-]*+)[^`]*+$")
 """Every part takes all it can for good: a long line that is no fence would take minutes of going back otherwise."""
+NEWLINE = re.compile("\r\n|\r|\n")
+"""Ends of Python's lines: str has more, which would turn comments into code, and a terminal fewer, which would hide code."""
 LANGUAGES = ("", "python", "py", "python3")
 MOST_CHARACTERS = 100_000
 """Of an answer, prose included."""
@@ -52,6 +54,7 @@ def extracted(answer: str) -> str:
 
 
 def _bare(answer: str) -> str:
+    answer = "\n".join(NEWLINE.split(answer))
     if re.search(r"^[ \t]*def\s", answer, re.MULTILINE):
         return textwrap.dedent(answer).strip("\n")
     shown = answer.strip().partition("\n")[0][:80]
@@ -69,7 +72,7 @@ def _is_python(answer: str) -> bool:
 
 def _blocks(answer: str) -> Iterator[Block]:
     block, marks = None, ""
-    for line in re.split("\r\n|\r|\n", answer):  # Python's lines: str has more, which would turn comments into code
+    for line in NEWLINE.split(answer):
         fence = FENCE.match(line)
         if block is None:
             if fence:

@@ -19,7 +19,7 @@ from robo_rl.rewards.programs.vocabulary import FUNCTIONS
 NAME = "reward"
 MOST_LINES, MOST_NODES, MOST_CHARACTERS = 200, 2_000, 20_000
 """Of a program."""
-UNSEEN = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+UNSEEN = re.compile(r"[\x00-\x08\x0b\x0d-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """What steers a terminal or turns the order of what is read, also in comments: a program must be what is seen of it."""
 MOST_DEPTH = 120
 """Of nodes in nodes. Python itself gives up at 200 parentheses, or where its own stack ends, which depends on the caller's."""

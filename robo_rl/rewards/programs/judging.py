@@ -5,10 +5,11 @@ from __future__ import annotations
 import atexit
 import os
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +74,26 @@ class ProgramJudge:
             return Judged(np.zeros(0), {name: np.zeros(0) for name in self.program.terms}, np.zeros(0, np.bool_))
         found = _worker(self.program, self.limits).run(columns)
         return Judged(found.total, found.terms, found.valid)
+
+
+class UsedProgram(NamedTuple):
+    """A program that a reward follows from."""
+
+    judge: ProgramJudge
+    view: EnvAbstraction
+    """The columns that it reads."""
+    is_reward: bool
+    """True if its total is the reward itself, not a potential or a set of factors."""
+
+
+@runtime_checkable
+class Programmed(Protocol):
+    """A reward that follows from programs."""
+
+    @property
+    def programs(self) -> Sequence[UsedProgram]:
+        """All of them; empty if there are none."""
+        ...
 
 
 _workers: OrderedDict[tuple[str, Limits, int], Sandbox] = OrderedDict()

@@ -132,18 +132,20 @@ class _Trial:
     def order(self) -> Finding:
         order = self.generator.permutation(self.rows)
         moved = self.sandbox.run({name: np.asarray(column)[order] for name, column in self.columns.items()})
-        if _close(moved.total, self.rewards.total[order]):
+        if _close(_values(moved), _values(self.rewards)[:, order]):
             return Finding("order", "ok", "rows in another order give the same rewards in that order")
         text = "The reward of a row depends on where it stands among the others: take sums, means, extremes over axis=1 only."
         return Finding("order", "failure", text)
 
     def single_rows(self) -> Finding:
         rows = np.unique(np.linspace(0, self.rows - 1, SINGLE_ROWS).astype(np.int64))
-        alone = np.array([self.sandbox.run(self._row(row)).total[0] for row in rows])
+        alone = np.concatenate([_values(self.sandbox.run(self._row(row))) for row in rows], axis=1)
         sizes = self._other_sizes()
         drawn = self.generator.integers(self.rows, size=sizes[-1])  # by chance, some more than once
-        batch, wanted = {name: column[drawn] for name, column in self.columns.items()}, self.rewards.total[drawn]
-        if _close(alone, self.rewards.total[rows]) and all(self._are_same(batch, wanted, size) for size in reversed(sizes)):
+        batch, wanted = {name: column[drawn] for name, column in self.columns.items()}, _values(self.rewards)[:, drawn]
+        if _close(alone, _values(self.rewards)[:, rows]) and all(
+            self._are_same(batch, wanted, size) for size in reversed(sizes)
+        ):
             words = (
                 f"{len(rows)} rows give the same rewards alone as among the others, and in batches of {len(sizes)} other sizes"
             )
@@ -163,7 +165,7 @@ class _Trial:
     def _are_same(self, batch: Mapping[str, Array], wanted: npt.NDArray[np.float64], size: int) -> bool:
         """Whether the first rows of a batch, so many alone, earn what they earn among all."""
         found = self.sandbox.run({name: column[:size] for name, column in batch.items()})
-        return _close(found.total, wanted[:size])
+        return _close(_values(found), wanted[:, :size])
 
     def _row(self, row: int) -> dict[str, Array]:
         return {name: column[row : row + 1] for name, column in self.columns.items()}
@@ -239,6 +241,11 @@ class _Trial:
         if won.mean() > lost.mean():
             return Finding("ranking", "ok", text)
         return Finding("ranking", "failure", f"Failure earns as much as success or more: {text}.")
+
+
+def _values(rewards: ProgramRewards) -> npt.NDArray[np.float64]:
+    """Return (1 + terms, N) numbers, the total first: a decoder learns from terms."""
+    return np.stack([rewards.total, *(rewards.terms[name] for name in rewards.terms)])
 
 
 def _close(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> bool:

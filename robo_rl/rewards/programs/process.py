@@ -65,6 +65,7 @@ class Process:
             os.close(handle)
         self.poll = select.poll()
         self.poll.register(answers, select.POLLIN)
+        self.seconds = 0.0  # of the last batch
         self.rows = -1
         self.inputs: Mapping[str, Array] = {}
         self.kinds: Sequence[tuple[str, np.dtype[Any], tuple[int, ...]]] = ()
@@ -102,7 +103,8 @@ class Process:
         started = time.perf_counter()
         os.write(self.ask, RUN)
         answer = self._answer(self.limits.seconds)
-        self.seconds_left -= time.perf_counter() - started
+        self.seconds = time.perf_counter() - started
+        self.seconds_left -= self.seconds
         return answer, self.results.copy()
 
     def _answer(self, seconds: float) -> bytes:

@@ -17,7 +17,7 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.online import lived
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import Judged, ProgramJudge
+from robo_rl.rewards.programs.judging import Judged, ProgramJudge, UsedProgram
 from robo_rl.rewards.running import MOST_MISSING
 from robo_rl.rewards.steps import StepQueue, Steps
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -88,6 +88,11 @@ class OnlineProgram:
         """Name, hash of the program, factor."""
         name, program = self.model.identity
         return {"model": name, "weights": program, "weight": self.weight}
+
+    @property
+    def programs(self) -> tuple[UsedProgram, ...]:
+        """The one program."""
+        return (UsedProgram(self.model.judge, self.view, is_reward=True),)
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Returns the spec as it is: nothing is drawn for a program."""

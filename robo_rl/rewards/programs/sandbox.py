@@ -28,6 +28,8 @@ from robo_rl.types import Array
 
 MOST_BYTES = 256 * 2**20
 """[byte] of columns that go in at once; more rows go in several times."""
+SLOW = 8
+"""Slow batches, beyond as many others, until a program has failed that is slow on rows which nobody tried it on."""
 KINDS = "biuf"
 """Of numpy's types, those that a column may have: truth, integers, numbers with a point."""
 
@@ -41,6 +43,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._process: Process | None = None
         self._kinds: list[tuple[np.dtype[Any], tuple[int, ...]]] = []
+        self._slow = 0
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +145,22 @@ class Sandbox:
             answer, values = process.computed(columns, rows)
         if answer != DONE:
             raise self._failure(answer, process, rows)
+        self._require_pace(process.seconds, rows)
         return values
+
+    def _require_pace(self, seconds: float, rows: int) -> None:
+        """Raise ProgramFailed if batch after batch takes more than half the time that one may take, as in a probation.
+
+        One slow batch says nothing: the machine may be busy.
+        """
+        limit = self.limits.seconds / 2
+        self._slow = self._slow + 1 if seconds > limit else max(0, self._slow - 1)
+        if self._slow >= SLOW:
+            self._slow = 0
+            got, allowed = f"{seconds:.2g} s for {rows} rows, again and again", f"{limit:g} s"
+            raise ProgramFailed(
+                "timeout", "The program is too slow to learn from.", got=got, allowed=allowed, fix="compute less"
+            )
 
     def _failure(self, answer: bytes, process: Process, rows: int) -> ProgramFailed:
         if answer == RAISED:

@@ -19,6 +19,8 @@ CONTROL_PERIOD = 0.05
 """[s] between two actions: 20 Hz."""
 MAX_OPENING = 0.08
 """[m] published stroke of the gripper."""
+FASTEST = 1_000.0
+"""[m/s, rad/s] of anything at the table: thousand times what arm and gripper can throw."""
 NOMINAL_POSTURE = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, np.pi / 4])
 """[rad] elbow up, hand pointing down over the middle of the table; the nullspace of the controller leans towards it."""
 
@@ -30,7 +32,7 @@ class ArmPhysics:
         """Compiles the model, unless one of the same bodies is given to be shared."""
         self.model = load_model(bodies) if model is None else model
         self.data = mujoco.MjData(self.model)
-        self.monitor = DivergenceMonitor(self.model, self.data)
+        self.monitor = DivergenceMonitor(self.model, self.data, FASTEST)
         self._substeps = round(CONTROL_PERIOD / self.model.opt.timestep)
         self._gripper = self.data.site("gripper")
         self._gripper_id = self.model.site("gripper").id

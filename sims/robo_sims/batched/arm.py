@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from robo_rl.types import StateDict
 from robo_sims.arm.environment import ArmEnv
-from robo_sims.arm.physics import ArmPhysics
+from robo_sims.arm.physics import FASTEST, ArmPhysics
 from robo_sims.batched.arm_tasks import TASKS
 from robo_sims.batched.arms import CONTROLS, Arms
 from robo_sims.batched.environment import BatchedEnvironment, BatchStep
@@ -40,7 +40,7 @@ class ArmBatch:
         self._workers = Workers(threads)
         physics = [single.physics for single in self._singles]
         self.datas = [one.data for one in physics]
-        self._simulations = Simulations(model, self.datas, self._workers, [one.advance for one in physics])
+        self._simulations = Simulations(model, self.datas, self._workers, [one.advance for one in physics], FASTEST)
         self._arms = Arms(self._simulations, physics)
         self._control = CONTROLS[settings.get("control", "end_effector_delta")]
         self._repeat = settings.get("action_repeat", 1)

@@ -20,6 +20,8 @@ TICK = 0.1
 """[s] of simulated time between two frames: a decision each, and the longest that CARLA's own ten substeps of 0.01 s hold."""
 PATIENCE = 10.0
 """[s] for one answer of a server."""
+GLANCE, POLL = 0.5, 0.005
+"""[s] of waiting for a frame of a server of its own before it looks whether that is still there; between looks from then on."""
 ATTEMPTS, PAUSE = 3, 1.0
 """Tries to reach a server, and [s] between them."""
 OWN = "vehicle.tesla.model3", "driver"
@@ -156,12 +158,29 @@ class Link:
         self.require()
         try:
             with told("The server does not answer any more."):
-                self.world.tick(self.patience)
+                if self._held.process is None:
+                    self.world.tick(self.patience)
+                else:
+                    self._tick_own()
                 return self.world.get_snapshot()
         except ServerUnavailable:
             self.client = None  # not asked again, not even to clear up: each call would wait as long
             self._held.kill()
             raise
+
+    def _tick_own(self) -> None:
+        """Simulate a frame on a server of its own; raise RuntimeError if it takes too long, or once its process has ended."""
+        before, end = self.world.get_snapshot().frame, time.monotonic() + self.patience
+        self.client.set_timeout(min(GLANCE, self.patience))
+        try:
+            self.world.tick(self.patience)
+        except RuntimeError:  # the call is on its way: a server that is only slow still answers it with a frame
+            while self.is_open and time.monotonic() < end and self.world.get_snapshot().frame == before:
+                time.sleep(POLL)
+            if not self.is_open or self.world.get_snapshot().frame == before:
+                raise
+        finally:
+            self.client.set_timeout(self.patience)
 
     def require(self) -> None:
         """Raises ServerUnavailable where the server has ended, or is another's by now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -17,7 +18,7 @@ import pytest
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_datasets.viewer.reading import KEPT, LONGEST_NOTE, Reader
-from robo_datasets.viewer.server import LARGEST_BODY, TOKEN_HEADER, ViewerServer
+from robo_datasets.viewer.server import HEADERS, LARGEST_BODY, TOKEN_HEADER, ViewerServer
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import RewardLabels
@@ -401,3 +402,33 @@ def test_labels_that_come_later_are_shown(filled, serve):
 
 def test_the_page_is_part_of_the_package():
     assert {"page.html", "page.css", "page.js"} <= {path.name for path in files("robo_datasets.viewer").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GARBAGE\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", 431),
+        (b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+        (b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
+        (b"GET / HTTP/7.1\r\nHost: localhost\r\n\r\n", 505),
+        (b"GET http://[bad/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404),
+        (b"POST http://[bad/ HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nX-Robo-Token: @\r\n\r\n", 404),
+    ],
+)
+def test_requests_that_http_refuses_have_the_same_headers(filled, serve, request_, status, capfd):
+    client = serve(filled)
+    with socket.create_connection(("127.0.0.1", client.server.server_port), 30) as link:
+        link.sendall(request_.replace(b"@", client.server.token.encode()))
+        link.shutdown(socket.SHUT_WR)
+        answer = b""
+        while part := link.recv(1 << 16):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    assert first.split()[1] == str(status) and headers | HEADERS == headers
+    assert headers["Content-Type"] == "application/json" and headers["Cache-Control"] == "no-store"
+    assert ("error" in json.loads(body)) if not request_.startswith(b"HEAD") else body == b""
+    assert "Traceback" not in capfd.readouterr().err

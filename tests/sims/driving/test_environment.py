@@ -211,6 +211,33 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
     assert result["again"] and result["steps"] == "goal"
 
 
+def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
+    result = driven("""
+        import signal, threading
+        environment = FAMILY.make("Ring-v0", birdseye=0, patience=20.0)
+        def step(later):
+            process = environment.link._held.server.process
+            process.send_signal(signal.SIGSTOP)
+            timer = threading.Timer(1.0, process.send_signal, [later])
+            timer.start()
+            started = time.monotonic()
+            info = environment.step(np.zeros(2, np.float32))[4]
+            timer.join()
+            return [info.get("stop_reason"), time.monotonic() - started]
+        environment.reset(seed=1)
+        frames = [environment.link.world.get_snapshot().frame]
+        result["slow"] = step(signal.SIGCONT)
+        frames.append(environment.link.world.get_snapshot().frame)
+        environment.step(np.zeros(2, np.float32))
+        frames.append(environment.link.world.get_snapshot().frame)
+        result["frames"] = [frame - frames[0] for frame in frames]
+        result["dead"] = step(signal.SIGKILL)
+        environment.close()
+    """)
+    assert result["slow"][0] is None and result["frames"] == [0, 1, 2]
+    assert result["dead"][0] == "link_lost" and result["dead"][1] < 10.0
+
+
 def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(driven):
     result = driven("""
         from robo_sims.carla.link import Link

@@ -29,6 +29,20 @@ def car(where=spawn_points[0], **attributes):
     return spawn("vehicle.tesla.model3", where, **attributes)
 result = {}
 """
+HELPERS = """
+def at(x, y, z=0.3, yaw=0.0):
+    return carla.Transform(carla.Location(x, y, z), carla.Rotation(yaw=yaw))
+def place(actor):
+    pose = actor.get_transform()
+    return [pose.location.x, pose.location.y, pose.location.z, pose.rotation.yaw]
+def speed(actor):
+    velocity = actor.get_velocity()
+    return [velocity.x, velocity.y, velocity.z]
+def ticks(count):
+    for _ in range(count):
+        world.tick()
+V = carla.Vector3D
+"""
 CLOSING = "\nprint('RESULT' + json.dumps(result))\nsys.stdout.flush()\nimport os\nos._exit(0)\n"
 LIMIT = 30.0
 """[s] of a program."""
@@ -55,3 +69,9 @@ def client():
             return result
 
     return run
+
+
+@pytest.fixture
+def program(client):
+    """Runs a program with helpers for poses, speeds and ticks."""
+    return lambda text, **options: client(HELPERS + "\n" + textwrap.dedent(text), **options)

@@ -11,7 +11,7 @@ import msgpack
 from robo_sims.carla.standin import layouts
 from robo_sims.carla.standin.actors import Actor, Bodies, Box
 from robo_sims.carla.standin.blueprints import BY_NAME, Blueprint, Property
-from robo_sims.carla.standin.calls.actors import physics_control
+from robo_sims.carla.standin.calls.physics import physics_control
 from robo_sims.carla.standin.layouts import Attribute, SensorType
 from robo_sims.carla.standin.physics.parameters import VEHICLES
 from robo_sims.carla.standin.responses import Refused, bare, valued, void

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_sims.carla.standin.layouts import ACTIVE, ACTOR_RECORD
+from robo_sims.carla.standin.physics.parameters import Vehicle
 
 Floats = npt.NDArray[np.float64]
 X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
@@ -51,6 +52,16 @@ class Actor:
     place: int = 0
     """Among the actors at the time of its spawning, from 1 on. What it draws by chance follows from this and not from its id,
     which goes on counting when actors are destroyed: the same spawned again do the same again."""
+    has_physics: bool = True
+    """False if it stays where it is put."""
+    has_gravity: bool = True
+    collides: bool = True
+    is_aloft: bool = False
+    """True if it is far above or below the ground; it takes part in nothing there."""
+    model: Vehicle | None = None
+    """A vehicle's own parameters, if a client has changed those of its kind."""
+    physics_control: list[object] | None = None
+    """As a client has sent it last."""
 
     def encoded(self) -> list[object]:
         """Returns it as the client reads it."""
@@ -58,9 +69,19 @@ class Actor:
         return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
 
     @property
-    def is_solid(self) -> bool:
-        """Whether others hit it."""
+    def has_body(self) -> bool:
+        """True for vehicles, walkers and props."""
         return self.box.extent[0] > 0 and self.type_id.startswith(("vehicle.", "walker.", "static."))
+
+    @property
+    def is_solid(self) -> bool:
+        """True if it stands on the ground, where others see it and hit it."""
+        return self.has_body and not self.is_aloft
+
+    @property
+    def standing(self) -> float:
+        """Height [m] of its origin above the ground it stands on."""
+        return self.box.extent[2] - self.box.centre[2]
 
 
 class Bodies:

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 
 from robo_sims.carla.standin.layouts import Attribute
 from robo_sims.carla.standin.physics.parameters import VEHICLES, Vehicle
+from robo_sims.carla.standin.props import PROPS
 from robo_sims.carla.standin.responses import Refused
 
-WALKERS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 7))
-PROPS = {
-    "static.prop.streetbarrier": (1.2, 0.4, 1.1),
-    "static.prop.container": (6.0, 2.4, 2.6),
-    "static.prop.box01": (0.6, 0.6, 0.6),
-    "static.prop.trafficcone01": (0.5, 0.5, 0.7),
-}
-"""Name -> length, width, height [m]."""
+WALKERS = tuple(f"walker.pedestrian.{number:04}" for number in range(1, 53))
+CHILDREN = (*range(9, 15), 48, 49)
+"""Numbers of walkers, as are the others."""
+WOMEN = (1, 3, 5, 6, 9, 10, 12, 17, 18, 20, 22, 24, 27, 28, 29, 31, 33, 35, 38, 40, 42, 44, 46, 48)
+SECOND = 15
+"""The first of generation 2."""
 DRIVERS = ("user", "traffic")
 """Of a vehicle: whoever sends controls, or this server; of a walker too. No real server has the attribute."""
 DYNAMICS = ("kinematic", "dynamic")
@@ -88,16 +87,17 @@ def _vehicle(vehicle: Vehicle) -> Blueprint:
             Property("terramechanics", Attribute.BOOL, "false"),
             _fixed("object_type", Attribute.STRING, ""),
             _fixed("base_type", Attribute.STRING, vehicle.kind),
-            _fixed("special_type", Attribute.STRING, ""),
-            _fixed("generation", Attribute.INT, 1),
+            _fixed("special_type", Attribute.STRING, vehicle.special),
+            _fixed("generation", Attribute.INT, vehicle.generation),
             _fixed("number_of_wheels", Attribute.INT, vehicle.wheels),
-            _fixed("has_lights", Attribute.BOOL, "false"),
+            _fixed("has_lights", Attribute.BOOL, "false" if vehicle.kind == "bicycle" else "true"),
             _fixed("has_dynamic_doors", Attribute.BOOL, "false"),
         ),
     )
 
 
 def _walker(name: str) -> Blueprint:
+    number = int(name[-4:])
     return Blueprint(
         name,
         (
@@ -106,9 +106,10 @@ def _walker(name: str) -> Blueprint:
             Property("is_invincible", Attribute.BOOL, "true"),
             Property("speed", Attribute.FLOAT, "1.4", ("0.0", "1.4", "2.8")),
             Property("can_use_wheelchair", Attribute.BOOL, "false", modifiable=False),
-            _fixed("gender", Attribute.STRING, "female" if name[-1] in "135" else "male"),
-            _fixed("age", Attribute.STRING, "adult"),
-            _fixed("generation", Attribute.INT, 1),
+            Property("use_wheelchair", Attribute.BOOL, "false"),
+            _fixed("gender", Attribute.STRING, "female" if number in WOMEN else "male"),
+            _fixed("age", Attribute.STRING, "child" if number in CHILDREN else "adult"),
+            _fixed("generation", Attribute.INT, 1 if number < SECOND else 2),
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Collisions of oriented boxes on the ground: whoever a client drives, against all that is solid.
+"""Collisions of oriented boxes on the ground: whoever a client drives and whoever walks, against all that is solid.
 
 Cars that drive themselves avoid each other and are not tested against each other.
 """
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import VX, VY, YAW, Actor, Bodies, X, Y, rows_of
+from robo_sims.carla.standin.actors import VX, VY, YAW, Actor, Bodies, X, Y, Z, rows_of
 from robo_sims.carla.standin.vehicles import Driven, model_of
+from robo_sims.carla.standin.walkers import MASS, Walkers
 
 Floats = npt.NDArray[np.float64]
 BUILDING = Actor(0, "static.building", {}, [0, "static.building", []])
@@ -76,20 +77,22 @@ class Collisions:
 
     def __init__(self, buildings: Floats) -> None:
         self.buildings = buildings
-        self.reindex(Bodies(), ())
+        self.reindex(Bodies(), (), Walkers())
 
-    def reindex(self, bodies: Bodies, groups: Sequence[Driven]) -> None:
+    def reindex(self, bodies: Bodies, groups: Sequence[Driven], walkers: Walkers) -> None:
         """Notes rows and sizes anew."""
-        self.solid = [actor for actor in bodies if actor.is_solid]
+        self.walkers = walkers
+        self.solid = [actor for actor in bodies if actor.is_solid and actor.collides]
         self.rows = rows_of(self.solid)
         self.radius = np.array([math.hypot(*actor.box.extent[:2]) for actor in self.solid])
         self.group = {actor: group for group in groups for actor in group.actors}
-        self.hitters = np.array([number for number, actor in enumerate(self.solid) if actor in self.group], np.intp)
+        hitters = [number for number, actor in enumerate(self.solid) if actor in self.group or actor in walkers.velocity]
+        self.hitters = np.array(hitters, np.intp)
         radius = np.append(self.radius, np.hypot(self.buildings[:, 3], self.buildings[:, 4]))
         self.reach = (self.radius[self.hitters, None] + radius) ** 2
         """[m2] of a hitter and anything else, buildings last: the square of the distance within which they may touch."""
         self.reach[np.arange(len(self.hitters)), self.hitters] = -1.0
-        for number, first in enumerate(self.hitters):  # a pair of two drivers once
+        for number, first in enumerate(self.hitters):  # a pair of two hitters once
             self.reach[number, self.hitters[self.hitters < first]] = -1.0
         self.is_alone = not (self.reach > 0.0).any()
         """Whether there is nobody to hit."""
@@ -120,28 +123,70 @@ class Collisions:
 
     def _between(self, bodies: Bodies, first: Actor, second: Actor) -> Iterator[Hit]:
         found = overlap(rectangle(bodies, first), rectangle(bodies, second))
-        if found is None:
+        if found is None or (first in self.group and self._mass(first) == self._mass(second) == math.inf):
             return
         depth, normal = found
-        masses = [model_of(actor).mass if actor in self.group else math.inf for actor in (first, second)]
-        share = 1.0 if masses[1] == math.inf else 0.5
-        approach = _dot(self._velocity(bodies, second), normal) - _dot(self._velocity(bodies, first), normal)
-        impulse = max(approach, 0.0) / (1 / masses[0] + 1 / masses[1])
-        self._push(bodies, first, normal, share * depth, impulse / masses[0])
-        if second in self.group:
-            self._push(bodies, second, (-normal[0], -normal[1]), share * depth, impulse / masses[1])
+        if second in self.walkers.velocity:
+            first, second, normal = second, first, (-normal[0], -normal[1])
+        part = self._part_from_walker if first in self.walkers.velocity else self._part
+        impulse = part(bodies, first, second, depth, normal)
         yield Hit(first, second, (impulse * normal[0], impulse * normal[1], 0.0))
         yield Hit(second, first, (-impulse * normal[0], -impulse * normal[1], 0.0))
+
+    def _approach(self, bodies: Bodies, first: Actor, second: Actor, normal: tuple[float, float]) -> float:
+        """Return the speed [m/s] at which two approach each other."""
+        return max(_dot(self._velocity(bodies, second), normal) - _dot(self._velocity(bodies, first), normal), 0.0)
+
+    def _part(self, bodies: Bodies, first: Actor, second: Actor, depth: float, normal: tuple[float, float]) -> float:
+        """Part a vehicle from something else; return the impulse [N s]."""
+        masses = [self._mass(actor) for actor in (first, second)]
+        inverse = 1 / masses[0] + 1 / masses[1]
+        impulse = self._approach(bodies, first, second, normal) / inverse if inverse else 0.0
+        share = 0.5 if math.inf not in masses else 1.0
+        if masses[0] < math.inf:
+            self._push(bodies, first, normal, share * depth, impulse / masses[0])
+        if masses[1] < math.inf:
+            self._push(bodies, second, (-normal[0], -normal[1]), share * depth, impulse / masses[1])
+        return impulse
+
+    def _part_from_walker(
+        self, bodies: Bodies, walker: Actor, other: Actor, depth: float, normal: tuple[float, float]
+    ) -> float:
+        """Part a walker from something else; return the impulse [N s].
+
+        A walker who walks into something is stopped and moves nothing; what drives into a walker throws him forward.
+        """
+        approach = self._approach(bodies, walker, other, normal)
+        if other in self.walkers.velocity:
+            back = -normal[0], -normal[1]
+            self.walkers.struck(walker, bodies, normal, 0.5 * depth, 0.0)
+            self.walkers.struck(other, bodies, back, 0.5 * depth, 0.0)
+            return 0.5 * MASS * approach
+        driven = min(approach, max(_dot(self._velocity(bodies, other), normal), 0.0))
+        mass = self._mass(other)
+        impulse = driven / (1 / MASS + 1 / mass)
+        self.walkers.struck(walker, bodies, normal, depth, impulse / MASS)
+        if mass < math.inf:
+            self._push(bodies, other, (-normal[0], -normal[1]), 0.0, impulse / mass)
+        return impulse + MASS * (approach - driven)
+
+    def _mass(self, actor: Actor) -> float:
+        """Return a mass [kg], infinite for what nothing moves."""
+        return model_of(actor).mass if actor in self.group and actor.has_physics else math.inf
 
     def _with_building(self, bodies: Bodies, actor: Actor, building: Floats) -> Iterator[Hit]:
         x, y, yaw, half_length, half_width = (float(value) for value in building[:5])
         found = overlap(rectangle(bodies, actor), Rectangle(x, y, math.radians(yaw), half_length, half_width))
-        if found is not None:
-            depth, normal = found
-            change = max(-_dot(self._velocity(bodies, actor), normal), 0.0)
+        if found is None or not actor.has_physics:
+            return
+        depth, normal = found
+        change = max(-_dot(self._velocity(bodies, actor), normal), 0.0)
+        if actor in self.group:
             self._push(bodies, actor, normal, depth, change)
-            impulse = change * model_of(actor).mass
-            yield Hit(actor, BUILDING, (impulse * normal[0], impulse * normal[1], 0.0))
+        else:
+            self.walkers.struck(actor, bodies, normal, depth, 0.0)
+        impulse = change * (model_of(actor).mass if actor in self.group else MASS)
+        yield Hit(actor, BUILDING, (impulse * normal[0], impulse * normal[1], 0.0))
 
     def _velocity(self, bodies: Bodies, actor: Actor) -> tuple[float, float]:
         return float(bodies.motion[actor.row, VX]), float(bodies.motion[actor.row, VY])
@@ -156,10 +201,20 @@ class Collisions:
         self.group[actor].struck(actor, motion)
 
     def is_free(self, bodies: Bodies, actor: Actor, pose: list[list[float]]) -> bool:
-        """Whether an actor that is not there yet would touch nothing solid."""
+        """True if an actor that is not there yet would touch no other body."""
         half_length, half_width, _ = actor.box.extent
         wanted = Rectangle(pose[0][0], pose[0][1], math.radians(pose[1][1]), half_length, half_width)
-        return all(overlap(wanted, rectangle(bodies, other)) is None for other in self.solid)
+        return not any(
+            overlap(wanted, rectangle(bodies, other)) is not None
+            for other in bodies
+            if other.has_body and other.collides and _share_height(actor, pose[0][2], other, bodies.motion[other.row, Z])
+        )
+
+
+def _share_height(first: Actor, first_z: float, second: Actor, second_z: float) -> bool:
+    """True if two boxes whose origins are at these heights overlap vertically."""
+    apart = (first_z + first.box.centre[2]) - (second_z + second.box.centre[2])
+    return bool(abs(apart) < first.box.extent[2] + second.box.extent[2])
 
 
 def rectangle(bodies: Bodies, actor: Actor) -> Rectangle:

@@ -7,6 +7,7 @@ import logging
 from robo_sims.carla.standin.maps.catalogue import NAMES, town
 from robo_sims.carla.standin.maps.reading import from_opendrive
 from robo_sims.carla.standin.maps.town import Town
+from robo_sims.carla.standin.pacing import Pacing
 from robo_sims.carla.standin.population import Population
 from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.settings import Settings
@@ -30,6 +31,7 @@ class Host:
         """The map that a client has sent last."""
         self.managers: dict[object, list[object]] = {}
         """Port -> [address, port] of Traffic Managers, which live in clients."""
+        self.pacing = Pacing(self.managers)
 
     @property
     def streams(self) -> Streams:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robo_sims.carla.standin.blueprints import WALKERS
-from robo_sims.carla.standin.physics.parameters import VEHICLES
+from robo_sims.carla.standin import blueprints
 from robo_sims.carla.standin.poses import Pose
 from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.world import World
 
-MODELS = tuple(vehicle.name for vehicle in VEHICLES if vehicle.kind == "car")
+MODELS = ("vehicle.tesla.model3", "vehicle.lincoln.mkz_2020", "vehicle.audi.a2", "vehicle.mini.cooper_s")
+WALKERS = blueprints.WALKERS[:6]
+"""Fewer than there are, and no others: a seed means the same traffic however many names are added."""
 KERB = 2.75
 """[m] from the middle of the outer lane to where walkers wait."""
 TRIES = 20

@@ -11,13 +11,13 @@ Pose = list[list[float]]
 FARTHEST = 1e6
 
 
-def numbers(values: Any, count: int, what: str) -> list[float]:
-    """Returns a list of finite numbers; raises Refused for anything else."""
+def numbers(values: Any, count: int, what: str, most: float = FARTHEST) -> list[float]:
+    """Returns a list of finite numbers, none beyond `most`; raises Refused for anything else."""
     try:
         found = [float(value) for value in values]
     except (TypeError, ValueError):
         found = []
-    if len(found) < count or not all(-FARTHEST <= value <= FARTHEST for value in found[:count]):  # nan is not
+    if len(found) < count or not all(-most <= value <= most for value in found[:count]):  # nan is not
         raise Refused(f"{what} is no list of {count} finite numbers.", got=values)
     return found[:count]
 

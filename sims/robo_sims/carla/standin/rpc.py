@@ -11,6 +11,7 @@ from typing import Any
 import msgpack
 
 from robo_sims.carla.standin.connections import Connection
+from robo_sims.carla.standin.notices import say
 
 LOG = logging.getLogger(__name__)
 REQUEST, REPLY = 0, 1
@@ -23,6 +24,12 @@ MOST_WITHHELD = 64 * 1024
 """[bytes] of answers that nobody waits for, kept until one that somebody waits for goes the same way."""
 AFTER: dict[tuple[object, object], str] = {("apply_batch", "tick_cue"): "tick_of_batch"}
 """Two calls of a client, one straight after the other -> how the second is understood."""
+MOST_BEGUN = 10
+"""Calls of one client that are undone for it."""
+LONGEST_REASON = 400
+"""Characters of a refusal in the log."""
+ENDED_BY = {"add_traffic_manager_running": "forget_traffic_manager"}
+"""Call of a client -> call with the same arguments that undoes it once the client is gone."""
 
 
 class Caller:
@@ -47,6 +54,8 @@ class Caller:
         self.pack = msgpack.Packer(unicode_errors="replace").pack
         self.withheld = b""
         self.last: object = None
+        self.begun: list[tuple[str, list[object]]] = []
+        """Calls to be undone when the client is gone."""
 
     def serve(self, mask: int) -> None:
         """Answers what has arrived."""
@@ -70,11 +79,17 @@ class Caller:
             LOG.warning("a client that does not speak msgpack-rpc is disconnected: %r", error)
             self.close()
             return
+        if not self.connection.is_open:
+            self.close()
+            return
         self._keep(self.fed - self.finished)
 
     def close(self) -> None:
-        """Ends the connection and forgets what has come of a call."""
+        """Ends the connection, forgets what has come of a call and undoes what must not outlive the client."""
         self.connection.close()
+        for name, arguments in self.begun:
+            self.calls[name](*arguments)
+        self.begun = []
         self.unpacker = None
         UNFINISHED.discard(self)
 
@@ -94,9 +109,12 @@ class Caller:
             raise ValueError("no request of msgpack-rpc")
         _, number, name, arguments = message
         error, result = self._called(name, arguments[1:])
+        is_awaited = arguments[:1] != [[True]]
+        if not is_awaited and name in self.calls:
+            _say_refusal(name, error, result)
         answer = self.withheld + self.pack([REPLY, number, error, result])
         # The first argument says whether the client goes on without waiting: [true].
-        if arguments[:1] == [[True]] and len(answer) < MOST_WITHHELD:
+        if not is_awaited and len(answer) < MOST_WITHHELD:
             self.withheld = answer
             return
         self.withheld = b""
@@ -105,15 +123,34 @@ class Caller:
     def _called(self, name: object, arguments: list[object]) -> tuple[str | None, object]:
         call = self.calls.get(name) if isinstance(name, str) else None
         if call is None:
-            LOG.warning("unknown call: %.100s", name)
+            say(f"unknown call: {str(name)[:100]}", kind=f"unknown {str(name)[:100]}")
             return f"the stand-in has no call {str(name)[:100]!r}", None
         call = self.calls.get(AFTER.get((self.last, name), ""), call)
         self.last = name
         try:
-            return None, call(*arguments)
+            result = call(*arguments)
+            if name in ENDED_BY and (ENDED_BY[name], arguments) not in self.begun[:MOST_BEGUN]:
+                self.begun = [*self.begun[-MOST_BEGUN:], (ENDED_BY[name], arguments)]
+            return None, result
         except Exception as error:  # one bad call must not end the server
             LOG.exception("call %s failed", name)
             return f"{name} failed: {type(error).__name__}: {error}"[:1000], None
+
+
+def _say_refusal(name: object, error: str | None, result: Any) -> None:
+    """Log why a call failed whose answer no client waits for; each reason once."""
+    responses = result if name == "apply_batch" and isinstance(result, list) else [result]
+    reasons = [error] if error is not None else [reason for response in responses if (reason := _reason(response))]
+    if reasons:
+        say(f"{str(name)[:100]} is refused, and its client does not wait for an answer: {reasons[0]}")
+
+
+def _reason(response: Any) -> str | None:
+    """Return the message of a Response that is an error, [[0, [message]]] or [[true, [message]]]; None for any other."""
+    match response:
+        case [[flag, [str() as message]]] if flag is True or (flag == 0 and flag is not False):
+            return message[:LONGEST_REASON]
+    return None
 
 
 UNFINISHED: set[Caller] = set()

@@ -8,6 +8,9 @@ from typing import Any
 
 from robo_sims.carla.standin.responses import Refused
 
+LONGEST = 60.0
+"""[s] of a step; the world moves in shorter ones."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -37,8 +40,8 @@ class Settings:
             raise Refused("Episode settings begin with two yes or no, and an optional step.", got=values[:3])
         settings = cls(values[0], values[1], tuple(values[2]), *values[3 : len(fields(cls))])
         step = settings.fixed_delta[1] if len(settings.fixed_delta) > 1 else None
-        if step is not None and not (math.isfinite(step) and 0 <= step <= 1):
-            raise Refused("The fixed step is out of range.", got=step, allowed="above 0 and at most 1 s")
+        if step is not None and not (math.isfinite(step) and 0 <= step <= LONGEST):
+            raise Refused("The fixed step is out of range.", got=step, allowed=f"above 0 and at most {LONGEST:g} s")
         return settings
 
     def encoded(self) -> list[object]:

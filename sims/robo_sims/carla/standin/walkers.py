@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.actors import VX, VY, VZ, YAW, Actor, Bodies, X, Y, Z, rows_of
+from robo_sims.carla.standin.actors import VX, VY, YAW, Actor, Bodies, X, Y, Z, rows_of
 from robo_sims.carla.standin.responses import Refused
 
 Floats = npt.NDArray[np.float64]
-HEIGHT = 0.9
-"""[m] of a walker's origin above the ground."""
+MASS = 80.0
+"""[kg]"""
+SLIDING = 5.0
+"""[m/s2] deceleration of a walker who was thrown."""
 FASTEST = 10.0
 """[m/s]"""
 SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
@@ -68,6 +70,8 @@ class Walkers:
     def __init__(self) -> None:
         self.velocity: dict[Actor, tuple[float, float]] = {}
         self.scripts: dict[Actor, Script] = {}
+        self.thrown: dict[Actor, Floats] = {}
+        """Velocity [m/s] that a collision has added to a walker's own."""
         self.reindex(Bodies())
 
     def reindex(self, bodies: Bodies) -> None:
@@ -75,7 +79,10 @@ class Walkers:
         self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
         self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
         self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}
+        self.thrown = {actor: velocity for actor, velocity in self.thrown.items() if actor in self.velocity}
         self.rows = rows_of(self.actors)
+        self.grounded = np.array([not actor.is_aloft for actor in self.actors], bool)
+        self.heights = np.array([actor.standing for actor in self.actors])
         self.cars = rows_of([actor for actor in bodies if actor.type_id.startswith("vehicle.")])
         self.going: Floats = np.array([self.velocity[actor] for actor in self.actors]).reshape(-1, 2)
 
@@ -113,9 +120,37 @@ class Walkers:
                     self.going[number] = self.scripts[actor].velocity(block[number, [X, Y]], cars, dt)
                     self.velocity[actor] = tuple(self.going[number].tolist())
         moving = self.going.any(1)
-        block[:, X] += dt * self.going[:, 0]
-        block[:, Y] += dt * self.going[:, 1]
-        block[:, Z] = HEIGHT
+        velocity = self.going + self._throw(dt) if self.thrown else self.going
+        block[:, X] += dt * velocity[:, 0]
+        block[:, Y] += dt * velocity[:, 1]
+        block[self.grounded, Z] = self.heights[self.grounded]
         block[:, YAW] = np.where(moving, np.degrees(np.arctan2(self.going[:, 1], self.going[:, 0])), block[:, YAW])
-        block[:, VX : VZ + 1] = np.pad(self.going, ((0, 0), (0, 1)))
+        block[:, VX : VY + 1] = velocity
         bodies.motion[self.rows] = block
+
+    def _throw(self, dt: float) -> Floats:
+        """Return the velocities (n, 2) of walkers who were thrown, and let them slide to a stop."""
+        found = np.zeros((len(self.actors), 2))
+        for actor, velocity in list(self.thrown.items()):
+            speed = float(np.hypot(*velocity))
+            left = max(speed - SLIDING * dt, 0.0)
+            found[self.actors.index(actor)] = velocity
+            self.thrown[actor] = velocity * (left / speed) if speed else velocity
+            if not left:
+                del self.thrown[actor]
+        return found
+
+    def struck(self, actor: Actor, bodies: Bodies, normal: tuple[float, float], depth: float, throw: float) -> None:
+        """Move a walker out of something, take the velocity into it, and add the velocity [m/s] of a throw."""
+        motion = bodies.motion[actor.row]
+        motion[X] += normal[0] * depth
+        motion[Y] += normal[1] * depth
+        away = max(-(motion[VX] * normal[0] + motion[VY] * normal[1]), 0.0) + throw
+        motion[VX] += normal[0] * away
+        motion[VY] += normal[1] * away
+        if throw:
+            self.thrown[actor] = self.thrown.get(actor, np.zeros(2)) + throw * np.array(normal)
+        script = self.scripts.get(actor)
+        if script is not None and script.left > 0.0:  # who was stopped has not gone the way that he has counted
+            ahead = math.cos(script.heading) * normal[0] + math.sin(script.heading) * normal[1]
+            script.left -= script.sign * ahead * depth

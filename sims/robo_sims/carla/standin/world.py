@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from robo_sims.carla.standin import blueprints, layouts
@@ -9,11 +10,13 @@ from robo_sims.carla.standin.actors import Actor, Bodies, Box, rows_of
 from robo_sims.carla.standin.attachments import Attachments
 from robo_sims.carla.standin.clock import RATE, Clock
 from robo_sims.carla.standin.collisions import Collisions, Hit
+from robo_sims.carla.standin.falling import Falling
 from robo_sims.carla.standin.lights import Lights
 from robo_sims.carla.standin.maps.ground import lane_area
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.physics.parameters import BY_NAME as VEHICLES
 from robo_sims.carla.standin.poses import Pose, combined
+from robo_sims.carla.standin.props import PROPS
 from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.sensors.kinds import KINDS
 from robo_sims.carla.standin.sensors.scene import Scene
@@ -30,6 +33,9 @@ FIRST_ID = 1
 ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
 """Where the spectator begins."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
+CHILD_SIZE = (0.35, 0.35, 1.2)
+LONGEST = 0.1
+"""[s] of a step of motion, in which no car passes through another. A longer step of the world is several of them."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 """Weather of a clear noon."""
 
@@ -62,7 +68,10 @@ class World:
         self.collisions = Collisions(town.buildings)
         self.hits: list[Hit] = []
         self.walkers = Walkers()
+        self.falling = Falling()
         self.lamps: dict[int, int] = {}
+        self.gains: dict[int, list[float]] = {}
+        """Of Ackermann controllers, if a client has set them."""
         self.lights = Lights(town)
         if not town.ground.lights.any():
             areas = [
@@ -99,11 +108,12 @@ class World:
         actor = Actor(self.next_id, type_id, blueprint.values(given), description)
         actor.place = len(self.bodies) + 1
         actor.box, actor.tag = shape_of(type_id)
-        if actor.is_solid:
-            placed = settled(placed)
-            if not self.collisions.is_free(self.bodies, actor, placed):
-                raise Refused("Spawn failed because of collision at spawn position")
         drives_itself = actor.attributes.get("driver") == "traffic"
+        if actor.has_body:
+            placed = self._settled(actor, grounded(placed) if drives_itself else placed)
+            if not self.collisions.is_free(self.bodies, actor, placed):
+                self.falling.forget(actor)
+                raise Refused("Spawn failed because of collision at spawn position")
         if drives_itself and type_id.startswith("vehicle."):
             self.cars.check(placed)
         elif drives_itself:
@@ -138,15 +148,54 @@ class World:
 
     def place(self, actor: Actor, pose: Pose) -> None:
         """Puts an actor somewhere, at rest."""
-        self.bodies.place(actor, settled(pose) if actor.is_solid else pose)
+        was_aloft = actor.is_aloft
         if actor in self.cars.actors:
             self.cars.check(pose)
+            self.bodies.place(actor, grounded(pose))
             self.cars.remove(actor)
             self.cars.add(actor, self.bodies)
             self.reindex()
+            return
+        self.bodies.place(actor, self._settled(actor, pose) if actor.has_body else pose)
         for group in self.driven.values():
             if actor in group.actors:
                 group.place(actor, self.bodies)
+        if actor.is_aloft != was_aloft:
+            self.reindex()
+
+    def _settled(self, actor: Actor, pose: Pose) -> Pose:
+        return self.falling.settled(actor, pose)
+
+    def set_physics(self, actor: Actor, enabled: bool) -> None:
+        """Freeze a vehicle where it is, or let it go, at rest and on the ground if it is near; walkers walk in either case."""
+        if not actor.type_id.startswith("vehicle."):
+            return
+        group = self.group_of(actor)
+        actor.has_physics = enabled
+        pose = self.bodies.motion[actor.row, :6].tolist()
+        self.place(actor, [pose[:3], pose[3:]])
+        group.override(actor)
+
+    def set_gravity(self, actor: Actor, enabled: bool) -> None:
+        """Let gravity hold a vehicle, or not: without it, nothing falls and no tyre has grip."""
+        actor.has_gravity = enabled
+        if actor.type_id.startswith("vehicle."):
+            self.group_of(actor).measure()
+
+    def set_collisions(self, actor: Actor, enabled: bool) -> None:
+        """Let an actor take part in collisions, or pass through everything."""
+        actor.collides = enabled
+        self.reindex()
+
+    def push(self, actor: Actor, change: list[float]) -> None:
+        """Add to a vehicle's velocity [m/s] in the world's frame; upwards, it leaves the ground."""
+        if not actor.has_physics:
+            return
+        group = self.group_of(actor)
+        group.push(actor, change[0], change[1])
+        if change[2] > 0.0 or actor.is_aloft:
+            self.falling.lift(actor, self.bodies, change[2])
+            self.reindex()
 
     def group_of(self, actor: Actor) -> Driven:
         """Returns the physical model that moves a vehicle; raises Refused where a client does not drive it."""
@@ -162,6 +211,7 @@ class World:
         for child in [other for other in self.bodies if other.parent == actor.id]:
             self.destroy(child)
         self.bodies.remove(actor)
+        self.falling.forget(actor)
         if actor in self.cars.actors:
             self.cars.remove(actor)
         self.sensors = [sensor for sensor in self.sensors if sensor.actor is not actor]
@@ -176,9 +226,9 @@ class World:
         for group in self.driven.values():
             group.rows = rows_of(group.actors)
         self.surroundings.reindex(self.bodies)
-        self.collisions.reindex(self.bodies, tuple(self.driven.values()))
-        self.is_scene_stale = True
         self.walkers.reindex(self.bodies)
+        self.collisions.reindex(self.bodies, tuple(self.driven.values()), self.walkers)
+        self.is_scene_stale = True
         self.cars.reindex(self.bodies)
 
     # time
@@ -192,12 +242,12 @@ class World:
         """Does one step and tells everybody, measurements first where it is not asked otherwise; returns its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
-        self.lights.step(self.bodies, dt)
-        self.cars.step(self.bodies, dt)
+        count = max(math.ceil(dt / LONGEST - 1e-9), 1)
+        self.hits = self._move(dt / count)
+        for _ in range(count - 1):
+            self.hits += self._move(dt / count)
         for group in self.driven.values():
-            group.step(self.bodies, dt)
-        self.walkers.step(self.bodies, dt)
-        self.hits = self.collisions.step(self.bodies)
+            group.flush(self.bodies)
         self.surroundings.write(self.bodies, self.lights.ids, self.lights.colours)
         self.attachments.step(self.bodies)
         if snapshot_first:
@@ -209,6 +259,17 @@ class World:
             self._tell(dt)
         self.is_prepared = False
         return self.clock.frame
+
+    def _move(self, dt: float) -> list[Hit]:
+        """Move everything by one step; return who hit what."""
+        self.lights.step(self.bodies, dt)
+        self.cars.step(self.bodies, dt)
+        for group in self.driven.values():
+            group.step(self.bodies, dt)
+        self.walkers.step(self.bodies, dt)
+        if self.falling.actors and self.falling.step(self.bodies, dt):
+            self.reindex()
+        return self.collisions.step(self.bodies)
 
     def prepare(self) -> None:
         """Does once what the next step needs and no call is likely to change, while nobody waits for it."""
@@ -242,13 +303,13 @@ def shape_of(type_id: str) -> tuple[Box, int]:
         return Box.standing(model.length, model.width, model.height), model.tag
     if type_id in blueprints.WALKERS:
         # A walker's origin is its middle.
-        length, width, height = WALKER_SIZE
+        length, width, height = CHILD_SIZE if int(type_id[-4:]) in blueprints.CHILDREN else WALKER_SIZE
         return Box((0.0, 0.0, 0.0), (length / 2, width / 2, height / 2)), layouts.Tag.PEDESTRIAN
-    if type_id in blueprints.PROPS:
-        return Box.standing(*blueprints.PROPS[type_id]), layouts.Tag.STATIC
+    if type_id in PROPS:
+        return Box.standing(*PROPS[type_id]), layouts.Tag.STATIC
     return Box(), 0
 
 
-def settled(pose: Pose) -> Pose:
-    """Returns a pose upright on the flat ground: what is spawned above it falls at once."""
-    return [[pose[0][0], pose[0][1], 0.0], [0.0, pose[1][1], 0.0]]
+def grounded(pose: Pose) -> Pose:
+    """Return a pose on the ground: what drives or walks by itself does so nowhere else."""
+    return [[pose[0][0], pose[0][1], 0.0], pose[1]]

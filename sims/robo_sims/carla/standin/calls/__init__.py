@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from robo_sims.carla.standin.calls import actors, batches, episodes, lights
+from robo_sims.carla.standin.calls import absent, actors, batches, episodes, lights, motion, parts, probing
 from robo_sims.carla.standin.host import Host
 
 
 def table(host: Host) -> dict[str, Callable[..., object]]:
     """Returns name -> call."""
-    return {**episodes.calls(host), **actors.calls(host), **batches.calls(host), **lights.calls(host)}
+    topics = absent, episodes, actors, motion, parts, probing, batches, lights
+    return {name: call for topic in topics for name, call in topic.calls(host).items()}

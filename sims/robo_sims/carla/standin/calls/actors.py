@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from robo_sims.carla.standin.actors import Box
 from robo_sims.carla.standin.host import Host
-from robo_sims.carla.standin.physics.parameters import Vehicle
+from robo_sims.carla.standin.notices import say
 from robo_sims.carla.standin.poses import numbers, pose
 from robo_sims.carla.standin.responses import Refused, valued, void
-from robo_sims.carla.standin.vehicles import model_of
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -24,26 +24,20 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             get_actor_bounding_box=about.box,
         ),
         **valued(
-            get_physics_control=about.physics,
+            get_vehicle_light_state=about.lights,
             get_vehicle_light_states=lambda: [[number, flags] for number, flags in host.world.lamps.items()],
             is_traffic_manager_running=lambda port: port in host.managers,
             get_traffic_manager_running=lambda port: host.managers.get(port, ["", 0]),
             add_traffic_manager_running=about.add_manager,
             destroy_traffic_manager=lambda port: host.managers.pop(port, None) is not None,
+            forget_traffic_manager=about.forget_manager,
         ),
         **void(
             apply_control_to_vehicle=about.control,
-            apply_ackermann_control_to_vehicle=about.ackermann,
             apply_control_to_walker=about.walk,
             set_actor_transform=about.place,
             set_actor_location=about.move,
-            set_actor_target_velocity=about.set_velocity,
-            enable_actor_constant_velocity=about.set_velocity,
             set_vehicle_light_state=about.set_lights,
-            set_actor_simulate_physics=about.nothing,
-            set_actor_enable_gravity=about.nothing,
-            set_actor_collisions=about.nothing,
-            apply_physics_control=about.nothing,
         ),
     }
 
@@ -79,8 +73,12 @@ class Actors:
         return [known[number].encoded() for number in wanted if number in known]
 
     def box(self, number: int) -> list[object]:
-        """Returns an actor's box."""
-        return self.host.world.actor(number).box.encoded(number)
+        """Return an actor's box, an empty one if it is gone.
+
+        A Traffic Manager asks in a thread of the client, where an error would end the process; a real server tells none either.
+        """
+        actor = self.host.world.bodies.by_id.get(number)
+        return (Box() if actor is None else actor.box).encoded(number)
 
     def control(self, number: int, wanted: object) -> None:
         """Takes a driver's controls."""
@@ -88,15 +86,13 @@ class Actors:
         actor = world.actor(number)
         world.group_of(actor).control(actor, world.bodies, numbers(wanted, 7, "A vehicle's control"))
 
-    def ackermann(self, number: int, wanted: object) -> None:
-        """Refuses: no controller of speed is built in."""
-        raise Refused(f"the stand-in has no Ackermann control (actor {number})", got=wanted, fix="use VehicleControl")
-
     def walk(self, number: int, wanted: object) -> None:
         """Takes a walker's [direction, speed, jump]."""
         world = self.host.world
         direction, speed = wanted[0], wanted[1]  # type: ignore[index]
         checked = numbers([*direction, speed], 4, "A walker's control")
+        if wanted[2:] == [True]:  # type: ignore[index]
+            say("Walkers do not jump: WalkerControl.jump is ignored.")
         world.walkers.control(world.actor(number), world.bodies, checked[:3], checked[3])
 
     def walker_state(self, number: int, where: object, speed: float) -> None:
@@ -113,16 +109,16 @@ class Actors:
         rotation = self.host.world.bodies.motion[actor.row, 3:6].tolist()
         self.host.world.place(actor, [numbers(where, 3, "A location"), rotation])
 
-    def set_velocity(self, number: int, wanted: object) -> None:
-        """Gives a vehicle a velocity in the world's frame."""
-        world = self.host.world
-        actor = world.actor(number)
-        x, y, _ = numbers(wanted, 3, "A velocity")
-        world.group_of(actor).launch(actor, world.bodies, x, y)
+    def set_lights(self, number: int, wanted: int | list[int]) -> None:
+        """Keep the flags of a vehicle's lamps: a call sends them in a list, a command of a batch without one."""
+        flags = wanted[0] if isinstance(wanted, list) and len(wanted) == 1 else wanted
+        if not isinstance(flags, int):
+            raise Refused("The state of lights is no number.", got=wanted)
+        self.host.world.lamps[self.host.world.actor(number).id] = flags & 0xFFFFFFFF
 
-    def set_lights(self, number: int, flags: int) -> None:
-        """Keeps a vehicle's lamps for those who ask; they are not drawn."""
-        self.host.world.lamps[self.host.world.actor(number).id] = int(flags)
+    def lights(self, number: int) -> list[int]:
+        """Return the flags of a vehicle's lamps."""
+        return [self.host.world.lamps.get(self.host.world.actor(number).id, 0)]
 
     def nothing(self, number: int, *_: object) -> None:
         """Accepts what changes nothing here, for an actor that is there."""
@@ -132,21 +128,7 @@ class Actors:
         """Notes where a client's Traffic Manager listens."""
         return self.host.managers.setdefault(address[1], address) is address
 
-    def physics(self, number: int) -> list[object]:
-        """Returns CARLA's description of a vehicle, as far as there is something like it here."""
-        return physics_control(model_of(self.host.world.actor(number)))
-
-
-def physics_control(vehicle: Vehicle) -> list[object]:
-    """Returns the 17 fields of VehiclePhysicsControl; what the bicycles have no use for is of an ordinary car."""
-    places = [(front, side) for front in (True, False) for side in (-1, 1)]
-    wheels = [_wheel(vehicle, front, side) for front, side in places]
-    engine = [[[0.0, 400.0], [5000.0, 400.0]], 5000.0, 1.0, 0.15, 2.0, 0.35]
-    gears = [True, 0.5, 10.0, 4.0, [[1.0, 0.5, 0.65]]]
-    return [*engine, *gears, vehicle.mass, 0.3, [0.0, 0.0, 0.0], [[0.0, 1.0], [120.0, 1.0]], wheels, True]
-
-
-def _wheel(vehicle: Vehicle, front: bool, side: int) -> list[object]:
-    steer, hand_brake = (vehicle.max_steer, 0.0) if front else (0.0, 3000.0)
-    place = [50.0 * vehicle.wheelbase * (1 if front else -1), 50.0 * vehicle.width * side, 0.0]  # [cm]
-    return [3.5, 0.25, steer, 35.0, 1500.0, hand_brake, 3.0, 17.0, 1000.0, place]
+    def forget_manager(self, address: list[object]) -> None:
+        """Drop a Traffic Manager whose client is gone."""
+        if self.host.managers.get(address[1]) == address:
+            del self.host.managers[address[1]]

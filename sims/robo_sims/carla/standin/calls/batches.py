@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from robo_rl.errors import RoboRLError
+from robo_sims.carla.standin.calls import absent, parts
 from robo_sims.carla.standin.calls.actors import Actors
 from robo_sims.carla.standin.calls.episodes import Episodes
 from robo_sims.carla.standin.calls.lights import LightCalls
+from robo_sims.carla.standin.calls.motion import Motion
+from robo_sims.carla.standin.calls.physics import Physics
 from robo_sims.carla.standin.host import Host
 from robo_sims.carla.standin.layouts import Command
 from robo_sims.carla.standin.responses import Refused, bare, no_value, value
@@ -24,18 +27,27 @@ class Batches:
 
     def __init__(self, host: Host) -> None:
         self.episodes = Episodes(host)
-        actors = Actors(host)
+        actors, motion, others = Actors(host), Motion(host), absent.calls(host) | parts.calls(host)
         self.actors = actors
         self.commands: dict[int, Callable[..., object]] = {
             Command.DESTROY: actors.destroy_present,
             Command.VEHICLE_CONTROL: actors.control,
-            Command.ACKERMANN: actors.ackermann,
+            Command.ACKERMANN: motion.ackermann,
             Command.WALKER_CONTROL: actors.walk,
+            Command.PHYSICS_CONTROL: Physics(host).apply,
             Command.TRANSFORM: actors.place,
             Command.WALKER_STATE: actors.walker_state,
-            Command.TARGET_VELOCITY: actors.set_velocity,
-            Command.SIMULATE_PHYSICS: actors.nothing,
+            Command.TARGET_VELOCITY: motion.set_velocity,
+            Command.TARGET_ANGULAR_VELOCITY: motion.set_angular_velocity,
+            Command.IMPULSE: motion.impulse,
+            Command.FORCE: motion.force,
+            Command.ANGULAR_IMPULSE: motion.angular_impulse,
+            Command.TORQUE: motion.torque,
+            Command.SIMULATE_PHYSICS: motion.set_physics,
+            Command.ENABLE_GRAVITY: motion.set_gravity,
             Command.AUTOPILOT: actors.nothing,  # the client's own Traffic Manager does it
+            Command.DEBUG_TELEMETRY: others["show_vehicle_debug_telemetry"],
+            Command.CONSOLE: others["console_command"],
             Command.LIGHT_STATE: actors.set_lights,
             Command.LOCATION: actors.move,
             Command.TRAFFIC_LIGHT: LightCalls(host).set_state,
@@ -46,6 +58,7 @@ class Batches:
         answers = [self._answer(command) for command in commands]
         if do_tick:
             self.episodes.tick()
+        self.episodes.batch_is_done()
         return answers
 
     def _answer(self, command: list[Any]) -> object:

@@ -30,8 +30,6 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             get_weather_parameters=lambda: host.world.weather,
             tick_cue=about.tick,
             tick_of_batch=about.tick_of_batch,
-            get_all_level_BBs=lambda *_: [],
-            get_environment_objects=lambda *_: [],
         ),
         **void(
             load_new_episode=lambda name, reset=True, layers=0: host.load(name, reset),
@@ -50,7 +48,13 @@ class Episodes:
 
     def settings(self) -> list[object]:
         """Returns the settings."""
+        self._space("settings")
         return self.host.world.settings.encoded()
+
+    def _space(self, kind: str) -> None:
+        """Keep answers apart that wake two threads of a client; in asynchronous mode they do not wait for each other."""
+        if self.host.world.settings.synchronous:
+            self.host.pacing.space(kind)
 
     def set_settings(self, values: object) -> int:
         """Takes settings; returns the frame."""
@@ -71,7 +75,13 @@ class Episodes:
     def tick(self) -> int:
         """Does one step, once those who were about to listen do; returns its frame."""
         self.host.streams.wait()
-        return self.host.world.tick()
+        frame = self.host.world.tick()
+        self._space("tick")
+        return frame
+
+    def batch_is_done(self) -> None:
+        """Wait until a batch may be answered."""
+        self._space("batch")
 
     def tick_of_batch(self) -> int:
         """Does one step straight after a batch, and tells its snapshot before its measurements.
@@ -80,4 +90,6 @@ class Episodes:
         there. With `worker_threads=1`, a measurement that came first would wait for the lock, and the snapshot behind it.
         """
         self.host.streams.wait()
-        return self.host.world.tick(snapshot_first=True)
+        frame = self.host.world.tick(snapshot_first=True)
+        self._space("tick")
+        return frame

@@ -17,7 +17,7 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
     about = LightCalls(host)
     timers = {f"set_traffic_light_{name}_time": about.timer(which) for which, name in enumerate(TIMES)}
     return {
-        **valued(get_group_traffic_lights=about.group, get_light_boxes=lambda number: []),
+        **valued(get_group_traffic_lights=about.group),
         **void(
             set_traffic_light_state=about.set_state,
             freeze_traffic_light=about.freeze,

@@ -19,6 +19,8 @@ LONGEST = 0.005
 """[s] of a step of integration; the linear tyre is stiff."""
 SLOW, FAST = 2.0, 4.0
 """[m/s] below the one the kinematic model, above the other the dynamic one, between them a mixture."""
+NO_GRIP = 1e-9
+"""Coefficient of friction of tyres that touch nothing; a number, because slip is divided by it."""
 INERTIA = 1.0
 """Moment of inertia over mass x front x rear: near 1 for cars."""
 
@@ -57,7 +59,7 @@ def _by_tyres(state: Any, forward: Any, p: Any, dt: float, f: Functions) -> tupl
     angle_front = state.wheel * signed - f.atan((state.sideways + p.front * state.turning) / rolling)
     angle_rear = -f.atan((state.sideways - p.rear * state.turning) / rolling)
     # Differs from Rajamani: the force bends towards the grip instead of growing without end.
-    grip = p.grip / GRAVITY
+    grip = f.high(p.grip / GRAVITY, NO_GRIP)
     front = grip * f.tanh(p.cornering * angle_front / grip) * GRAVITY * p.rear / p.wheelbase
     rear = grip * f.tanh(p.cornering * angle_rear / grip) * GRAVITY * p.front / p.wheelbase
     sideways = state.sideways + dt * (front * f.cos(state.wheel) + rear - forward * state.turning)

@@ -124,14 +124,15 @@ class Controls:
 def pushed(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
     """Returns the acceleration [m/s2] that the motor gives: even traction up to the speed where power is the limit."""
     limit = parameters.power / f.high(abs(speed), 1.0)
-    return controls.direction * controls.throttle * f.low(parameters.traction, limit)
+    return controls.direction * controls.throttle * f.low(f.low(parameters.traction, limit), parameters.grip)
 
 
 def resisted(speed: Any, controls: Any, parameters: Any, f: Functions) -> Any:
     """Returns the deceleration [m/s2], never negative, of brakes, air, rolling and the idle motor."""
     brakes = f.high(controls.brake, controls.hand_brake) * parameters.braking
     idle = parameters.engine_braking * (1.0 - controls.throttle)
-    return brakes + idle + parameters.rolling + parameters.drag * speed * speed
+    # Tyres without grip neither push nor brake: a vehicle whose friction a client has set to 0 rolls on.
+    return f.low(brakes + idle + parameters.rolling, parameters.grip) + parameters.drag * speed * speed
 
 
 def accelerated(speed: Any, controls: Any, parameters: Any, dt: float, f: Functions) -> Any:

@@ -1,0 +1,36 @@
+"""A policy's spec has what the policy reads: pictures only where it looks at them."""
+
+from dataclasses import replace
+
+import pytest
+
+from robo_policies.diffusion_bc import DiffusionBCConfig
+from robo_policies.hil_serl import HILSERLConfig
+from robo_policies.iql import IQLConfig
+from robo_policies.ppo import PPOConfig
+from robo_policies.rlpd import RLPDConfig
+from robo_policies.sac import SACConfig
+from robo_rl.spec import ArraySpec, ObservationSpec
+
+CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, PPOConfig)
+SEEING = (RLPDConfig, HILSERLConfig, PPOConfig)
+GRIPPER = ArraySpec("b", (1,))
+
+
+@pytest.fixture
+def seen(spec):
+    picture = ArraySpec("camera_front", (8, 8, 3), "uint8", 0, 255, role="image")
+    arrays = tuple(picture if array.role == "image" else array for array in spec.observation.arrays)
+    return replace(spec, observation=ObservationSpec((*arrays, GRIPPER)))
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_policy_spec_lacks_pictures_that_are_not_read(config, seen):
+    settings = {"gripper": "b"} if config is HILSERLConfig else {}
+    assert config(**settings).build(seen, 0).policy.environment_spec == seen.without_pictures()
+
+
+@pytest.mark.parametrize("config", SEEING)
+def test_policy_spec_has_pictures_that_are_read(config, seen):
+    settings = {"gripper": "b"} if config is HILSERLConfig else {}
+    assert config(convolutions=(4,), **settings).build(seen, 0).policy.environment_spec == seen

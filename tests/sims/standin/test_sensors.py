@@ -235,6 +235,32 @@ result["speed"] = other.get_velocity().x
     assert result["obstacle"] == [own, other, pytest.approx(gap - 2.5, abs=1e-3)] and result["near"] == 0
 
 
+def test_sensors_that_hit_nothing_send_no_points_but_measure(client):
+    result = client(
+        SENSORS
+        + """
+high, period = carla.Transform(carla.Location(z=50)), dict(sensor_tick=1.0)
+names = "sensor.other.radar", "sensor.lidar.ray_cast", "sensor.lidar.ray_cast_semantic"
+sensors = {name: sensor(name, high, None, range=0.2, **period)[1] for name in names}
+_, obstacle = sensor("sensor.other.obstacle", high, None, **period)
+_, events = sensor("sensor.camera.dvs", high, None, image_size_x=16, image_size_y=12, **period)
+for _ in range(50):
+    world.tick()
+result["points"] = {name: [len(got.get(timeout=2)) for _ in range(3)] for name, got in sensors.items()}
+result["more"] = [got.qsize() for got in (*sensors.values(), obstacle, events)]
+result["refused"] = []
+for name, wrong in (("camera.dvs", dict(positive_threshold=0)), ("other.obstacle", dict(hit_radius="nan")),
+        ("other.obstacle", dict(only_dynamics="maybe")), ("lidar.ray_cast", dict(dropoff_general_rate=1.5))):
+    try:
+        sensor("sensor." + name, high, None, **wrong)
+    except (RuntimeError, ValueError) as error:
+        result["refused"].append(str(error))
+"""
+    )
+    assert all(points == [0, 0, 0] for points in result["points"].values()) and result["more"] == [0] * 5
+    assert len(result["refused"]) == 4 and "positive_threshold='0'" in result["refused"][0]
+
+
 def test_every_camera_of_carla_is_decoded(client):
     result = client(
         SENSORS

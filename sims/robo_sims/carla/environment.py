@@ -287,7 +287,7 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
         painter = birdseye.BirdsEye(self._roads, self._tracker.route, PICTURE, scale)
         picture = painter.draw(self._situation.scene, self._situation.place.s, self._tracker.index)
         shown = birdseye.coloured(picture, self._size, scale)
-        return birdseye.captioned(shown, *film.lines(self._situation, self._roads, self._ended))
+        return birdseye.captioned(shown, *film.lines(self._situation, self._ended))
 
     def close(self) -> None:
         """Destroys what was spawned, and ends the server where it is the environment's own; may be called again."""

@@ -34,8 +34,9 @@ def ego(y=1.75, yaw=0.0, speed=8.3):
     return Ego(20.0, y, yaw, speed, 0.0, 0.0, 0.0, 0.0, 13.9)
 
 
-def situation(car, lights=()):
-    return Situation(Scene(0, car, np.zeros((0, 8)), list(lights)), Place(20.0, 0.0, 0.0, 3.5, False), 0.37, None)
+def situation(car, lights=(), is_oncoming=False):
+    scene, place = Scene(0, car, np.zeros((0, 8)), list(lights)), Place(20.0, 0.0, 0.0, 3.5, False)
+    return Situation(scene, place, 0.37, None, is_oncoming=is_oncoming)
 
 
 @pytest.mark.parametrize(
@@ -49,17 +50,17 @@ def situation(car, lights=()):
         (30.0, 0.0, False),
     ],
 )
-def test_film_knows_the_wrong_lane(y, yaw, against):
-    assert film.is_against(ROADS, ego(y, yaw)) is against
+def test_roads_know_the_wrong_lane(y, yaw, against):
+    assert ROADS.is_oncoming(20.0, y, yaw) is against
 
 
 def test_film_tells_limit_light_and_wrong_lane():
-    told, background = film.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), ROADS, "")
+    told, background = film.lines(situation(ego(), [(5.0, RED), (43.0, RED)]), "")
     assert told == ["37 % of the route, 8.3 of 13.9 m/s", "red light in 23 m"] and background == film.DRIVING
-    told, background = film.lines(situation(ego(y=-1.75)), ROADS, "")
+    told, background = film.lines(situation(ego(y=-1.75), is_oncoming=True), "")
     assert told[1] == f"no light ahead, {film.WRONG_LANE}" and background == film.AGAINST
-    assert film.lines(situation(ego()), ROADS, GOAL) == ([told[0], "no light ahead, goal"], film.DONE)
-    assert film.lines(situation(ego()), ROADS, "red_light")[1] == film.FAILED
+    assert film.lines(situation(ego()), GOAL) == ([told[0], "no light ahead, goal"], film.DONE)
+    assert film.lines(situation(ego()), "red_light")[1] == film.FAILED
 
 
 def test_birdseye_shows_the_front_of_the_car_and_walkers():

@@ -123,7 +123,7 @@ def read_online_study(path: Path) -> OnlineStudy:
     try:
         return pydantic.TypeAdapter(OnlineStudy).validate_python({"name": path.stem, **yaml.safe_load(path.read_text())})
     except (pydantic.ValidationError, yaml.YAMLError, TypeError) as error:
-        raise InvalidSetting(f"{path} is no study.", got=error, fix="docs/return-decomposition.md shows one") from None
+        raise InvalidSetting(f"{path} is not a study.", got=error, fix="docs/return-decomposition.md shows one") from None
 
 
 def program_file(name: str, out: Path) -> Path:

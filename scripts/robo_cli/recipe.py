@@ -237,12 +237,15 @@ def read_recipe(name: str) -> Recipe[Any]:
     file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
     if file is not None and not file.exists():  # a shipped recipe may be named with its ending
         file = known.get(file.stem)
+    if file is None and name.endswith((".yaml", ".yml")):
+        fix = "give the path of a recipe, or the name of one that comes with the package (`robo-rl recipes`)"
+        raise InvalidSetting(f"There is no file {name}.", got=f"no such file in {Path.cwd()}", fix=fix)
     if file is None:
         raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
     try:
         data = yaml.safe_load(file.read_text())
     except yaml.YAMLError as error:
-        raise InvalidSetting(f"{file} is no YAML.", got=error, allowed="plain YAML") from None
+        raise InvalidSetting(f"{file} is not YAML.", got=error, allowed="plain YAML") from None
     if not isinstance(data, dict):
         raise InvalidSetting(f"{file} is not a recipe.", got=type(data).__name__, allowed="a YAML mapping")
     return parse_recipe({"name": file.stem, **data}, source=str(file))

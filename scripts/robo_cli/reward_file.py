@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file") from None
     if not isinstance(found, dict) or "reward" not in found or found.keys() - {"reward", "settings"}:
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
-        raise InvalidSetting(f"{path} is no reward.", got=got, allowed="the keys reward and settings")
+        raise InvalidSetting(f"{path} is not a reward.", got=got, allowed="the keys reward and settings")
     if not isinstance(found.get("settings") or {}, dict):
         raise InvalidSetting(f"{path}: settings must be a mapping.", got=repr(found["settings"]), allowed="NAME: VALUE")
     return found

@@ -124,7 +124,7 @@ def read_space(file: Path, recipe: Recipe[Any]) -> Space:
     try:
         found = yaml.safe_load(file.read_text())
     except yaml.YAMLError as error:
-        raise InvalidSetting(f"{file} is no YAML.", got=error, allowed=EXAMPLE) from None
+        raise InvalidSetting(f"{file} is not YAML.", got=error, allowed=EXAMPLE) from None
     if not isinstance(found, dict) or not found:
         raise InvalidSetting(f"{file} names no settings.", got=found, allowed=EXAMPLE)
     dimensions: dict[str, Dimension] = {}
@@ -161,7 +161,7 @@ def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimensi
     if isinstance(found, Range) and (allowed := _numbers(recipe, path)) is not None:
         whole = all(float(value).is_integer() for value in (found.low, found.high, found.step or 0))
         if not allowed or (float not in allowed and not whole):
-            words = "whole numbers" if allowed else "choices, since it is no number"
+            words = "whole numbers" if allowed else "choices, since it is not a number"
             raise InvalidSetting(f"{file}: {path} cannot have this range.", got=told, allowed=words)
         if float not in allowed:
             step = None if found.step is None else int(found.step)

@@ -112,9 +112,11 @@ def info_has_right_types(make: Make) -> None:
                     require(isinstance(step.info[name], kind), f"info[{name!r}] is no {kind.__name__}", got=step.info[name])
             for name, value in step.info.get(MEASURES, {}).items():
                 require(name in declared, f"info[{MEASURES!r}] tells what is not in the attribute `measures`", got=name)
-                require(isinstance(value, float) and np.isfinite(value), f"measure {name!r} is no finite float", got=value)
+                require(isinstance(value, float) and np.isfinite(value), f"measure {name!r} is not a finite float", got=value)
             for name, value in step.info.get("reward_terms", {}).items():
-                require(isinstance(value, float) and np.isfinite(value), f"reward term {name!r} is no finite float", got=value)
+                require(
+                    isinstance(value, float) and np.isfinite(value), f"reward term {name!r} is not a finite float", got=value
+                )
 
 
 def episodes_end_for_one_reason(make: Make) -> None:
@@ -123,7 +125,7 @@ def episodes_end_for_one_reason(make: Make) -> None:
         limit = spec.max_steps
         for count, step in enumerate(_episode(environment, seed=0, steps=(limit or 100) + 1)):
             terminated, truncated, reason = step.terminated, step.truncated, step.info.get("stop_reason")
-            require(isinstance(terminated, bool) and isinstance(truncated, bool), "an end flag is no bool", got=step.outcome)
+            require(isinstance(terminated, bool) and isinstance(truncated, bool), "an end flag is not a bool", got=step.outcome)
             require(not (terminated and truncated), "a step is both terminated and truncated")
             ended = terminated or truncated
             require(ended == (reason is not None), "stop_reason comes with the end, and only then", got=step.info)

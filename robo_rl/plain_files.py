@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> Any:
     except OSError as error:
         raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML file", fix=fix_of(error)) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InvalidSetting(f"{path} is no YAML.", got=_short(error), allowed="plain YAML") from None
+        raise InvalidSetting(f"{path} is not YAML.", got=_short(error), allowed="plain YAML") from None
 
 
 def content_of(path: Path) -> bytes:

@@ -6,6 +6,7 @@ An unknown key names the nearest known one, a wrong type says what it should be.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
@@ -44,13 +45,19 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def _whole(value: Any) -> Any:
+    """Returns 1e5, which YAML takes for a text, as the whole number that it is, anything else as it came."""
+    is_written_so = isinstance(value, str) and re.fullmatch(r"\d+(?:\.\d+)?[eE]\+?\d{1,2}", value)
+    return int(float(value)) if is_written_so and float(value).is_integer() else value
+
+
 def _value(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint):
         if value is None:
             raise _without_value(where, "a mapping")
         return settings_as(hint, value, source=where)
     try:
-        return pydantic.TypeAdapter(hint).validate_python(value)
+        return pydantic.TypeAdapter(hint).validate_python(_whole(value) if hint is int else value)
     except pydantic.ValidationError as error:
         problem = f"{hint}: {error.errors()[0]['msg']}"
         if value is None:

@@ -177,7 +177,7 @@ def _describe(path: Path) -> dict[str, Any]:
     file = path / DESCRIPTION
     if not file.is_file():
         raise DatasetNotFound(
-            f"{path} is no dataset.", got=f"no {DESCRIPTION}", fix="robo-rl record ENV --out DATASET makes one"
+            f"{path} is not a dataset.", got=f"no {DESCRIPTION}", fix="robo-rl record ENV --out DATASET makes one"
         )
     try:
         description: Any = json.loads(file.read_bytes())

@@ -148,7 +148,7 @@ def _content(path: Path) -> tuple[FileName, bytes]:
     """Returns name and content of a file; raises EpisodeCorrupt unless the content is what the name says."""
     FileName.parse(path.name)
     if not path.is_file() and path.exists():
-        raise EpisodeCorrupt(f"{path.name} is no plain file.", allowed="a file that ends")
+        raise EpisodeCorrupt(f"{path.name} is not a plain file.", allowed="a file that ends")
     return _checked(path.name, path.read_bytes())
 
 

@@ -136,7 +136,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
     for start, end in zip(starts, ends, strict=True):
         part = content[start:end]
         if _size_of_jpeg(part.tobytes()) != shape[1:3]:  # asked before it is decoded: it may declare 65,535 x 65,535
-            raise EpisodeCorrupt("A packed picture is no JPEG of this size.", got=f"{len(part)} bytes", allowed=shape[1:3])
+            raise EpisodeCorrupt("A packed picture is not a JPEG of this size.", got=f"{len(part)} bytes", allowed=shape[1:3])
         frame = cv2.imdecode(part, cv2.IMREAD_COLOR)
         if frame is None:
             raise EpisodeCorrupt("A packed picture cannot be decoded.", got=f"{len(part)} bytes", allowed="JPEG")

@@ -122,7 +122,7 @@ def _normalization(value: Any) -> dict[str, Any]:
         chosen = {name: chosen for name in NORMALIZATION}
     if not isinstance(chosen, dict) or not all(isinstance(switch, bool) for switch in chosen.values()):
         raise InvalidSetting(
-            "normalize is no switch.", got=repr(value), allowed="true, false, or those of norm_obs, norm_reward"
+            "normalize is not a switch.", got=repr(value), allowed="true, false, or those of norm_obs, norm_reward"
         )
     if unknown := sorted(set(chosen) - set(NORMALIZATION)):
         raise UnknownName("key of normalize", unknown[0], NORMALIZATION)
@@ -131,7 +131,7 @@ def _normalization(value: Any) -> dict[str, Any]:
 
 def _network(arguments: Any) -> dict[str, Any]:
     if not isinstance(arguments, dict):
-        raise InvalidSetting("policy_kwargs is no mapping.", got=repr(arguments), allowed='{...} or "dict(...)"')
+        raise InvalidSetting("policy_kwargs is not a mapping.", got=repr(arguments), allowed='{...} or "dict(...)"')
     match arguments.get("net_arch"):
         case [{**heads}]:  # the list around the heads dates from before SB3 1.8
             return arguments | {"net_arch": heads}

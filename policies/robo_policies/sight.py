@@ -195,7 +195,7 @@ def require_pictures(spec: EnvironmentSpec) -> tuple[ArraySpec, ...]:
     for picture in pictures:
         if picture.dtype != "uint8" or len(picture.shape) != 3:
             raise InvalidSetting(
-                f"{picture.name!r} is no picture that convolutions can see.",
+                f"{picture.name!r} is not a picture that convolutions can see.",
                 got=f"{picture.dtype}{list(picture.shape)}",
                 allowed="uint8 (height, width, channels)",
             )

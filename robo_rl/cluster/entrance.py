@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 def require_open(address: str) -> None:
-    """Raises InvalidSetting for what is no address, ClusterUnavailable where no cluster lets us in."""
+    """Raises InvalidSetting for what is not an address, ClusterUnavailable where no cluster lets us in."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")

@@ -162,7 +162,7 @@ class Transport:
         found, code = _object(body), response.status_code
         if code == 200:
             if found is None:
-                raise _Passing("unreachable", "the reply is no JSON object")
+                raise _Passing("unreachable", "the reply is not a JSON object")
             return found
         message, kind = _error_of(found, body)
         told = printable(self.redacted(f"HTTP {code}: {message}"), TOLD)

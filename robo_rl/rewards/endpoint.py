@@ -74,7 +74,7 @@ class Endpoint:
             raise InvalidSetting("Which model?", fix="name it in the settings, as the server calls it: model=NAME")
         if self.key_variable and not VARIABLE.fullmatch(self.key_variable):  # may be the key itself: not shown
             raise InvalidSetting(
-                "key_variable is no name of a variable.", allowed="such as OPENAI_API_KEY; never the key itself"
+                "key_variable is not a name of a variable.", allowed="such as OPENAI_API_KEY; never the key itself"
             )
         _require_address(self.base_url, with_key=bool(self.key_variable))
         allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("max_tokens", "concurrency")}
@@ -218,7 +218,7 @@ def _require_address(url: str, with_key: bool) -> None:
     except ValueError:
         host, is_address = "", False
     if not is_address or not host:
-        raise InvalidSetting("base_url is no address.", got=repr(url), allowed="such as http://127.0.0.1:8000/v1")
+        raise InvalidSetting("base_url is not an address.", got=repr(url), allowed="such as http://127.0.0.1:8000/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise InvalidSetting(
             "base_url holds more than an address.", fix="the key belongs into the variable that key_variable names"

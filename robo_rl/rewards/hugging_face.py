@@ -108,7 +108,9 @@ class HuggingFace:
         if report["missing_keys"]:  # which transformers would fill with random numbers
             raise InvalidSetting(f"Weights of {self.model} are missing.", got=", ".join(sorted(report["missing_keys"])[:5]))
         if not hasattr(model, "get_image_features"):
-            raise InvalidSetting(f"{self.model} is no image-text model.", got=type(model).__name__, allowed="CLIP, SigLIP, ...")
+            raise InvalidSetting(
+                f"{self.model} is not an image-text model.", got=type(model).__name__, allowed="CLIP, SigLIP, ..."
+            )
         return on_device(model.float(), self.device), processor
 
     @property

@@ -145,6 +145,6 @@ def pictures_of(observations: Mapping[str, Array], camera: str) -> Pictures:
     pictures: Pictures = observations[name]
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[-1] != 3:
         raise InvalidSetting(
-            f"{name} is no RGB picture.", got=f"{pictures.shape[1:]} {pictures.dtype}", allowed="(H, W, 3) uint8"
+            f"{name} is not an RGB picture.", got=f"{pictures.shape[1:]} {pictures.dtype}", allowed="(H, W, 3) uint8"
         )
     return pictures

@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from robo_cli.main import described
+from robo_cli.options import read_options
 from robo_rl.errors import UnknownName
 
 
@@ -49,7 +50,7 @@ def run_action(command: str, actions: Actions, examples: str, arguments: list[st
     own = "\n".join(line for line in examples.splitlines() if line.startswith(f"robo-rl {command} {name} "))
     description = described(options.__doc__ or "", own)
     config = (tyro.conf.FlagCreatePairsOff,)
-    return action(tyro.cli(options, args=rest, prog=f"robo-rl {command} {name}", description=description, config=config))
+    return action(read_options(options, rest, prog=f"robo-rl {command} {name}", description=description, config=config))
 
 
 def _text(action: tuple[Any, Callable[[Any], int]] | Later) -> str:

@@ -53,7 +53,7 @@ class Bench:
     """[s] of one trial."""
     repeats: int = 5
     """Trials of each contestant."""
-    threads: int | None = None
+    threads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Threads, and cores, of each contestant; without it each runs with its own default, as its users start it."""
     processor_time: bool = False
     """Count processor time instead of the clock, for a machine that others load; for the bench `learner`."""

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from robo_cli.actors import actor
 from robo_cli.console_store import DatasetStore, dataset_of, viewed
@@ -41,7 +43,7 @@ class Console:
     """Settings of the twin, NAME=VALUE: task, speed, cameras and image_size."""
     policy: str = ""
     """Who acts while you do not: "scripted", RUN or RUN@STEP; nobody by default."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Dataset that the episodes are added to; it is made where there is none."""
     arguments: tuple[str, ...] = ()
     """Settings of the environment, such as action_repeat=3."""
@@ -51,8 +53,8 @@ class Console:
     """To listen at; another one lets a tablet in, over a connection that is not encrypted."""
     port: int = 8644
     """0 takes any free one."""
-    browser: bool = True
-    """Open the page in the browser where there is a display."""
+    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """Leave the browser alone; without this the page opens in it, where there is a display."""
     runs: Path = Path("runs")
     """Folder that holds the runs."""
     noise: float = 0.0

@@ -224,7 +224,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidSetting("A share is no number.", got=text, allowed="NAME=SHARE, such as train=0.9") from None
+        raise InvalidSetting("A share is not a number.", got=text, allowed="NAME=SHARE, such as train=0.9") from None
 
 
 ACTIONS: dict[str, tuple[Any, Callable[[Any], int]]] = {

@@ -32,13 +32,13 @@ class Convert:
     source: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="SOURCE")]
     out: Path
     """File (robomimic, d4rl) or folder (minari, lerobot) to write, or folder of the new dataset."""
-    to: str | None = None
+    to: Annotated[str | None, tyro.conf.arg(metavar="FORMAT")] = None
     """minari, robomimic, d4rl, lerobot, or one that another package brings."""
-    from_: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    from_: Annotated[str | None, tyro.conf.arg(name="from", metavar="FORMAT")] = None
     """Format of SOURCE; found by itself where it can be."""
     bare: bool = False
     """Keep nothing beside the export: what does not fit is lost."""
-    environment: str | None = None
+    environment: Annotated[str | None, tyro.conf.arg(metavar="ENV")] = None
     """Environment that the data is of, "family/task"; by default the file tells, or the shapes in it."""
     arguments: tuple[str, ...] = ()
     """Settings of the environment, such as action_repeat=3."""

@@ -21,8 +21,8 @@ class View:
     dataset: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DATASET")]
     port: int = 8642
     """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
-    browser: bool = True
-    """Open the page in the browser where there is a display."""
+    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """Leave the browser alone; without this the page opens in it, where there is a display."""
 
 
 def view(arguments: View) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import tyro
 
 from robo_cli import record, resume
 from robo_cli.actions import run_action
@@ -37,7 +39,7 @@ class Hil:
     """pick: lift a cube. peg: put a peg, which the closed fingers hold, into a hole."""
     human: Literal["console", "simulated"] = "console"
     """Who corrects: you, on a page in the browser, or a perfect person made of a script."""
-    steps: int | None = None
+    steps: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Decisions; by default 4,000 of 0.15 s of the robot's time to pick, 8,000 of 0.1 s for the peg."""
     episodes: int = 5
     """Episodes of the evaluation before the first step, and of that at the end."""
@@ -47,8 +49,8 @@ class Hil:
     """Seed of networks, resets and samples."""
     port: int = 8644
     """Port of the page; 0 takes any free one."""
-    browser: bool = True
-    """Open the page in the browser where there is a display."""
+    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """Leave the browser alone; without this the page opens in it, where there is a display."""
     out: Path = Path("demos/hil")
     """Folder for demonstrations, run and audit log."""
 

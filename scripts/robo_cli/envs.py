@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Annotated
 
 import tyro
@@ -13,7 +14,25 @@ from robo_rl.discovery import environment_names, make_environment
 from robo_rl.measures import Measure, measures_of
 from robo_rl.spec import EnvironmentSpec, specification
 
-EXAMPLES = "robo-rl envs\nrobo-rl envs robo\nrobo-rl envs robo/ArmPick-v0\nrobo-rl envs --json"
+EXAMPLES = """robo-rl envs
+robo-rl envs robo
+robo-rl envs pick     (all whose name holds it)
+robo-rl envs robo/ArmPick-v0
+robo-rl envs --json"""
+FAMILIES = {
+    "carla": "routes through CARLA, or its stand-in",
+    "dm_control": "suite and manipulation of DeepMind",
+    "gymnasium": "MuJoCo v5",
+    "gymnasium_robotics": "Fetch, hand, maze and kitchen",
+    "metaworld": "fifty tasks of a tabletop arm",
+    "minigrid": "grids with a mission in words",
+    "residual": "corrections of a base policy, at residual:NAME",
+    "robo": "our own seven-axis arm",
+    "robot": "an arm that `robo-rl robot serve` serves, at robot:URL",
+}
+"""What the families are that come with the package."""
+DOUBLES = {"robot/Fake-v0"}
+"""Environments that tests use in the place of a robot."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +40,7 @@ class Envs:
     """List environments, or describe one: observations with units and frames, actions, success rule."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = ""
-    """A family to list, or one environment to describe."""
+    """A family or a part of names to list, or one environment to describe."""
     json: bool = False
     """Print JSON."""
 
@@ -29,16 +48,34 @@ class Envs:
 def run(arguments: Envs) -> int:
     """Prints the names, or the spec of the one that was named."""
     names = environment_names()
-    found = {name: problem for name, problem in names.items() if name.startswith(arguments.name)}
+    found = matching(names, arguments.name)
     if arguments.name in names or not found:  # what cannot be made says why
         return _describe(arguments.name, as_json=arguments.json)
     if arguments.json:
         print(json.dumps([{"name": name, "available": problem is None, "problem": problem} for name, problem in found.items()]))
         return 0
-    for name, problem in found.items():
-        print(name if problem is None else f"{name}  not available: {' '.join(problem.split())}")
+    for family, group in groupby(found.items(), key=lambda item: item[0].partition("/")[0]):
+        print(f"\n# {family}: {FAMILIES.get(family, 'of an installed package')}")
+        for name, problem in group:
+            print(name if problem is None else f"{name}  not available: {' '.join(problem.split())}")
     print(f"\n{sum(problem is None for problem in found.values())} environments; `robo-rl envs NAME` describes one.")
     return 0
+
+
+def matching(names: Mapping[str, str | None], text: str) -> dict[str, str | None]:
+    """Returns the environments of the family of that name, else those whose name begins with it, else those that hold it.
+
+    Test doubles are left out unless their family is named.
+    """
+    shown = {name: problem for name, problem in names.items() if name not in DOUBLES or text.startswith("robot")}
+    for fits in (
+        lambda name: name.partition("/")[0] == text,
+        lambda name: name.startswith(text),
+        lambda name: text.lower() in name.lower(),
+    ):
+        if found := {name: problem for name, problem in shown.items() if fits(name)}:
+            return found
+    return {}
 
 
 def _describe(name: str, *, as_json: bool) -> int:

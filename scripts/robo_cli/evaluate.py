@@ -49,8 +49,9 @@ class Evaluate:
     """For a run that drives: a set of routes, such as town-test, instead of an environment and of its own map."""
     arguments: tuple[str, ...] = ()
     """Settings of the environment that differ from the training's, such as traffic=20."""
-    films: int = 2
-    """Episodes elsewhere that are filmed, half of them failures where there are both."""
+    films: Annotated[int | None, tyro.conf.arg(aliases=["--videos"], metavar="INT")] = None
+    """Episodes that are filmed (videos), half of them failures where there are both; by default 2 elsewhere, and none in the
+    training's own environment, which the training has filmed."""
     stochastic: bool = False
     """Sample actions instead of taking the most likely one, as where the recipe says so (evaluation.stochastic)."""
     json: bool = False
@@ -63,7 +64,7 @@ class Evaluate:
     """Port of that CARLA server."""
 
     def __post_init__(self) -> None:
-        require_at_least(self, {"episodes": 1, "seed": 0, "films": 0})
+        require_at_least(self, {"episodes": 1, "seed": 0} | ({} if self.films is None else {"films": 0}))
         if self.environment and self.routes:
             raise InvalidSetting(
                 "A set of routes is an environment.", got="--environment and --routes", allowed="one of the two"
@@ -81,22 +82,24 @@ def run(arguments: Evaluate) -> int:
     how = replace(
         recipe.evaluation,
         arguments={} if name else recipe.evaluation.arguments,
-        films=arguments.films if name else 0,
+        films=(2 if name else 0) if arguments.films is None else arguments.films,
         stochastic=arguments.stochastic or recipe.evaluation.stochastic,
     )
     recipe = replace(recipe, environment=there, evaluation=how)
     evaluation = judge(trained, recipe, policy, arguments.episodes, arguments.seed, name or "evaluation")
-    print(json.dumps(evaluation.to_json()) if arguments.json else evaluation)
+    print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
     if name:
-        report = _kept(trained, name, evaluation)
+        _keep(trained, name, evaluation)
+    if name or how.films:
+        report = write_report([trained.path], trained.path / "report.html")
         print("" if arguments.json else f"report   {report}\n", end="")
     return 0
 
 
-def _kept(run: Run, name: str, evaluation: Evaluation) -> Path:
+def _keep(run: Run, name: str, evaluation: Evaluation) -> None:
+    """Keeps an evaluation elsewhere in the run, for its report."""
     (run.path / "evaluations").mkdir(exist_ok=True)
     write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
-    return write_report([run.path], run.path / "report.html")
 
 
 def _name(arguments: Evaluate) -> str:

@@ -6,12 +6,14 @@ import importlib
 import os
 import sys
 import traceback
+from importlib.metadata import version
 from types import TracebackType
 from typing import Any
 
 import tyro
 
 from robo_cli.interruption import loud_exit
+from robo_cli.options import read_options
 from robo_cli.plain_output import use_plain_output
 from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName, fix_of, is_of_disk
 
@@ -46,6 +48,7 @@ START = """start with:
   robo-rl doctor
   robo-rl train arm-pick-rlpd
   robo-rl evaluate latest --episodes 200"""
+MORE = "`robo-rl COMMAND --help` shows examples, `robo-rl --version` the version."
 
 
 def main() -> None:
@@ -82,7 +85,10 @@ def dispatch(arguments: list[str]) -> int:
     """Runs one command and returns its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         rows = "\n".join(f"  {name:12} {text}" for name, (_, text) in COMMANDS.items())
-        print(f"usage: robo-rl COMMAND ...\n\n{rows}\n\n{START}\n\n`robo-rl COMMAND --help` shows examples.")
+        print(f"usage: robo-rl COMMAND ...\n\n{rows}\n\n{START}\n\n{MORE}")
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"robo-rl {version('robo-rl')}")
         return 0
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
@@ -92,13 +98,8 @@ def dispatch(arguments: list[str]) -> int:
     if options is None:  # a recipe decides which keys there are
         return int(module.main(rest))
     description = described(f"{text[0].upper()}{text[1:]}.", module.EXAMPLES)
-    order = tyro.cli(
-        getattr(module, options),
-        args=rest,
-        prog=f"robo-rl {name}",
-        description=description,
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
+    prog, flags = f"robo-rl {name}", (tyro.conf.FlagCreatePairsOff,)
+    order = read_options(getattr(module, options), rest, prog=prog, description=description, config=flags)
     with loud_exit("look at what the environment calls: nothing after it was done"):
         return int(module.run(order))
 

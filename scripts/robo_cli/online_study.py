@@ -123,7 +123,7 @@ def read_online_study(path: Path) -> OnlineStudy:
     try:
         return pydantic.TypeAdapter(OnlineStudy).validate_python({"name": path.stem, **read_yaml(path)})
     except (pydantic.ValidationError, TypeError) as error:
-        raise InvalidSetting(f"{path} is no study.", got=error, fix="docs/return-decomposition.md shows one") from None
+        raise InvalidSetting(f"{path} is not a study.", got=error, fix="docs/return-decomposition.md shows one") from None
 
 
 def program_file(name: str, out: Path) -> Path:

@@ -71,7 +71,7 @@ def read_race(name: str) -> Race:
         return pydantic.TypeAdapter(Race).validate_python({"name": path.stem, **read_yaml(path)})
     except (pydantic.ValidationError, TypeError) as error:
         raise InvalidSetting(
-            f"{path} is no race.", got=str(error).splitlines()[0], fix="docs/words-as-beacons.md shows one"
+            f"{path} is not a race.", got=str(error).splitlines()[0], fix="docs/words-as-beacons.md shows one"
         ) from None
 
 

@@ -241,6 +241,9 @@ def read_recipe(name: str) -> Recipe[Any]:
     file = Path(name) if name.endswith((".yaml", ".yml")) else known.get(name)
     if file is not None and not file.exists():  # a shipped recipe may be named with its ending
         file = known.get(file.stem)
+    if file is None and name.endswith((".yaml", ".yml")):
+        fix = "give the path of a recipe, or the name of one that comes with the package (`robo-rl recipes`)"
+        raise InvalidSetting(f"There is no file {name}.", got=f"no such file in {Path.cwd()}", fix=fix)
     if file is None:
         raise UnknownName("recipe", name, known, fix="`robo-rl recipes` lists them; a path to a .yaml file works too")
     data = read_yaml(file)

@@ -53,15 +53,15 @@ class Record:
     """"family/task"; `robo-rl envs` lists them."""
     out: Path
     """Folder of the dataset."""
-    policy: str | None = None
+    policy: Annotated[str | None, tyro.conf.arg(metavar="POLICY")] = None
     """"scripted", the default, "random", RUN, RUN@STEP, or mix:NAME=SHARE,NAME=SHARE with one drawn for each episode."""
-    family: str | None = None
+    family: Annotated[str | None, tyro.conf.arg(metavar="FAMILY")] = None
     """Instead of a policy: random, medium, medium-replay, replay, expert, play, or mixed-K with K % of expert episodes."""
     run: str = ""
     """For a family of datasets: the run that it is made from, trained with record_episodes."""
     expert: str = ""
     """For a family of datasets: "scripted", RUN or RUN@STEP; by default the newest policy of the run, or "scripted"."""
-    episodes: int | None = None
+    episodes: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """How many; 10 by default, and all that there are where a family copies training episodes."""
     seed: int | None = None
     """Reset seed of the first episode; the others follow. By default 0, and with --append the seeds that no episode has yet."""

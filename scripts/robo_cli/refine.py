@@ -53,7 +53,7 @@ class Refine:
     """Path or name of a run folder, or "latest": one of rlpd, hil-serl or sac."""
     robot: str
     """Address of `robo-rl robot serve`; ?action_repeat=3 or max_steps=50 may end it, else they are those of the run."""
-    demos: str = ""
+    demos: Annotated[str, tyro.conf.arg(aliases=["--dataset"])] = ""
     """Dataset of demonstrations with the robot's spec; that of the run by default, where it had one."""
     human: str = NOBODY
     """Who corrects: console for you, perfect, noisy, delayed, lazy or wrong for a simulated person, none."""
@@ -67,11 +67,11 @@ class Refine:
     """Steps between checkpoints; what a crash leaves behind them is in the episodes."""
     port: int = 8644
     """Port of the console's page; 0 takes any free one."""
-    browser: bool = True
-    """Open the page in the browser where there is a display."""
+    browser: Annotated[bool, tyro.conf.arg(help_behavior_hint="")] = True
+    """Leave the browser alone; without this the page opens in it, where there is a display."""
     dry_run: bool = False
     """Print the recipe and stop."""
-    runs: Path = Path("runs")
+    runs: Annotated[Path, tyro.conf.arg(aliases=["--out"])] = Path("runs")
     """Folder that holds the runs, and the new one."""
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ def _read(path: Path) -> dict[str, Any]:
     found = read_yaml(path)
     if not isinstance(found, dict) or "reward" not in found or found.keys() - {"reward", "settings"}:
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
-        raise InvalidSetting(f"{path} is no reward.", got=got, allowed="the keys reward and settings")
+        raise InvalidSetting(f"{path} is not a reward.", got=got, allowed="the keys reward and settings")
     if not isinstance(found.get("settings") or {}, dict):
         raise InvalidSetting(f"{path}: settings must be a mapping.", got=repr(found["settings"]), allowed="NAME: VALUE")
     return found

@@ -37,7 +37,7 @@ class Latent:
     """A judge such as `endpoint`, a YAML file that names one with its settings, or `pack:NAME_OR_FILE`."""
     llm_settings: tuple[str, ...] = ()
     """Settings of the judge, NAME=VALUE."""
-    replay: Path | None = None
+    replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Log of an earlier command, which then answers everything."""
     arguments: tuple[str, ...] = ()
     """Keyword arguments of the environment, NAME=VALUE."""

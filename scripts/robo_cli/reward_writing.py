@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from robo_cli.reward_probe import spec_and_trial
 from robo_cli.typed_settings import settings_of
@@ -38,7 +40,7 @@ class Asking:
     programs made by rule; empty only with `replay`."""
     llm_settings: tuple[str, ...] = ()
     """Settings of the model, such as model=qwen3; of a rule, seed=1."""
-    replay: Path | None = None
+    replay: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Log of an earlier run (calls.jsonl) that answers everything: no server, no key."""
     sentence: str = ""
     """The task in one sentence; empty for the instruction of the environment."""

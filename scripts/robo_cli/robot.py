@@ -42,7 +42,7 @@ class Serve:
     """twin, fake, franka-http, ur, or one of your own (entry points robo_rl.robots)."""
     options: tuple[str, ...] = ()
     """Settings of the driver, NAME=VALUE: task, speed, cameras and image_size of the twin, url of franka-http."""
-    limits: Path | None = None
+    limits: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """YAML file with every limit; needed for all but simulated robots."""
     cameras: tuple[str, ...] = ()
     """NAME=DEVICE of OpenCV cameras, the device a number or a path."""

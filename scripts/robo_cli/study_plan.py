@@ -150,7 +150,7 @@ def read_study(name: str) -> Study:
     try:
         return pydantic.TypeAdapter(Study).validate_python({"name": path.stem, **read_yaml(path)})
     except (pydantic.ValidationError, TypeError) as error:
-        raise InvalidSetting(f"{path} is no study.", got=_reasons(error), fix="docs/offline.md shows one") from None
+        raise InvalidSetting(f"{path} is not a study.", got=_reasons(error), fix="docs/offline.md shows one") from None
 
 
 def study_file(name: str) -> Path:

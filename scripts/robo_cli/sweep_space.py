@@ -158,7 +158,7 @@ def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimensi
     if isinstance(found, Range) and (allowed := _numbers(recipe, path)) is not None:
         whole = all(float(value).is_integer() for value in (found.low, found.high, found.step or 0))
         if not allowed or (float not in allowed and not whole):
-            words = "whole numbers" if allowed else "choices, since it is no number"
+            words = "whole numbers" if allowed else "choices, since it is not a number"
             raise InvalidSetting(f"{file}: {path} cannot have this range.", got=told, allowed=words)
         if float not in allowed:
             step = None if found.step is None else int(found.step)

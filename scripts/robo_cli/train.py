@@ -21,6 +21,7 @@ from robo_cli.interruption import gentle_interruption, resumable
 from robo_cli.keeping import keeping_policies, kept, require_episodes
 from robo_cli.learner_process import acting_parts_of, acting_training, ended, learns_apart, prepare, priority
 from robo_cli.online_reward import reward_of
+from robo_cli.options import read_options, whole_numbers
 from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.reward_probation import require_sound_programs
@@ -222,11 +223,11 @@ def resolved(order: Train[Any]) -> Recipe[Any]:
 def parsed(kind: Any, name: str, arguments: Sequence[str]) -> Any:
     """Returns the order, a Train or what extends it, that words after the name of a recipe give."""
     recipe = read_recipe(name)
-    additions, arguments = mappings_in(recipe, arguments)
-    order = tyro.cli(
+    additions, arguments = mappings_in(recipe, whole_numbers(arguments))
+    order = read_options(
         kind[type(recipe.learner)],
+        arguments,
         default=kind(recipe),
-        args=arguments,
         prog=f"robo-rl {kind.COMMAND} {name}",
         description="\n\n".join([recipe.summary, "examples:", *kind.EXAMPLES.splitlines()]),
         config=(tyro.conf.AvoidSubcommands,),

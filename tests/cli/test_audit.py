@@ -123,7 +123,7 @@ def test_a_mistake_with_a_classifier_is_one_error(arguments, error, message):
         (["oracle", "--progress", "timetosuccess"], UnknownName, "did you mean 'time-to-success'"),
         (["oracle", "--progress", "reward:reach"], UnknownName, "reward term 'reach'"),
         (["oracle", "--clips", "-1"], InvalidSetting, "'clips' is out of range"),
-        (["oracle", "--dataset", "none"], DatasetError, "is no dataset"),
+        (["oracle", "--dataset", "none"], DatasetError, "is not a dataset"),
         (
             ["vlm-rm", "--settings", "model=colours", "goal=[red]", "alpha=0", "--wrong-text", "go"],
             InvalidSetting,

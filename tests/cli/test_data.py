@@ -169,8 +169,8 @@ def test_statistics_fit_a_terminal(recorded, capsys):
         (["record", TASK, "--arguments", "cameras=[", "--out", "x"], InvalidSetting, r"no readable value(.|\n)*as in YAML"),
         (["record", "gymnasium/Hopper-v5", "--out", "x"], InvalidSetting, "no scripted expert"),
         (["data", "inf", "x"], UnknownName, "did you mean 'info'"),
-        (["data", "info", "x"], DatasetError, "is no dataset"),
-        (["data", "merge", "x", "--out", "y"], DatasetError, "is no dataset"),
+        (["data", "info", "x"], DatasetError, "is not a dataset"),
+        (["data", "merge", "x", "--out", "y"], DatasetError, "is not a dataset"),
     ],
 )
 def test_bad_input(arguments, error, message):
@@ -275,7 +275,7 @@ def test_learning_from_nothing(recorded):
 def test_shares_that_do_not_add_up(recorded):
     with pytest.raises(InvalidSetting, match="shares do not add up to 1"):
         dispatch(["data", "split", str(recorded), "--into", "train=0.5", "test=0.6"])
-    with pytest.raises(InvalidSetting, match="share is no number"):
+    with pytest.raises(InvalidSetting, match="share is not a number"):
         dispatch(["data", "split", str(recorded), "--into", "train"])
 
 

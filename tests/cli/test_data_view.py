@@ -58,7 +58,7 @@ def test_no_browser_is_opened_inside_a_terminal(empty, opened, monkeypatch):
 
 
 def test_errors_are_sentences(empty, opened):
-    with pytest.raises(DatasetNotFound, match="is no dataset"):
+    with pytest.raises(DatasetNotFound, match="is not a dataset"):
         dispatch(["data", "view", "nowhere"])
     with ViewerServer(Dataset(empty), 0) as taken, pytest.raises(InvalidSetting, match="cannot be used"):
         dispatch(["data", "view", str(empty), "--port", str(taken.server_port)])

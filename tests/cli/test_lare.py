@@ -50,7 +50,7 @@ def test_a_study_writes_programs_trains_and_makes_nothing_twice(in_this_process,
     with pytest.raises(UnknownName, match=r"method of the study study 'lair'(.|\n)*did you mean 'lare'"):
         dispatch(order)
     Path("study.yaml").write_text(STUDY.replace("seeds: [0]", "seed: 0"))
-    with pytest.raises(InvalidSetting, match=r"study.yaml is no study(.|\n)*seed"):
+    with pytest.raises(InvalidSetting, match=r"study.yaml is not a study(.|\n)*seed"):
         dispatch(order)
 
 

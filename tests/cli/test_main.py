@@ -116,7 +116,7 @@ def test_what_cannot_start_leaves_no_run(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match=r"Unknown argument of robo/ArmReach-v0 'colour'(.|\n)*max_steps"):
         main.dispatch(["train", tiny(tmp_path, environment=environment), *out])
     (tmp_path / "broken.yaml").write_text("a: [")
-    with pytest.raises(InvalidSetting, match=r"broken.yaml is no YAML"):
+    with pytest.raises(InvalidSetting, match=r"broken.yaml is not YAML"):
         main.dispatch(["train", str(tmp_path / "broken.yaml"), *out])
     assert not (tmp_path / "runs").exists()
 

@@ -95,7 +95,7 @@ def test_races_are_strict(plan: Path) -> None:
     with pytest.raises(UnknownName, match=r"Unknown key in plain on Empty of the race small: learner: 'epoch'"):
         read_race(str(plan))
     plan.write_text(yaml.safe_dump({**RACE, "seed": 3}))
-    with pytest.raises(InvalidSetting, match=r"is no race\."):
+    with pytest.raises(InvalidSetting, match=r"is not a race\."):
         read_race(str(plan))
 
 

@@ -76,7 +76,7 @@ def facts(name="arm-reach-sac"):
         ({"learner.batch_size": {"low": 16, "high": 64, "step": 32}}, "a step above 0"),
         ({"learner.batch_size": {"choices": [16, "many"]}}, "refuses a value of learner.batch_size: 'many'"),
         ({"learner.batch_size": {"choices": [16, 16]}}, "all different"),
-        ({"learner.hidden": {"low": 16, "high": 64}}, "it is no number"),
+        ({"learner.hidden": {"low": 16, "high": 64}}, "it is not a number"),
         ({"learner.discount": {"low": 0.9, "high": 1.5}}, "refuses a value of learner.discount: 1.5"),
         ({"learner": {"choices": [1, 2]}}, "Unknown setting"),
         ({"evaluation.episodes": {"low": 1, "high": 5}}, "cannot search"),

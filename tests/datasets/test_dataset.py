@@ -307,7 +307,7 @@ def test_a_folder_that_may_not_be_written_to(dataset, make_episode, monkeypatch)
 
 
 def test_what_is_no_dataset(tmp_path, dataset, spec):
-    with pytest.raises(DatasetNotFound, match="is no dataset"):
+    with pytest.raises(DatasetNotFound, match="is not a dataset"):
         Dataset(tmp_path)
     with pytest.raises(DatasetError, match="is not empty"):
         Dataset.create(dataset.path, spec)

@@ -118,7 +118,7 @@ def test_an_episode_that_never_ends(filled, tmp_path, target):
         os.mkfifo(path)
     else:
         path.symlink_to(target)
-    with pytest.raises(EpisodeCorrupt, match="is no plain file"):
+    with pytest.raises(EpisodeCorrupt, match="is not a plain file"):
         filled.read(filled.entries()[1])
 
 

@@ -157,8 +157,8 @@ def test_unknown_things_name_the_close_ones():
         ("A: 3", "Not a zoo file"),
         ("A:\n  policy: MlpPolicy", "n_timesteps is not a number"),
         ("A:\n  n_timesteps: many", "n_timesteps is not a number"),
-        ("A:\n  n_timesteps: 1\n  normalize: 3", "normalize is no switch"),
-        ("A:\n  n_timesteps: 1\n  policy_kwargs: 3", "policy_kwargs is no mapping"),
+        ("A:\n  n_timesteps: 1\n  normalize: 3", "normalize is not a switch"),
+        ("A:\n  n_timesteps: 1\n  policy_kwargs: 3", "policy_kwargs is not a mapping"),
     ],
 )
 def test_broken_files_are_refused(text, message):

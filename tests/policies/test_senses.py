@@ -305,7 +305,7 @@ def test_pictures_alone_are_not_enough_for_who_does_not_look():
 def test_what_is_no_picture_of_bytes_is_refused(shape, dtype):
     spec = EnvironmentSpec("test/Depth", ObservationSpec((ArraySpec("depth", shape, dtype, role="image"),)), MOVE)
     with pytest.raises(
-        InvalidSetting, match=r"'depth' is no picture that convolutions can see(.|\n)*uint8 \(height, width, channels\)"
+        InvalidSetting, match=r"'depth' is not a picture that convolutions can see(.|\n)*uint8 \(height, width, channels\)"
     ):
         PPOConfig(convolutions=(4,)).build(spec, 0)
 

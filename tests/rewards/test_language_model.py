@@ -87,7 +87,9 @@ def test_a_seed_of_the_settings_is_another_one_for_each_sample(opened, chat_serv
     "roles", [(), ("system",), ("assistant",), ("user", "user"), ("user", "system", "user"), ("user", "assistant")]
 )
 def test_what_is_no_conversation_is_refused(roles):
-    with pytest.raises(InvalidSetting, match=r"messages of the prompt 'write' are no conversation(.*\n)*.*the last one user"):
+    with pytest.raises(
+        InvalidSetting, match=r"messages of the prompt 'write' are not a conversation(.*\n)*.*the last one user"
+    ):
         Prompt([Message(role, "words") for role in roles], "write")
 
 
@@ -377,7 +379,7 @@ def test_a_log_broken_in_the_middle_is_one_error(opened, broken):
     first, second = LOG.read_bytes().splitlines(keepends=True)
     LOG.write_bytes(first + broken + b"\n" + second)
     for arguments in ({}, {"log": None, "replay": LOG}):
-        with pytest.raises(JudgeError, match=r"Line 2 of run/calls.jsonl is no record of a call."):
+        with pytest.raises(JudgeError, match=r"Line 2 of run/calls.jsonl is not a record of a call."):
             opened(**arguments)
 
 
@@ -583,7 +585,7 @@ def test_a_file_names_a_model(chat_server):
         ("endpoint", {}, InvalidSetting, "Which model"),
         ("endpoint", {"modle": "x"}, UnknownName, "model"),
         ("none.yaml", {}, InvalidSetting, "none.yaml cannot be read"),
-        ("bad.yaml", {}, InvalidSetting, "bad.yaml is no language model"),
+        ("bad.yaml", {}, InvalidSetting, "bad.yaml is not a language model"),
         ("pack:point-exmaple", {}, UnknownName, "point-example"),
         ("pack:point-example", {"seed": 1}, InvalidSetting, "A pack takes no settings"),
     ],

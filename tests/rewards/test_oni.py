@@ -210,13 +210,13 @@ def test_a_setting_out_of_range_is_refused(settings, words):
 
 
 def test_a_rule_that_is_no_expression_is_refused():
-    with pytest.raises(InvalidSetting, match=r"'\(' is no regular expression"):
+    with pytest.raises(InvalidSetting, match=r"'\(' is not a regular expression"):
         Rule(progress=("(",))
 
 
 def test_a_run_without_a_record_cannot_be_replayed(tmp_path):
     spec = specification(make_environment(DOOR_KEY))
-    with pytest.raises(InvalidSetting, match="is no run"):
+    with pytest.raises(InvalidSetting, match="is not a run"):
         ONIRetrieval(replay=str(tmp_path)).online(spec, weight=1.0, discount=None)
     save_checkpoint(tmp_path / "checkpoints", Checkpoint(1, {"learner": {}}))
     with pytest.raises(InvalidSetting, match="has no record of labels"):

@@ -209,7 +209,7 @@ def test_columns_that_do_not_fit_are_the_callers_fault():
         assert refused.value.status == "unknown column"
         with pytest.raises(InvalidSetting, match="differ in length"):
             sandbox.run(columns(3) | {"cube": np.ones((2, 3))})
-        with pytest.raises(InvalidSetting, match="'cube' is no column of numbers"):
+        with pytest.raises(InvalidSetting, match="'cube' is not a column of numbers"):
             sandbox.run(columns(3) | {"cube": np.array([["a"]] * 3, dtype=object)})
     with pytest.raises(InvalidSetting, match="'seconds' is out of range"):
         Limits(seconds=0.0)

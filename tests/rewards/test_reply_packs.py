@@ -126,12 +126,12 @@ def test_a_pack_may_have_repairs():
     ],
 )
 def test_a_wrong_pack_is_named(change, message):
-    with pytest.raises(InvalidSetting, match=rf"test.yaml is no pack of replies.\n  got:     {message}"):
+    with pytest.raises(InvalidSetting, match=rf"test.yaml is not a pack of replies.\n  got:     {message}"):
         language_model(pack(**change))
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [("[", "cannot be read"), ("- x", "is no pack"), ("\x00", "cannot be read"), ("", "is no pack")]
+    ("words", "message"), [("[", "cannot be read"), ("- x", "is not a pack"), ("\x00", "cannot be read"), ("", "is not a pack")]
 )
 def test_a_file_that_is_no_pack_is_one_error(words, message):
     Path("bad.yaml").write_text(words)

@@ -75,7 +75,7 @@ class D4RL:
         """Opens the file."""
         with opened_hdf5(source) as datasets:
             if missing := set(STEPS) - set(datasets):
-                raise DatasetError(f"{source} is no D4RL file.", got=f"no {', '.join(sorted(missing))}")
+                raise DatasetError(f"{source} is not a D4RL file.", got=f"no {', '.join(sorted(missing))}")
             sizes = {name: len(datasets[name]) for name in (*STEPS, "timeouts", "next_observations") if name in datasets}
             if len(set(sizes.values())) != 1:
                 raise DatasetError("The arrays differ in length.", got=sizes)

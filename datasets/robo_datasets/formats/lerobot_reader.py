@@ -157,7 +157,7 @@ def _actions(layout: _Layout, spec: EnvironmentSpec | None) -> Actions:
     described = layout.features["action"]
     size = int(described["shape"][0])
     if len(described["shape"]) != 1:
-        raise DatasetError("Actions are no vector.", got=described["shape"])
+        raise DatasetError("Actions are not a vector.", got=described["shape"])
     rows = (
         (f"the part from episode {columns['episode_index'][0]} on", columns["action"].reshape(-1, size))
         for columns in _batches(layout, ["action", "episode_index"])
@@ -282,7 +282,9 @@ def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
 def _picture(content: bytes | None, shape: tuple[int, ...], name: str) -> Array:
     """Returns a PNG's pixels, once its header says that it has the size that it should."""
     if content is None or not content.startswith(_PNG):
-        raise DatasetError(f"A picture of {name} is no PNG in the file.", fix="write the dataset with lerobot's own writer")
+        raise DatasetError(
+            f"A picture of {name!r} is not a PNG in the file.", fix="write the dataset with lerobot's own writer"
+        )
     width, height = int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
     channels_last = {(height, width, 3), (3, height, width)}
     if shape not in channels_last:

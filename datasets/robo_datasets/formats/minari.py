@@ -156,7 +156,7 @@ def _discrete(size: int) -> dict[str, Any]:
 
 def _load_metadata(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_METADATA:
-        raise DatasetError(f"{path} is no metadata.", got=f"{path.stat().st_size} bytes", allowed=f"{MOST_METADATA} bytes")
+        raise DatasetError(f"{path} is not metadata.", got=f"{path.stat().st_size} bytes", allowed=f"{MOST_METADATA} bytes")
     metadata: dict[str, Any] = json.loads(path.read_text())
     if metadata.get("data_format", "hdf5") != "hdf5":
         raise DatasetError(
@@ -257,5 +257,5 @@ def _decoded(dataset: h5py.Dataset) -> Array:
     """Returns pictures that Minari has stored as JPEG."""
     pictures = [cv2.imdecode(np.frombuffer(row, np.uint8), cv2.IMREAD_COLOR_RGB) for row in dataset[()]]
     if any(picture is None for picture in pictures):
-        raise DatasetError("A picture is no JPEG.", got=dataset.name)
+        raise DatasetError("A picture is not a JPEG.", got=dataset.name)
     return np.stack(pictures)

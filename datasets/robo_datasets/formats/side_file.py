@@ -116,7 +116,7 @@ def opened(path: Path) -> Iterator[SideFile]:
     except RoboRLError:
         raise
     except (OSError, KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-        raise DatasetError(f"{path} is no side file.", got=f"{type(error).__name__}: {error}", fix=fix) from error
+        raise DatasetError(f"{path} is not a side file.", got=f"{type(error).__name__}: {error}", fix=fix) from error
 
 
 class SideFileWriter:

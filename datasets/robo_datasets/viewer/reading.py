@@ -74,7 +74,7 @@ class Reader:
         """Adds a remark on an episode and returns all of them; raises DatasetBusy while another process writes."""
         if not (text := text.strip()) or len(text) > LONGEST_NOTE or not _is_unicode(text):
             raise InvalidSetting(
-                "A note is no text.", got=f"{len(text)} characters", allowed=f"1 to {LONGEST_NOTE} characters of Unicode"
+                "A note is not a text.", got=f"{len(text)} characters", allowed=f"1 to {LONGEST_NOTE} characters of Unicode"
             )
         self._entry(identity)
         with self._writing, self.dataset.writer():

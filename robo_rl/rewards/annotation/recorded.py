@@ -68,7 +68,9 @@ class RecordedAnnotator:
 def record_of(run: Path) -> list[Arrival]:
     """Returns the arrivals up to the newest checkpoint of a run; raises InvalidSetting where it has none."""
     if not (run / "checkpoints").is_dir():
-        raise InvalidSetting(f"{run} is no run.", got=str(run), allowed="a folder with checkpoints, as robo-rl train makes it")
+        raise InvalidSetting(
+            f"{run} is not a run.", got=str(run), allowed="a folder with checkpoints, as robo-rl train makes it"
+        )
     found = next(_records(load_checkpoint(run / "checkpoints").parts), None)
     if found is None:
         raise InvalidSetting(

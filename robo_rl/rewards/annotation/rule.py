@@ -53,7 +53,9 @@ class Rule:
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise InvalidSetting(f"{pattern!r} is no regular expression.", got=error, allowed="one of Python's") from None
+                raise InvalidSetting(
+                    f"{pattern!r} is not a regular expression.", got=error, allowed="one of Python's"
+                ) from None
 
 
 class RuleSource:

@@ -44,7 +44,7 @@ def read_log(path: Path) -> tuple[list[Record], int]:
             return records, len(line)
         if record is None:
             raise JudgeError(
-                f"Line {number} of {path} is no record of a call.",
+                f"Line {number} of {path} is not a record of a call.",
                 got=repr(line[:60]),
                 fix="name a log that a run has written; only its last line can break by itself",
             )

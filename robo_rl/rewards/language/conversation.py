@@ -45,7 +45,7 @@ class Prompt:
         in_turn = all(one != other for one, other in pairwise(spoken)) and "system" not in spoken
         if not spoken or not in_turn or spoken[0] != "user" or spoken[-1] != "user":
             raise InvalidSetting(
-                f"The messages of the prompt {self.purpose!r} are no conversation that waits for an answer.",
+                f"The messages of the prompt {self.purpose!r} are not a conversation that waits for an answer.",
                 got=", ".join(roles) or "no messages",
                 allowed="system (once, or not at all), then user, assistant, user, ..., the last one user",
             )

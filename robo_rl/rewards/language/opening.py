@@ -74,5 +74,5 @@ def _named(llm: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[str, Any
         raise InvalidSetting(f"{llm} cannot be read.", got=error, allowed="a YAML file") from None
     if not isinstance(found, dict) or found.keys() - {"judge", "settings"} or not isinstance(found.get("settings") or {}, dict):
         got = sorted(map(str, found)) if isinstance(found, dict) else type(found).__name__
-        raise InvalidSetting(f"{llm} is no language model.", got=got, allowed="the keys judge (endpoint) and settings")
+        raise InvalidSetting(f"{llm} is not a language model.", got=got, allowed="the keys judge (endpoint) and settings")
     return str(found.get("judge", "endpoint")), {**(found.get("settings") or {}), **settings}

@@ -143,7 +143,7 @@ def read_pack(name: str) -> PackSource:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise InvalidSetting(
-            f"{path} is no pack of replies.",
+            f"{path} is not a pack of replies.",
             got=f"{where}: {first['msg']}",
             allowed=", ".join(Pack.model_fields),
             fix="see docs/language-models.md",
@@ -157,5 +157,5 @@ def _contents(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidSetting(f"{path} cannot be read.", got=error, allowed="a YAML or JSON file of replies") from None
     if not isinstance(found, dict):
-        raise InvalidSetting(f"{path} is no pack of replies.", got=type(found).__name__, allowed="a mapping")
+        raise InvalidSetting(f"{path} is not a pack of replies.", got=type(found).__name__, allowed="a mapping")
     return found

@@ -96,7 +96,7 @@ class Sandbox:
         column = np.asarray(columns[name])
         if column.dtype.kind not in KINDS or column.ndim == 0:
             got, allowed = f"{column.dtype}, shape {column.shape}", "numbers or truth values, N rows"
-            raise InvalidSetting(f"The column {name!r} is no column of numbers.", got=got, allowed=allowed)
+            raise InvalidSetting(f"The column {name!r} is not a column of numbers.", got=got, allowed=allowed)
         return column
 
     def _in_pieces(self, used: Mapping[str, Array], rows: int) -> npt.NDArray[np.float64]:

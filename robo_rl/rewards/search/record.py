@@ -85,7 +85,7 @@ def keep_candidate(candidate: Candidate, place: Path) -> None:
 def keep_program(candidate: Candidate, path: Path, **facts: Any) -> None:
     """Writes the program of a candidate, with `facts` and its score beside what is known of its origin."""
     if candidate.program is None:
-        raise AssertionError(f"candidate {candidate.name} is no program")
+        raise AssertionError(f"candidate {candidate.name} is not a program")
     score = None if candidate.outcome is None else candidate.outcome.score
     told = {**candidate.program.provenance, **facts, "candidate": candidate.name, "score": score}
     replace(candidate.program, provenance=told).save(path)

@@ -164,7 +164,7 @@ HUGE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + (60_000).to_bytes(4) * 2 + b"\x0
     [
         (repeated, "declares more data than it can hold"),
         (lambda table: with_picture(table, HUGE), r"another size(.|\n)*60000 x 60000"),
-        (lambda table: with_picture(table, b"\xff\xd8\xff"), "is no PNG"),
+        (lambda table: with_picture(table, b"\xff\xd8\xff"), "is not a PNG"),
         (with_texts, "is not what meta/info.json says"),
         (lambda table: table.drop_columns(["action"]), "cannot be read as lerobot"),
     ],
@@ -211,9 +211,9 @@ def name_another_schema(file):
         (lambda file: link_outside(file, "header"), r"The side file(.|\n)*is a link(.|\n)*move out.hdf5.robo_rl.h5 away"),
         (lambda file: declare_absurdly(file, "header"), "declares more data than it can hold"),
         (name_another_schema, "another schema"),
-        (forget_rows, r"is no side file(.|\n)*policy_actions"),
+        (forget_rows, r"is not a side file(.|\n)*policy_actions"),
         (point_beyond, "differ in length"),
-        (lambda file: file.__delitem__("header"), "is no side file"),
+        (lambda file: file.__delitem__("header"), "is not a side file"),
     ],
 )
 def test_a_hostile_side_file(exported, tmp_path, change, message):

@@ -217,9 +217,9 @@ NO_NOTES = (
     (b'{"text": 3}', 400, "A note is JSON"),
     (b"[" * 20_000, 400, "A note is JSON"),
     (b"\xff\xfe", 400, "A note is JSON"),
-    (b'{"text": "  "}', 400, "A note is no text"),
-    (b'{"text": "\\ud800"}', 400, "A note is no text"),
-    (json.dumps({"text": "x" * (LONGEST_NOTE + 1)}).encode(), 400, "A note is no text"),
+    (b'{"text": "  "}', 400, "A note is not a text"),
+    (b'{"text": "\\ud800"}', 400, "A note is not a text"),
+    (json.dumps({"text": "x" * (LONGEST_NOTE + 1)}).encode(), 400, "A note is not a text"),
     (b"x" * (LARGEST_BODY + 1), 413, "has at most"),
 )
 

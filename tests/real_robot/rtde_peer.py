@@ -2,7 +2,8 @@
 
 Real-Time Data Exchange, protocol 2 (port 30004): packages of a big-endian uint16 size, a uint8 type and a body. The control
 interface uploads a program (port 30003) that reads commands from input registers and answers in output registers; the peer
-plays that program by its numbers: 16 servoStop, 24 servoL, 35 watchdog, 255 end.
+plays that program by its numbers: 16 servoStop, 24 servoL, 35 watchdog, 255 end. If `watches` is set, the program ends once no
+word has come for as long as the watchdog was told, as the controller's does.
 
 It runs in a process of its own, because the wheel keeps Python's lock while it connects:
 
@@ -36,7 +37,7 @@ TYPES = {
 }
 READY, DONE = 1, 2
 """In output register 0: the program waits for a command; it has done it."""
-SERVO_STOP, SERVO_L, END = 16, 24, 255
+SERVO_STOP, SERVO_L, WATCHDOG, END = 16, 24, 35, 255
 NORMAL = 1 << 0
 SPEED = np.array([0.001] * 3 + [0.01] * 3)
 """[m] and [rad] in 10 ms"""
@@ -73,7 +74,8 @@ class RTDEPeer:
         """(number, doubles) of each command that the program took"""
         self.dashboard = []
         self.program = ""
-        self.runs = self.frozen = False
+        self.runs = self.frozen = self.watches = False
+        self._heard, self._watchdog = time.monotonic(), 0.0
         self.registers = {"output_int_register_0": 0}
         self.words = 0
         """that came in the input registers"""
@@ -167,6 +169,7 @@ class RTDEPeer:
         values = struct.unpack(">" + "".join(kind_of(name)[1] for name in names), body)
         number, doubles = values[0], [value for name, value in zip(names, values, strict=True) if "double" in name]
         self.words += 1
+        self._heard = time.monotonic()
         if not self.runs:
             return
         if number == 0:
@@ -177,6 +180,8 @@ class RTDEPeer:
             self._target = np.array(doubles[:6])
         elif number == SERVO_STOP:
             self._target = None
+        elif number == WATCHDOG:
+            self._watchdog = doubles[0]
         elif number == END:
             self.runs = False
         self.registers["output_int_register_0"] = READY if number == SERVO_L else DONE
@@ -184,6 +189,8 @@ class RTDEPeer:
     def _move(self):
         while not self._done.wait(0.01):
             target = self._target
+            if self.watches and self._watchdog and time.monotonic() - self._heard > 1 / self._watchdog:
+                self.runs = False
             if target is not None and self.runs and self.state["safety_status_bits"] == NORMAL:
                 pose = self.state["actual_TCP_pose"]
                 self.state["actual_TCP_pose"] = pose + np.clip(target - pose, -SPEED, SPEED)

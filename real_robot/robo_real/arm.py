@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -61,10 +62,61 @@ class ArmTarget:
     """[m]"""
 
 
+@dataclass(frozen=True)
+class JointTarget:
+    """Where the joints are to be."""
+
+    position: Array
+    """(J,) [rad]"""
+
+
+@dataclass(frozen=True)
+class Response:
+    """How a hand follows a set point: its velocity tends to (set point - place) / lag."""
+
+    lag: float
+    """[s]"""
+    quickest: float
+    """[s] time constant with which the velocity follows in the posture and direction of the least inertia"""
+
+    def share(self, duration: float) -> float:
+        """Return the share of a change of velocity that is made in a duration [s], at most."""
+        return 1 - math.exp(-duration / self.quickest)
+
+
+class Hold:
+    """The arm is to stay where it is."""
+
+
+HOLD = Hold()
+SetPoint = ArmTarget | JointTarget | Hold
+"""What an arm is told at one tick of its control."""
+
+
+class SetPoints(Protocol):
+    """Says at each tick of an arm's control where it goes next."""
+
+    def tick(self, state: ArmState, now: float) -> SetPoint | None:
+        """Return the next set point, None to leave the arm to the last one; now: [s] of the arm's clock."""
+        ...
+
+    def displaced(self) -> None:
+        """The arm was put elsewhere by hand, as at the reset of a simulated scene."""
+        ...
+
+
 class ArmDriver(Protocol):
     """Speaks with one kind of arm. Every call returns or raises RobotUnavailable within a fraction of a second.
 
-    A driver judges nothing: whatever reaches it has passed the guard.
+    A driver judges nothing: whatever reaches it has passed the guard. `move` gets a stream of near set points, not far poses.
+    A driver may also have
+
+    - `period` [s] between two set points, 0.02 by default;
+    - `response`, a Response; unknown by default, and then the set points themselves keep speed and acceleration;
+    - `attach(set_points)`, for an arm with a control loop of its own, which asks for a set point at each tick: then `move`
+      is not called;
+    - `home` (J,) [rad], the posture of a joint reset, if it takes a JointTarget;
+    - `has_gripper`, False if there is none.
     """
 
     name: str

@@ -54,6 +54,10 @@ def _identity(robot: RemoteRobot) -> Iterator[Seen]:
     limits = robot.link.json("/robo/limits", method="GET")
     told = ", ".join(f"{name} {limits[name]}" for name in ("box_low", "box_high", "speed", "reach", "soft_force", "hard_force"))
     yield Seen(True, f"limits: {told}")
+    bound = limits["reach"] * limits["stiffness"]
+    yield Seen(True, f"an impedance controller presses with at most reach x stiffness = {bound:.3g} N")
+    if not np.any(robot.link.json("/getjacobian")["jacobian"]):
+        yield Seen(True, "it tells no Jacobian: no command is shortened for joint limits, only measured joints slow it")
     held = f"held by {health['owner']}" if health["owner"] else "held by nobody"
     is_latched = health["mode"] in ("stopped", "fault")
     yield Seen(not is_latched, f"mode {health['mode']}{': ' + health['reason'] if health['reason'] else ''}, {held}")

@@ -20,20 +20,17 @@ import numpy as np
 from robo_real.arm import ArmState, ArmTarget, Array
 from robo_real.audit_log import AuditLog
 from robo_real.limits import Limits
+from robo_real.measurements import Measurements
+from robo_real.orientation_cone import OrientationCone
 from robo_real.rate_limit import RateLimit
-from robo_real.rotations import (
-    Quaternion,
-    between,
-    from_tilt_and_turn,
-    quaternion,
-    tilt_and_turn,
-    turned,
-)
+from robo_real.rotations import Quaternion, between, quaternion, turned
 from robo_rl.errors import RobotStopped
 
 DAMPING = 0.02**2 * np.eye(6)
 """Of the step from hand to joints, to keep it bounded where the arm is stretched."""
 SLACK = 1e-9
+NORMS = (0.5, 1.5)
+"""Of a quaternion that is meant: interpolated numbers shorten it. What differs by more than 1 % is said to be changed."""
 
 
 class Mode(StrEnum):
@@ -55,9 +52,9 @@ class Verdict:
     """What becomes of a command."""
 
     target: ArmTarget | None
-    """Where the hand may be sent; None where the arm is to hold still"""
+    """Where the hand may be sent; None if the arm is to hold still"""
     reasons: tuple[str, ...] = ()
-    """What was changed and why; empty where the command passed as it was"""
+    """What was changed and why; empty if the command passed as it was"""
 
 
 class Guard:
@@ -78,10 +75,18 @@ class Guard:
         self._low, self._high = np.asarray(limits.box_low), np.asarray(limits.box_high)
         self._joint_low, self._joint_high = np.asarray(limits.joint_low), np.asarray(limits.joint_high)
         self._joint_speed = np.asarray(limits.joint_speed)
+        self.cone = OrientationCone(limits.tilt, limits.turn, limits.reference)
+        self._answering = self._measurements()  # those that commands answer, and those between: two threads read them
+        self._between = self._measurements()
         self._path = RateLimit(limits.speed, limits.acceleration, limits.jerk)
         self._turning = RateLimit(limits.turn_speed, limits.turn_acceleration, limits.turn_jerk)
         self._enabled_at = -np.inf
         self.rest()
+
+    @property
+    def box(self) -> tuple[Array, Array]:
+        """(3,) [m] lowest and highest position of the hand."""
+        return self._low, self._high
 
     @property
     def mode(self) -> Mode:
@@ -110,6 +115,7 @@ class Guard:
         if self.mode in (*LATCHED, Mode.DISCONNECTED):
             raise stopped(self)
         self.rest()
+        self.displaced()
         self._enter(Mode.ARMED)
 
     def reset(self, stops: int | None = None) -> None:
@@ -154,22 +160,54 @@ class Guard:
         self._judged_at = -np.inf
         self._late = 0
         self._answered = -np.inf
-        self._same: tuple[bytes, float] = (b"", -np.inf)
-        self._before: ArmState | None = None
+        self._answering.forget()
         self._path.rest()
         self._turning.rest()
 
+    def displaced(self) -> None:
+        """The arm was put elsewhere by hand: what was measured before says nothing about what follows."""
+        self._between = self._measurements()
+
     # what it decides
 
-    def judge(self, wanted: ArmTarget, state: ArmState, *, observed: float, now: float) -> Verdict:
+    @property
+    def is_ready(self) -> bool:
+        """Whether the arm may be moved."""
+        return self.mode in (Mode.ARMED, Mode.RUNNING)
+
+    def watch(self, state: ArmState, sent: ArmTarget | None, now: float) -> bool:
+        """Judge a measurement that no command answers; return whether the arm may go on. For the thread that drives the arm.
+
+        sent: the present set point, None if the arm stands.
+        """
+        if not self.is_ready:
+            return False
+        if wrong := self._between.fault(state, sent, now):
+            self.fault(wrong)
+            return False
+        return True
+
+    def is_enabled(self, now: float) -> bool:
+        """Return whether the person's hand is on the dead-man switch, True if there is none."""
+        return self.limits.dead_man is None or 0 <= now - self._enabled_at <= self.limits.dead_man
+
+    def begin(self) -> None:
+        """A motion begins that is no command for the hand; raises RobotStopped unless the arm may be moved."""
+        if not self.is_ready:
+            raise stopped(self)
+        self.rest()
+        self._enter(Mode.RUNNING)
+
+    def judge(self, wanted: ArmTarget, state: ArmState, *, observed: float, now: float, whole: bool = False) -> Verdict:
         """Returns what may be sent to the arm.
 
-        observed: stamp of the measurement that the command answers. now: time of the same clock. Raises RobotStopped where
+        observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the hand is to go all
+        the way to the pose, however long it takes, and not as far as it gets in a control period. Raises RobotStopped where
         nothing may be sent at all.
         """
-        if self.mode not in (Mode.ARMED, Mode.RUNNING):
+        if not self.is_ready:
             raise stopped(self)
-        if wrong := self._wrong_with(wanted) or self._wrong_with_state(state, now):
+        if wrong := _wrong_with(wanted) or self._answering.fault(state, self.target, now):
             self.fault(wrong)
             self._log(wrong, wanted, None)
             raise stopped(self)
@@ -179,54 +217,12 @@ class Guard:
         self._answered = observed
         if self.mode is Mode.ARMED:
             self._enter(Mode.RUNNING)
-        return self._bounded(wanted, state, now)
-
-    def _wrong_with(self, wanted: ArmTarget) -> str:
-        numbers = [*np.ravel(wanted.position), *wanted.quaternion, wanted.opening]
-        if np.shape(wanted.position) != (3,) or len(wanted.quaternion) != 4:
-            return "wrong_shape"
-        if not np.isfinite(numbers).all():
-            return "not_finite"
-        return "" if abs(np.linalg.norm(wanted.quaternion) - 1) < 0.01 else "no_unit_quaternion"
-
-    def _wrong_with_state(self, state: ArmState, now: float) -> str:
-        """Returns why a measurement forbids all motion, "" where it does not."""
-        if state.fault is not None:
-            return f"robot: {state.fault}"
-        if not state.is_finite:
-            return "state_not_finite"
-        if np.linalg.norm(state.force) > self.limits.hard_force or np.linalg.norm(state.torque) > self.limits.hard_torque:
-            return "hard_force"
-        return self._wrong_with_pose(state) or self._wrong_since_before(state, now)
-
-    def _wrong_with_pose(self, state: ArmState) -> str:
-        joints = state.joint_position
-        if len(joints) != len(self._joint_low):
-            return "other_number_of_joints"
-        if (joints < self._joint_low).any() or (joints > self._joint_high).any():
-            return "joint_beyond_limit"
-        outside = np.maximum(np.maximum(self._low - state.position, state.position - self._high), 0.0)
-        is_inside = outside.max() <= self.limits.reach and self._lean(state.quaternion) <= self.limits.reach_turn
-        return "" if is_inside else "outside_workspace"
-
-    def _wrong_since_before(self, state: ArmState, now: float) -> str:
-        before, self._before = self._before, state
-        if before is not None and state.stamp > before.stamp:
-            most = 3 * (state.stamp - before.stamp) * self.limits.speed + self.limits.reach
-            if np.linalg.norm(state.position - before.position) > most:
-                return "state_jumped"
-        elif before is not None and state.stamp < before.stamp:
-            return "state_from_the_past"
-        shown = state.joint_position.tobytes() + state.joint_velocity.tobytes()
-        if shown != self._same[0]:
-            self._same = (shown, now)
-        is_under_way = self.target is not None and bool(np.abs(self.target.position - state.position).max() > 0.004)
-        return "state_frozen" if is_under_way and now - self._same[1] > self.limits.state_age else ""
+        return self._bounded(wanted, state, now, whole)
 
     def _refusal(self, wanted: ArmTarget, state: ArmState, observed: float, now: float) -> str:
         """Returns why a command is not followed this time, "" where it is."""
         limits = self.limits
-        if limits.dead_man is not None and not 0 <= now - self._enabled_at <= limits.dead_man:
+        if not self.is_enabled(now):
             return "dead_man"
         if not np.isfinite(observed) or not -SLACK <= now - observed <= limits.command_age:
             return "late"
@@ -248,14 +244,19 @@ class Guard:
             raise stopped(self)
         return Verdict(None, (reason,))
 
-    def _bounded(self, wanted: ArmTarget, state: ArmState, now: float) -> Verdict:
-        reasons: list[str] = []
+    def _bounded(self, wanted: ArmTarget, state: ArmState, now: float, whole: bool) -> Verdict:
+        reasons = ["quaternion"] if abs(np.linalg.norm(wanted.quaternion) - 1) >= 0.01 else []
         since = self.period if self.target is None else now - self._judged_at
-        duration = float(np.clip(since, 0.2 * self.period, 2 * self.period))
+        duration = float(np.clip(since, 0.0, 2 * self.period))  # commands that come faster get no more way
         last = self.target or ArmTarget(np.clip(state.position, self._low, self._high), self._upright(state.quaternion), 0.0)
-        position = self._place(wanted.position, last.position, state, duration, reasons)
-        orientation = self._direction(quaternion(wanted.quaternion), last.quaternion, state, duration, reasons)
-        position, orientation = self._within_joints(position, orientation, state, reasons)
+        direction = quaternion(wanted.quaternion)
+        if whole:
+            position = _noted(reasons, "box", np.clip(wanted.position, self._low, self._high), wanted.position)
+            orientation = self._inside(direction, reasons)
+        else:
+            position = self._place(wanted.position, last.position, state, duration, reasons)
+            orientation = self._direction(direction, last.quaternion, state, duration, reasons)
+            position, orientation = self._within_joints(position, orientation, state, reasons)
         opening = float(np.clip(wanted.opening, 0.0, self.limits.opening))
         if opening != wanted.opening:
             reasons.append("opening")
@@ -281,9 +282,7 @@ class Guard:
     def _direction(
         self, wanted: Quaternion, last: Quaternion, state: ArmState, duration: float, reasons: list[str]
     ) -> Quaternion:
-        inside = self._upright(wanted)
-        if max(np.abs(between(inside, wanted))) > 1e-6:
-            reasons.append("cone")
+        inside = self._inside(wanted, reasons)
         step = np.array(between(last, inside))
         allowed = self._turning.limited(step, duration)
         if np.abs(allowed - step).max() > 1e-6:
@@ -294,9 +293,15 @@ class Guard:
             reasons.append("reach_turn")
             away *= self.limits.reach_turn / angle
         found = turned(state.quaternion, away)
-        if self._lean(found) > 1e-6:  # between two directions in the cone there may be one outside: stay
+        if not self.cone.contains(found):  # between two directions in the cone there may be one outside: stay
             found = self._upright(state.quaternion)
         return found
+
+    def _inside(self, wanted: Quaternion, reasons: list[str]) -> Quaternion:
+        inside = self._upright(wanted)
+        if max(np.abs(between(inside, wanted))) > 1e-6:
+            reasons.append("cone")
+        return inside
 
     def _within_joints(
         self, position: Array, orientation: Quaternion, state: ArmState, reasons: list[str]
@@ -317,24 +322,14 @@ class Guard:
             return position, orientation
         reasons.append("joint_limit")
         found = turned(state.quaternion, share * away)
-        found = found if self._lean(found) <= 1e-6 else self._upright(state.quaternion)
+        found = found if self.cone.contains(found) else self._upright(state.quaternion)
         return state.position + share * (position - state.position), found
 
-    # orientation cone
-
     def _upright(self, direction: Quaternion) -> Quaternion:
-        """Returns the direction brought into the cone."""
-        tilt, turn = tilt_and_turn(direction, self.limits.reference)
-        size = float(np.linalg.norm(tilt))
-        if size <= self.limits.tilt and abs(turn) <= self.limits.turn:
-            return direction
-        share = min(1.0, self.limits.tilt / size) if size > 0 else 1.0
-        turn = min(max(turn, -self.limits.turn), self.limits.turn)
-        return from_tilt_and_turn([share * value for value in tilt], turn, self.limits.reference)
+        return self.cone.nearest(direction)
 
-    def _lean(self, direction: Quaternion) -> float:
-        """Returns how far [rad] a direction is outside the cone."""
-        return float(np.linalg.norm(between(self._upright(direction), direction)))
+    def _measurements(self) -> Measurements:
+        return Measurements(self.limits, self._low, self._high, self.cone)
 
     # states
 
@@ -361,6 +356,15 @@ class Guard:
 def stopped(guard: Guard) -> RobotStopped:
     """Returns the error of a command that comes while the arm may not move."""
     return RobotStopped(guard.mode, guard.reason)
+
+
+def _wrong_with(wanted: ArmTarget) -> str:
+    """Return why a command is none, "" if it is one."""
+    if np.shape(wanted.position) != (3,) or len(wanted.quaternion) != 4:
+        return "wrong_shape"
+    if not np.isfinite([*wanted.position, *wanted.quaternion, wanted.opening]).all():
+        return "not_finite"
+    return "" if NORMS[0] < np.linalg.norm(wanted.quaternion) < NORMS[1] else "no_unit_quaternion"
 
 
 def _noted(reasons: list[str], reason: str, allowed: Array, wanted: Array) -> Array:

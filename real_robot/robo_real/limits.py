@@ -27,11 +27,11 @@ class Limits:
     turn: float
     """[rad] that it may turn about its own z axis, either way from `reference`"""
     speed: float
-    """[m/s] of the target"""
+    """[m/s] of the hand"""
     acceleration: float
-    """[m/s^2] of a target that speeds up; slowing down is never delayed"""
+    """[m/s^2] of a hand that speeds up; slowing down is never delayed"""
     jerk: float
-    """[m/s^3]"""
+    """[m/s^3] of the targets of actions"""
     turn_speed: float
     """[rad/s]"""
     turn_acceleration: float
@@ -39,9 +39,13 @@ class Limits:
     turn_jerk: float
     """[rad/s^3]"""
     reach: float
-    """[m] of the target from the measured hand along each axis; times the stiffness it bounds the force of a contact"""
+    """[m] of a set point from the measured hand along each axis; times the stiffness it bounds the force of a contact"""
     reach_turn: float
-    """[rad] of the target from the measured hand"""
+    """[rad] of a set point from the measured hand"""
+    stiffness: float
+    """[N/m] that a client may give the robot's impedance controller at most"""
+    turn_stiffness: float
+    """[N m/rad]"""
     jump: float
     """[m] of a wanted target from the measured hand, from which on it is refused instead of shortened"""
     joint_low: tuple[float, ...]
@@ -105,6 +109,7 @@ def _require_order(limits: Limits, low: str, high: str) -> None:
 
 _POSITIVE = (
     *("speed", "acceleration", "jerk", "turn_speed", "turn_acceleration", "turn_jerk", "reach", "reach_turn", "jump"),
+    *("stiffness", "turn_stiffness"),
     *("opening", "soft_force", "hard_force", "hard_torque", "command_age", "state_age", "late_in_a_row", "hold_after"),
     *("stop_after", "dead_man", "tilt", "turn", "joint_margin"),
 )
@@ -122,6 +127,8 @@ TWIN = Limits(
     turn_jerk=3500.0,
     reach=0.02,
     reach_turn=0.25,
+    stiffness=6000.0,
+    turn_stiffness=300.0,
     jump=0.1,
     joint_low=(-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973),
     joint_high=(2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973),

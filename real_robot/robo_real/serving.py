@@ -44,6 +44,8 @@ class Serving:
     """whether clients without a lease may move it; None allows it to simulated robots only"""
     auto_clear: bool = False
     """whether /clearerr also ends a stop that came from the robot's own error"""
+    allow_joint_reset: bool = False
+    """whether /jointreset may be forwarded to a robot whose own server moves the joints, outside the limits"""
 
 
 def served(serving: Serving) -> RobotServer:
@@ -62,7 +64,13 @@ def served(serving: Serving) -> RobotServer:
         if isinstance(driver, Twin):
             cameras |= {name: TwinCamera(driver, name) for name in driver.cameras}
         is_open = getattr(kind, "is_simulated", False) if serving.plain_clients is None else serving.plain_clients
-        application = Application(robot, cameras, plain_clients=is_open, auto_clear=serving.auto_clear)
+        application = Application(
+            robot,
+            cameras,
+            plain_clients=is_open,
+            auto_clear=serving.auto_clear,
+            allow_joint_reset=serving.allow_joint_reset,
+        )
         return RobotServer(application, address=serving.address, port=serving.port)
     except BaseException:
         robot.close()

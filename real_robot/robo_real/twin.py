@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_real.arm import ArmState, ArmTarget
+from robo_real.arm import ArmState, ArmTarget, Hold, JointTarget, Response, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
 from robo_real.faults import Faults
@@ -63,6 +63,10 @@ class Twin:
         if makes is None:
             raise InvalidSetting("This task has no plant to make a twin of.", got=self._options.task, allowed="robo/Arm...")
         self._plant = makes(task, cameras=self._options.cameras, image_size=self._options.image_size)
+        self.period: float = self._plant.tick
+        self.response = Response(self._plant.lag, self._plant.quickest)
+        self.home: npt.NDArray[np.float64] = self._plant.home
+        self._set_points: SetPoints | None = None
         self.spec: EnvironmentSpec = self._plant.spec
         self.name = self.spec.name
         self.faults = Faults()
@@ -79,6 +83,10 @@ class Twin:
 
     # ArmDriver
 
+    def attach(self, set_points: SetPoints) -> None:
+        """Ask for a set point at each tick of the controller from now on."""
+        self._set_points = set_points
+
     def connect(self) -> None:
         """Starts to run."""
         if self._is_open:
@@ -94,20 +102,12 @@ class Twin:
     def read(self) -> ArmState:
         """Returns what the arm measures now."""
         with self._at_present():
-            state = self._measured()
-        faults = self.faults
-        if faults.freeze or faults.repeat:
-            self._frozen = self._frozen or state
-            return self._frozen if faults.freeze else replace(self._frozen, stamp=state.stamp)
-        self._frozen = None
-        return state
+            return self._shown()
 
     def move(self, target: ArmTarget) -> None:
         """Sends the hand and the fingers to a target; not after a reflex."""
         with self._at_present():
-            if not self._reflex:
-                self._plant.follow(target.position, target.quaternion)
-                self._plant.open_to(target.opening)
+            self._obey(target)
 
     def hold(self) -> None:
         """Stays where it is."""
@@ -134,6 +134,8 @@ class Twin:
         with self._at_present():
             self._plant.reset(seed)
             self._reflex = False
+            if self._set_points is not None:
+                self._set_points.displaced()
             self._frames, self._began = {}, self._simulated
         end = self.clock.now() + PATIENCE
         while self._is_drawn and not self._frames and self.clock.now() < end:  # or a policy would see the scene before
@@ -159,20 +161,6 @@ class Twin:
                 clip = self._plant.clip
                 clip[index] = parameters.get(f"translational_clip_{axis}", clip[index])
                 clip[3 + index] = 2 * parameters.get(f"rotational_clip_{axis}", clip[3 + index] / 2)  # half the angle
-
-    def joint_reset(self, timeout: float) -> None:
-        """Moves the joints to their nominal posture and returns when they are there, or after a while [s]."""
-        with self._at_present():
-            if self._reflex:
-                return
-            self._plant.follow_joints()
-        end = self.clock.now() + timeout
-        while self.clock.now() < end and not self._done.is_set():
-            self.clock.sleep(0.05)
-            with self._at_present():
-                if np.abs(self._plant.joints_off()).max() < 0.01:
-                    break
-        self.hold()
 
     # cameras
 
@@ -229,8 +217,29 @@ class Twin:
             self.skipped += 1
             self._simulated = now - tick
         while self._simulated + tick <= now + 1e-9:
+            if self._set_points is not None and (point := self._set_points.tick(self._shown(), self._simulated)) is not None:
+                self._obey(point)
             self._plant.advance()
             self._simulated += tick
+
+    def _obey(self, point: SetPoint) -> None:
+        if isinstance(point, Hold):
+            self._plant.hold()
+        elif not self._reflex:
+            if isinstance(point, JointTarget):
+                self._plant.follow_joints(point.position)
+                return
+            self._plant.follow(point.position, point.quaternion)
+            self._plant.open_to(point.opening)
+
+    def _shown(self) -> ArmState:
+        """Return what the arm shows of its state, faults included."""
+        state, faults = self._measured(), self.faults
+        if faults.freeze or faults.repeat:
+            self._frozen = self._frozen or state
+            return self._frozen if faults.freeze else replace(self._frozen, stamp=state.stamp)
+        self._frozen = None
+        return state
 
     def _measured(self) -> ArmState:
         measured = self._plant.measure()

@@ -56,6 +56,8 @@ class Serve:
     """Let clients move it that know no lease, such as HIL-SERL's; None allows it to simulated robots only."""
     auto_clear: bool = False
     """Let /clearerr end a stop that came from the robot's own error, as HIL-SERL's client expects."""
+    allow_joint_reset: bool = False
+    """Forward /jointreset to a robot whose own server moves the joints: no limit holds then, and no stop ends it."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def serve(arguments: Serve) -> int:
         log=arguments.log,
         plain_clients=arguments.plain_clients,
         auto_clear=arguments.auto_clear,
+        allow_joint_reset=arguments.allow_joint_reset,
     )
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -5,6 +5,7 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,18 @@ from robo_real.drivers.franka_http import FrankaHttp, FrankaHttpOptions
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN
 from robo_rl.errors import RobotStopped, RobotUnavailable
+
+
+def reason_of(server, route, body=None):
+    """Returns status and X-Robo-Reason."""
+    content = b"" if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server.url + route, content, {"Content-Type": "application/json"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.headers["X-Robo-Reason"]
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["X-Robo-Reason"]
 
 
 def post(server, route, body=None, method="POST"):
@@ -120,6 +133,65 @@ def test_a_client_of_the_contract_moves_the_arm_and_the_gripper(serve_in_step):
     post(server, "/move_gripper", {"gripper_pos": 51})  # 2 cm
     server.application.robot.clock.sleep(0.8)
     assert json.loads(post(server, "/get_gripper")[2])["gripper"] == pytest.approx(0.25, abs=0.05)
+
+
+def test_one_pose_is_reached(serve_in_step):
+    """As the reset of HIL-SERL's RAM task sends it: once, 40 mm away."""
+    server = serve_in_step()
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    there = [pose[0] - 0.015, pose[1] + 0.02, pose[2] - 0.03, *Rotation.from_euler("xyz", [np.pi, 0, 0.4]).as_quat()]
+    assert reason_of(server, "/pose", {"arr": there}) == (200, None)
+    server.application.robot.clock.sleep(1.0)
+    end = json.loads(post(server, "/getpos")[2])["pose"]
+    np.testing.assert_allclose(end[:3], there[:3], atol=1e-3)
+    assert (Rotation.from_quat(end[3:]) * Rotation.from_quat(there[3:]).inv()).magnitude() < 0.02
+
+
+def test_pose_that_is_not_reached_says_so(serve_in_step):
+    server = serve_in_step()
+    robot = server.application.robot
+    robot.guard._high[2] = json.loads(post(server, "/getpos")[2])["pose"][2] + 0.01
+    pose = json.loads(post(server, "/getpos")[2])["pose"]
+    assert reason_of(server, "/pose", {"arr": [*pose[:2], pose[2] + 0.03, *pose[3:]]}) == (200, "box")
+
+
+@pytest.mark.parametrize("yaw", [0.4, 0.64, 0.92, 1.2])
+def test_poses_between_two_directions_need_not_be_normalised(serve_in_step, yaw):
+    """HIL-SERL's interpolate_move takes the numbers between two quaternions as they are."""
+    server = serve_in_step()
+    pose = np.array(json.loads(post(server, "/getpos")[2])["pose"])
+    goal = np.array([*pose[:2], pose[2] - 0.01, *(Rotation.from_quat(pose[3:]) * Rotation.from_rotvec([0, 0, yaw])).as_quat()])
+    noted = set()
+    for share in np.linspace(0, 1, 30):
+        status, reason = reason_of(server, "/pose", {"arr": ((1 - share) * pose + share * goal).tolist()})
+        assert status == 200
+        noted.add(reason)
+        server.application.robot.clock.sleep(0.1)
+    server.application.robot.clock.sleep(0.5)
+    end = json.loads(post(server, "/getpos")[2])["pose"]
+    assert (Rotation.from_quat(end[3:]) * Rotation.from_quat(goal[3:]).inv()).magnitude() < 0.02
+    assert ("quaternion" in noted) == (yaw > 0.5)
+
+
+def test_parameters_stay_within_what_the_limits_bound_the_force_by(serve_in_step):
+    server = serve_in_step(replace(TWIN, stiffness=2000.0, turn_stiffness=150.0, reach=0.01))
+    robot, told = server.application.robot, {}
+    robot.driver.update_param = told.update
+    asked = {"translational_stiffness": 99999, "rotational_stiffness": 200, "translational_clip_x": 0.05, "translational_Ki": 5}
+    asked |= {"rotational_clip_neg_z": 0.05, "translational_damping": 89}
+    status, reason = reason_of(server, "/update_param", asked)
+    assert status == 200 and "translational_stiffness 99999 -> 2000" in reason and "damping" not in reason
+    allowed = {
+        "translational_stiffness": 2000,
+        "rotational_stiffness": 150,
+        "translational_clip_x": 0.01,
+        "translational_Ki": 0,
+    }
+    assert told == allowed | {"rotational_clip_neg_z": 0.05, "translational_damping": 89}
+    assert [event["set"] for event in robot.log.recent if event["event"] == "update_param"] == [told]
+    assert told["translational_stiffness"] * max(told["translational_clip_x"], 0.01) <= 20.0  # N, as the limits say
+    robot.stop("red button")
+    assert reason_of(server, "/update_param", {"translational_stiffness": 1000}) == (500, "red button")
 
 
 @pytest.mark.parametrize(

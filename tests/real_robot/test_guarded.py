@@ -31,12 +31,6 @@ class Watched(FakeArm):
     def __init__(self):
         super().__init__(clock=ManualClock())
         self.told = []
-        self.during_move = lambda: None
-
-    def move(self, target):
-        self.during_move()
-        super().move(target)
-        self.told.append("move")
 
     def hold(self):
         super().hold()
@@ -54,9 +48,18 @@ def robot():
 
 def test_a_stop_that_comes_while_a_command_is_sent_has_the_last_word(robot):
     robot.observe()
-    robot.driver.during_move = robot.stop  # as another thread might, between judging and sending
+    go = robot.course.go
+
+    def stopped_before(*arguments):  # as another thread might, between judging and sending
+        robot.stop()
+        go(*arguments)
+
+    robot.course.go = stopped_before
     robot.apply(ALONG)
-    assert robot.driver.told[-2:] == ["move", "hold"]
+    assert robot.driver.told[-1] == "hold" and not robot.course.is_under_way
+    before = robot.driver.read().position
+    robot.driver.clock.sleep(0.5)
+    np.testing.assert_array_equal(robot.driver.read().position, before)
     with pytest.raises(RobotStopped):
         robot.apply(ALONG)
 
@@ -96,6 +99,34 @@ def test_an_action_that_is_not_finite_stops_the_arm(robot):
     assert robot.guard.reason == "not_finite"
 
 
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [
+        ([0.1, 0, 0, 1], "wrong_shape"),
+        ([[0.1, 0, 0, 0, 1]], "wrong_shape"),
+        (None, "wrong_shape"),
+        ([0.1, 0, 0, 0, np.inf], "not_finite"),
+        ([None] * 5, "not_finite"),
+        (["a"] * 5, "wrong_type"),
+        ([[0.1], 0, 0, 0, 1], "wrong_type"),
+    ],
+)
+def test_guarded_arm_says_why_an_action_is_none(robot, action, reason):
+    robot.observe()
+    with pytest.raises(InvalidAction):
+        robot.apply(action)
+    assert robot.guard.reason == reason
+
+
+def test_guarded_arm_says_that_an_action_was_clipped(robot):
+    robot.observe()
+    found = robot.apply([50.0, 0, 0, 0, -5.0])
+    assert "action" in found.reasons and np.abs(found.action).max() <= 1.0
+    robot.driver.clock.sleep(0.05)
+    robot.observe()
+    assert robot.apply([0.3, 0, 0, 0, 1.0]).reasons == ()
+
+
 def test_measurements_that_are_not_finite_are_given_to_nobody(robot):
     robot.driver.force[:] = np.nan
     with pytest.raises(RobotUnavailable, match="no number"):
@@ -115,14 +146,14 @@ def test_silence_is_held_then_stopped_and_a_pause_is_not(robot):
     assert robot.guard.reason == "watchdog"
 
 
-def test_who_commands_poses_may_pause_and_is_held_until_the_next_one(robot):
+def test_who_commands_poses_may_pause_and_gets_there(robot):
     state = robot.measure()
-    there = ArmTarget(np.add(state.position, [0.005, 0, 0]), state.quaternion, 0.0)
+    there = ArmTarget(np.add(state.position, [0.06, 0, 0]), state.quaternion, 0.0)
     robot.move(there)
     robot.driver.clock.sleep(TWIN.stop_after + 1)
     robot.check_silence()
     assert robot.guard.mode is Mode.ARMED
-    assert robot.driver.read().position == pytest.approx(state.position, abs=0.006)
+    assert robot.driver.read().position == pytest.approx(there.position, abs=0.002)
     robot.move(there)
     assert robot.guard.mode is Mode.RUNNING
     robot.observe()
@@ -130,6 +161,17 @@ def test_who_commands_poses_may_pause_and_is_held_until_the_next_one(robot):
     robot.driver.clock.sleep(TWIN.stop_after + 1)
     robot.check_silence()
     assert robot.guard.reason == "watchdog"
+
+
+def test_grippers_leave_the_hand_on_its_way(robot):
+    state = robot.measure()
+    there = np.add(state.position, [0.06, 0, 0])
+    robot.move(ArmTarget(there, state.quaternion, 0.0))
+    robot.driver.clock.sleep(0.03)
+    robot.grip(0.0)
+    robot.driver.clock.sleep(1.0)
+    end = robot.driver.read()
+    assert end.position == pytest.approx(there, abs=0.002) and end.opening == pytest.approx(0.0, abs=0.002)
 
 
 def test_the_log_is_appended_to_and_a_full_disk_stops_nothing(tmp_path):

@@ -90,7 +90,7 @@ def test_a_target_is_sent_as_a_pose_with_the_settings_of_servol(peer, arm):
     wait_until(lambda: numbers(peer, 24))
     np.testing.assert_allclose(numbers(peer, 24)[0], [0.41, 0.1, 0.3, np.pi, 0, 0, 0.1, 0.1, 0.008, 0.1, 300], atol=1e-6)
     wait_until(lambda: arm.read().position[0] > 0.409)
-    assert arm.read().opening == 0.05
+    assert arm.read().opening == 0.0  # there is no gripper, whatever it is sent
     arm.hold()
     assert numbers(peer, 16) == [[10.0]]
 
@@ -106,6 +106,40 @@ def test_the_controllers_watchdog_is_on_and_only_commands_feed_it_while_the_arm_
     assert peer.get("words") == words
     arm.hold()
     wait_until(lambda: peer.get("words") > words + 2)
+
+
+def test_controller_ends_the_program_of_a_driver_that_falls_silent(peer, arm):
+    """Nothing of ours holds the arm here: its control program ends by the controller's own watchdog, and that is told."""
+    arm.move(ArmTarget(np.array([0.6, 0.1, 0.3]), DOWN, 0.0))
+    wait_until(lambda: arm.read().position[0] > 0.401)
+    peer.set(watches=True)
+    wait_until(lambda: arm.read().fault is not None)
+    assert arm.read().fault == "the control program has ended"
+    here = peer.get("actual_TCP_pose")
+    time.sleep(0.1)
+    assert peer.get("actual_TCP_pose") == here and here[0] < 0.55
+
+
+def test_set_points_reach_the_pose_and_end_with_the_commands(peer, robot):
+    robot.arm()
+    start = robot.measure()
+    robot.move(ArmTarget(start.position + np.array([0.015, 0, 0]), start.quaternion, 0.0))
+    wait_until(lambda: robot.driver.read().position[0] > start.position[0] + 0.0145)
+    assert len(numbers(peer, 24)) > 3  # a stream of set points, not one
+    steps = np.diff([target[0] for target in numbers(peer, 24)], prepend=start.position[0])
+    assert steps.max() < 0.01
+    robot.pause()
+    sent = len(numbers(peer, 24))
+    time.sleep(0.2)
+    assert len(numbers(peer, 24)) == sent
+
+
+def test_gripper_that_is_none_is_told_closed_and_refused(robot):
+    robot.arm()
+    robot.observe()
+    assert robot.apply(ALONG).action[4] == -1.0 and robot.driver.read().opening == 0.0
+    with pytest.raises(RobotUnavailable, match="no gripper"):
+        robot.grip(0.05)
 
 
 @pytest.mark.parametrize(

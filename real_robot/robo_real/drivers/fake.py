@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.arm import ArmState, ArmTarget, Array, SetPoint, SetPoints
 from robo_real.clock import Clock, MonotonicClock
 from robo_real.limits import TWIN
 from robo_real.rotations import DOWN, between, turned
@@ -18,6 +18,10 @@ START = (0.46, 0.0, 0.24)
 """[m]"""
 LAG = 0.04
 """[s] in which the hand makes all but 1/e of its way."""
+TICK = 0.01
+"""[s] between two looks at the set points."""
+MOST_BEHIND = 2.0
+"""[s] of motion that a look makes up for: by then the hand is where it was sent."""
 JOINTS = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, math.pi / 4])
 """[rad] that it shows at the start."""
 
@@ -37,6 +41,7 @@ class FakeArm:
     options = FakeOptions
     limits = TWIN
     is_simulated = True
+    period = TICK
 
     def __init__(self, options: FakeOptions | None = None, clock: Clock | None = None) -> None:
         self.clock = clock or MonotonicClock((options or FakeOptions()).speed)
@@ -47,10 +52,17 @@ class FakeArm:
         """every target, for tests"""
         self._lock = threading.Lock()
         self._is_open = False
+        self._set_points: SetPoints | None = None
         self.reset()
+
+    def attach(self, set_points: SetPoints) -> None:
+        """Ask for a set point every 10 ms from now on."""
+        self._set_points = set_points
 
     def reset(self) -> None:
         """Puts the hand where it starts, at once."""
+        if self._set_points is not None:
+            self._set_points.displaced()
         self._position, self._direction, self._opening = np.array(START), DOWN, 0.08
         self._velocity = np.zeros(6)
         self._target: ArmTarget | None = None
@@ -65,30 +77,14 @@ class FakeArm:
         self._require_open()
         with self._lock:
             self._advance()
-            joints = JOINTS + np.resize(self._position - START, 7)
-            rates = np.resize(self._velocity[:3], 7)
-            return ArmState(
-                stamp=self._moved_at,
-                position=self._position.copy(),
-                quaternion=self._direction,
-                velocity=self._velocity.copy(),
-                force=self.force.copy(),
-                torque=np.zeros(3),
-                joint_position=joints,
-                joint_velocity=rates,
-                jacobian=np.zeros((6, 7)),
-                opening=self._opening,
-                fault=self.fault,
-            )
+            return self._state()
 
     def move(self, target: ArmTarget) -> None:
         """Sets the target, unless the arm has a fault."""
         self._require_open()
         with self._lock:
             self._advance()
-            if self.fault is None:
-                self._target = target
-                self.sent.append(target)
+            self._follow(target)
 
     def hold(self) -> None:
         """Stays where it is."""
@@ -110,9 +106,26 @@ class FakeArm:
 
     def _advance(self) -> None:
         now = self.clock.now()
-        duration, self._moved_at = now - self._moved_at, now
-        if duration <= 0:
-            return
+        self._moved_at = max(self._moved_at, now - MOST_BEHIND)
+        while self._set_points is not None and self._moved_at + TICK <= now + 1e-9:
+            self._obey(self._set_points.tick(self._state(), self._moved_at))
+            self._pass(TICK)
+        if self._set_points is None and now > self._moved_at:
+            self._pass(now - self._moved_at)
+
+    def _obey(self, point: SetPoint | None) -> None:
+        if isinstance(point, ArmTarget):
+            self._follow(point)
+        elif point is not None:
+            self._target = None
+
+    def _follow(self, target: ArmTarget) -> None:
+        if self.fault is None:
+            self._target = target
+            self.sent.append(target)
+
+    def _pass(self, duration: float) -> None:
+        self._moved_at += duration
         before = self._position
         if self._target is not None:
             share = 1 - math.exp(-duration / LAG)
@@ -121,3 +134,18 @@ class FakeArm:
             self._direction = turned(self._direction, share * away)
             self._opening += share * (self._target.opening - self._opening)
         self._velocity = np.concatenate([(self._position - before) / duration, np.zeros(3)])
+
+    def _state(self) -> ArmState:
+        return ArmState(
+            stamp=self._moved_at,
+            position=self._position.copy(),
+            quaternion=self._direction,
+            velocity=self._velocity.copy(),
+            force=self.force.copy(),
+            torque=np.zeros(3),
+            joint_position=JOINTS + np.resize(self._position - START, 7),
+            joint_velocity=np.resize(self._velocity[:3], 7),
+            jacobian=np.zeros((6, 7)),
+            opening=self._opening,
+            fault=self.fault,
+        )

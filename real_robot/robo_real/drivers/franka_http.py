@@ -41,6 +41,8 @@ class FrankaHttp:
 
     name = "robot/Franka"
     options = FrankaHttpOptions
+    period = 0.02
+    """[s] between two set points"""
 
     def __init__(self, options: FrankaHttpOptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or FrankaHttpOptions()
@@ -103,7 +105,7 @@ class FrankaHttp:
         self._link.post("/clearerr")
 
     def joint_reset(self, timeout: float) -> None:
-        """Moves the joints to where the server was told to, which blocks."""
+        """Let the server move the joints to its own posture, which blocks: not within the limits, and no hold ends it."""
         self._link.post("/jointreset", timeout=2 * timeout)
 
     def update_param(self, parameters: dict[str, float]) -> None:

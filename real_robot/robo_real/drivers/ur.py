@@ -1,11 +1,12 @@
 """Drives a Universal Robot through ur_rtde: measurements by Real-Time Data Exchange, targets by servoL of its control program.
 
 Poses are (x, y, z, rotation vector) of the tool that is set at the pendant, in the frame of the robot's base; so are its speed
-and the force of the surroundings on it. Its z must point out of the hand. The robot has no gripper of its own: the opening
-that it is sent is told back.
+and the force of the surroundings on it. Its z must point out of the hand. The robot has no gripper of its own: its opening is 0
+whatever it is sent. It tells no Jacobian: no joint limit or joint speed shortens a command; measured ones slow the arm and
+stop it.
 
-The controller's watchdog ends the control program when no word comes for 1 / `watchdog` s. While the arm moves, the only words
-are commands, which have passed the guard; only while it stands does this file keep the program alive.
+The controller's watchdog ends the control program when no word comes for 1 / `watchdog` s. While the arm moves, the only
+words are set points, which end with the commands; only while it stands does this file keep the program alive.
 """
 
 from __future__ import annotations
@@ -89,13 +90,15 @@ class UR:
 
     name = "robot/UR"
     options = UROptions
+    period = 0.01
+    """[s] between two set points"""
+    has_gripper = False
 
     def __init__(self, options: UROptions | None = None, clock: Clock | None = None) -> None:
         self._options = options or UROptions()
         self.clock = clock or MonotonicClock()
         self._receive: Any = None
         self._program: _Program | None = None
-        self._opening = 0.0
         self._seen = (-1.0, 0.0)  # the controller's time of the newest measurement, and when it was first seen here
 
     def connect(self) -> None:
@@ -143,13 +146,12 @@ class UR:
             joint_position=joints,
             joint_velocity=rates,
             jacobian=np.zeros((6, len(joints))),
-            opening=self._opening,
+            opening=0.0,
             fault=fault,
         )
 
     def move(self, target: ArmTarget) -> None:
         """Sends the tool to a pose and returns at once."""
-        self._opening = target.opening
         self._running().servo([*target.position.tolist(), *rotation_vector(target.quaternion)])
 
     def hold(self) -> None:

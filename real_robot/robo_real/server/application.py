@@ -26,7 +26,7 @@ from robo_real.cameras import Camera
 from robo_real.faults import Faults
 from robo_real.guard import Mode
 from robo_real.guarded import GuardedArm
-from robo_real.server.contract import FrankaContract, Refused
+from robo_real.server.contract import Changed, FrankaContract, Refused
 from robo_real.server.http_syntax import response
 from robo_real.server.messages import Request
 from robo_real.server.robo_routes import RoboRoutes
@@ -52,11 +52,12 @@ class Application:
         *,
         plain_clients: bool = False,
         auto_clear: bool = False,
+        allow_joint_reset: bool = False,
     ) -> None:
         """plain_clients: whether clients of the contract, which know no lease, may move the robot while nobody holds one."""
         self.robot, self.cameras = robot, cameras or {}
         self.own = RoboRoutes(robot, cameras or {})
-        self.contract = FrankaContract(robot, auto_clear=auto_clear)
+        self.contract = FrankaContract(robot, auto_clear=auto_clear, allow_joint_reset=allow_joint_reset)
         self._plain_clients = plain_clients
         self._lost_until = -math.inf
         self._faults_seen = NO_FAULTS
@@ -101,6 +102,9 @@ class Application:
             raise BadRequest(f"A number is out of range: {error}.") from None
         except (Refused, KeyError, ValueError, TypeError, RobotError, AttributeError) as error:
             return _html(InternalServerError(), {"X-Robo-Reason": printable(str(error).partition("\n")[0])})
+        if isinstance(answer, Changed):
+            reasons = {"X-Robo-Reason": printable(", ".join(answer.reasons))}
+            return response(200, answer.text.encode(), {"Content-Type": HTML, **reasons})
         return response(200, answer.encode(), {"Content-Type": HTML}) if isinstance(answer, str) else _json(answer)
 
     def _require_free(self) -> None:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from robo_real.arm import ArmState, ArmTarget
-from robo_real.guard import Mode
+from robo_real.guard import LATCHED, Mode, Verdict
 from robo_real.guarded import GuardedArm
+from robo_real.limits import Limits
 from robo_real.rotations import inverse, rotate, to_xyzw
 from robo_rl.errors import RobotStopped
 
@@ -26,34 +28,62 @@ POSITIONS_PER_METRE = 2550
 """of /move_gripper, which counts from 0 to 255"""
 JOINT_RESET = 30.0
 """[s] after which /jointreset gives up"""
-SLOW = ("translational", "rotational")
+KINDS = ("translational", "rotational")
 PARAMETERS: Mapping[str, tuple[float, float]] = {
-    "translational_stiffness": (0.0, 6000.0),
     "translational_damping": (0.0, 400.0),
-    "rotational_stiffness": (0.0, 300.0),
     "rotational_damping": (0.0, 30.0),
-    "translational_Ki": (0.0, 100.0),
-    "rotational_Ki": (0.0, 100.0),
     "nullspace_stiffness": (0.0, 100.0),
     "joint1_nullspace_stiffness": (0.0, 100.0),
-    **{f"{kind}_clip_{side}{axis}": (0.0, 0.1) for kind in SLOW for side in ("", "neg_") for axis in "xyz"},
+    **{f"{kind}_Ki": (0.0, 0.0) for kind in KINDS},
 }
-"""Name -> (lowest, highest) of the impedance controller; what is beyond is clamped, as its own server does."""
+"""Name -> (lowest, highest) of the impedance controller. What the force of a contact rests on is bounded by the limits of the
+robot, see `allowed_parameters`; an integral gain would raise it for as long as a contact lasts."""
+MOST_CLIP = 0.1
+"""[m] and [rad] of the controller itself"""
 
 Body = Mapping[str, Any]
 Answer = dict[str, Any] | str
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An answer to a command that was followed otherwise than it was asked for."""
+
+    text: str
+    reasons: tuple[str, ...]
+    """What was changed"""
 
 
 class Refused(Exception):
     """The guard does not follow a command; the contract knows no answer for it but that of a failure."""
 
 
+def allowed_parameters(limits: Limits) -> Mapping[str, tuple[float, float]]:
+    """Return name -> (lowest, highest) of what a client may set: stiffness times reach stays what the limits state."""
+    clips = (min(MOST_CLIP, limits.reach), min(MOST_CLIP, limits.reach_turn))
+    return {
+        **PARAMETERS,
+        "translational_stiffness": (0.0, limits.stiffness),
+        "rotational_stiffness": (0.0, limits.turn_stiffness),
+        **{
+            f"{kind}_clip_{side}{axis}": (0.0, most)
+            for kind, most in zip(KINDS, clips, strict=True)
+            for side in ("", "neg_")
+            for axis in "xyz"
+        },
+    }
+
+
 class FrankaContract:
     """Answers the routes for one robot."""
 
-    def __init__(self, robot: GuardedArm, *, auto_clear: bool = False) -> None:
-        """auto_clear: /clearerr also ends a stop that came from the robot's own error, as clients of the contract expect."""
-        self._robot, self._auto_clear = robot, auto_clear
+    def __init__(self, robot: GuardedArm, *, auto_clear: bool = False, allow_joint_reset: bool = False) -> None:
+        """auto_clear: /clearerr also ends a stop that came from the robot's own error, as clients of the contract expect.
+
+        allow_joint_reset: /jointreset is forwarded to a robot whose server moves the joints by itself, outside the limits.
+        """
+        self._robot, self._auto_clear, self._allow_joint_reset = robot, auto_clear, allow_joint_reset
+        self._parameters = allowed_parameters(robot.limits)
         self._impedance = True
         self.readers: Mapping[str, Callable[[ArmState], dict[str, Any]]] = {
             "/getstate": state_of,
@@ -67,7 +97,7 @@ class FrankaContract:
             "/getjacobian": lambda state: {"jacobian": state.jacobian.tolist()},
             "/get_gripper": lambda state: {"gripper": reading_of(state)},
         }
-        self.commands: Mapping[str, Callable[[Body], Answer]] = {
+        self.commands: Mapping[str, Callable[[Body], Answer | Changed]] = {
             "/pose": self._pose,
             "/open_gripper": lambda _: self._grip(WIDTH, "Opened"),
             "/close_gripper": lambda _: self._grip(0.0, "Closed"),
@@ -83,38 +113,46 @@ class FrankaContract:
             "/set_load": self._set_load,
         }
 
-    def _pose(self, body: Body) -> Answer:
+    def _pose(self, body: Body) -> Answer | Changed:
         pose = np.asarray(body["arr"], np.float64)
         if pose.shape != (7,):
             raise Refused("a pose has seven numbers")
         if self._is_ready():
             x, y, z, w = pose[3:].tolist()
-            self._follow(lambda: self._robot.move(ArmTarget(pose[:3], (w, x, y, z), 0.0)).reasons)
+            return self._follow(lambda: self._robot.move(ArmTarget(pose[:3], (w, x, y, z), 0.0)), "Moved")
         return "Moved"
 
-    def _grip(self, opening: float, answer: str) -> Answer:
-        if self._is_ready():
-            self._follow(lambda: self._robot.grip(min(opening, self._robot.limits.opening)))
-        return answer
+    def _grip(self, opening: float, answer: str) -> Answer | Changed:
+        if not self._is_ready():
+            return answer
+        return self._follow(lambda: self._robot.grip(min(opening, self._robot.limits.opening)), answer)
 
-    def _move_gripper(self, body: Body) -> Answer:
+    def _move_gripper(self, body: Body) -> Answer | Changed:
         position = int(np.clip(int(body["gripper_pos"]), 0, 255))
         return self._grip(position / POSITIONS_PER_METRE, "Moved Gripper")
 
     def _clear(self, _: Body) -> Answer:
         self._robot.log.add("clearerr")
         self._robot.guard.counts["clearerr"] += 1
-        self._robot.driver.recover()
+        self._robot.recover()
         if self._auto_clear and self._robot.guard.reason.startswith("robot: "):
             with contextlib.suppress(RobotStopped):  # somebody stopped it, too, which stays until a person re-arms
                 self._robot.guard.reset(self._robot.guard.looked)
         return "Clear"
 
     def _joint_reset(self, _: Body) -> Answer:
-        reset = getattr(self._robot.driver, "joint_reset", None)
-        if reset is not None and self._is_ready():
-            self._robot.pause()
-            reset(JOINT_RESET)
+        robot = self._robot
+        if not self._is_ready():
+            raise Refused(robot.guard.reason or "the controller is stopped")
+        is_ours = getattr(robot.driver, "home", None) is not None
+        if not is_ours and not self._allow_joint_reset:
+            raise Refused("the joints of this robot are not moved within its limits (robot serve --allow-joint-reset)")
+        try:
+            why = (robot.reset_joints if is_ours else robot.forward_joint_reset)(JOINT_RESET)
+        except RobotStopped as error:
+            raise Refused(error.reason) from None
+        if why:
+            raise Refused(why)
         return "Reset Joint"
 
     def _switch(self, on: bool, answer: str) -> Answer:
@@ -122,21 +160,31 @@ class FrankaContract:
         self._robot.pause()
         return answer
 
-    def _update_param(self, body: Body) -> Answer:
-        clamped = {
-            name: float(np.clip(float(value), *PARAMETERS[name])) for name, value in dict(body).items() if name in PARAMETERS
-        }
-        if not np.isfinite([*clamped.values()]).all():
+    def _update_param(self, body: Body) -> Answer | Changed:
+        asked = {name: float(value) for name, value in dict(body).items() if name in self._parameters}
+        if not np.isfinite([*asked.values()]).all():
             raise Refused("a parameter is not finite")
+        self._require_unlatched()
+        clamped = {name: float(np.clip(value, *self._parameters[name])) for name, value in asked.items()}
+        changed = tuple(f"{name} {asked[name]:g} -> {value:g}" for name, value in clamped.items() if value != asked[name])
+        self._robot.log.add("update_param", set=clamped, changed=changed)
         if (update := getattr(self._robot.driver, "update_param", None)) is not None:
             update(clamped)
-        return "Updated compliance parameters"
+        answer = "Updated compliance parameters"
+        return Changed(answer, changed) if changed else answer
 
     def _set_load(self, body: Body) -> Answer:
         load = {name: body[name] for name in ("mass", "F_x_center_load", "load_inertia")}
+        self._require_unlatched()
+        self._robot.log.add("set_load", load=load)
         if (set_load := getattr(self._robot.driver, "set_load", None)) is not None:
             set_load(load)
         return "Set Load"
+
+    def _require_unlatched(self) -> None:
+        """Raise Refused if the arm is stopped: another stiffness or load moves an arm that is in touch with something."""
+        if self._robot.guard.mode in LATCHED:
+            raise Refused(self._robot.guard.reason)
 
     def _is_ready(self) -> bool:
         """Arms where nothing forbids it; False where the robot's own error makes it ignore commands, as a Franka does."""
@@ -145,15 +193,16 @@ class FrankaContract:
             self._robot.arm()
         return self._impedance and not guard.reason.startswith("robot: ")
 
-    def _follow(self, command: Callable[[], object]) -> None:
+    def _follow(self, command: Callable[[], Verdict], answer: str) -> Answer | Changed:
         try:
-            reasons = command()
+            verdict = command()
         except RobotStopped as error:
             if error.reason.startswith("robot: "):
-                return
+                return answer
             raise Refused(error.reason) from None
-        if reasons and self._robot.guard.target is None:
-            raise Refused(", ".join(reasons) if isinstance(reasons, tuple) else str(reasons))
+        if verdict.target is None:
+            raise Refused(", ".join(verdict.reasons))
+        return Changed(answer, verdict.reasons) if verdict.reasons else answer
 
 
 def state_of(state: ArmState) -> dict[str, Any]:

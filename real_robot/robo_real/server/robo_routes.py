@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from robo_real.arm import Scene
 from robo_real.cameras import Camera, Frame
 from robo_real.guarded import GuardedArm
 from robo_real.server.lease import Lease
@@ -143,10 +142,7 @@ class RoboRoutes:
         seed = body["seed"]
         if type(seed) is not int or not 0 <= seed < SEEDS:
             raise InvalidSetting("The seed of a scene is out of range.", got=seed, allowed=f"integers from 0 to {SEEDS - 1}")
-        self._robot.pause()
-        scene: Scene = self._robot.scene
-        scene.reset(seed)
-        self._robot.guard.pause()
+        self._robot.reset_scene(seed)
 
     def _twin(self) -> Twin:
         driver = self._robot.driver

@@ -24,6 +24,12 @@ TICK = 0.01
 """[s] between two looks of the controller."""
 SUBSTEPS = 5
 """steps of the physics in a tick"""
+LAG = 0.04
+"""[s] by which the servos lag: damping over stiffness (robot.xml)"""
+QUICKEST = 0.004
+"""[s] time constant of the hand's velocity where it has the least inertia: turning about its own axis"""
+CAREFUL = 0.85
+"""share of the joints' speed limits that the controller asks for: other joints push them"""
 JUDGED = round(CONTROL_PERIOD / TICK)
 """ticks between two judgements of success, as in the environment"""
 
@@ -32,6 +38,9 @@ class ArmPlant:
     """One arm, one task; not safe for several threads."""
 
     tick = TICK
+    lag, quickest = LAG, QUICKEST
+    home = NOMINAL_POSTURE
+    """[rad] (7,) of a joint reset"""
 
     def __init__(self, task: str, *, cameras: Sequence[str] = (), image_size: int = 84) -> None:
         """Builds the model; cameras: of "front" and "wrist"."""
@@ -61,17 +70,13 @@ class ArmPlant:
         self._position, self._quaternion = np.array(position, np.float64), np.array(quaternion, np.float64)
         self._joints = None
 
-    def follow_joints(self, joints: npt.ArrayLike = NOMINAL_POSTURE) -> None:
+    def follow_joints(self, joints: npt.ArrayLike) -> None:
         """Sends the joints to angles [rad]."""
         self._joints = np.array(joints, np.float64)
 
-    def joints_off(self) -> Array:
-        """Returns (7,) [rad] from the joints to where `follow_joints` sends them; zero where it does not."""
-        return np.zeros(JOINTS) if self._joints is None else self._joints - self._physics.joint_position
-
     def hold(self) -> None:
-        """Stays where the hand is."""
-        self.follow(self._physics.gripper_position, self._physics.gripper_quaternion)
+        """Stays where the joints are: the elbow, too, goes no further."""
+        self.follow_joints(self._physics.joint_position)
 
     def open_to(self, opening: float) -> None:
         """Sends the fingers to an opening [m]."""
@@ -81,7 +86,7 @@ class ArmPlant:
         """Simulates one tick."""
         physics = self._physics
         wanted = self._step() if self._joints is None else self._joints - physics.joint_position
-        most = VELOCITY_LIMITS * CONTROL_PERIOD
+        most = CAREFUL * LAG * VELOCITY_LIMITS  # a servo that is led so far ahead goes at that speed
         target = physics.joint_position + np.clip(wanted, -most, most)
         physics.data.ctrl[:JOINTS] = np.clip(target, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
         physics.advance(SUBSTEPS)

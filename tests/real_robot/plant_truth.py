@@ -1,0 +1,257 @@
+"""What the simulated arm itself did while it was commanded: read from the physics at each of its steps, not from the guard.
+
+python tests/real_robot/plant_truth.py 20000        prints the table of docs/robot-guard.md
+"""
+
+import sys
+from contextlib import suppress
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from robo_real.arm import ArmTarget
+from robo_real.clock import ManualClock
+from robo_real.guard import LATCHED, Mode
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN, Limits
+from robo_real.rotations import DOWN, Quaternion, from_rotation_vector, multiply, pointing_down
+from robo_real.twin import Twin, TwinOptions
+from robo_rl.errors import InvalidAction, RobotStopped
+
+WINDOW = 0.01
+"""[s] over which accelerations are taken, that of the controller's tick"""
+MARGINS = {"speed": 1.1, "speeding_up": 1.25, "turn_speed": 1.1, "joint_speed": 1.15}
+"""Of a limit, that the simulated arm keeps: its inertia depends on its posture and is not known to the set points."""
+MOST_OUTSIDE = 0.003
+"""[m] beyond a side of the box"""
+MOST_PRESSED = 0.02
+"""[s] above hard_force, until the arm has been stopped"""
+
+
+@dataclass
+class Worst:
+    """The largest of each quantity that the physics went through."""
+
+    speed: float = 0.0
+    """[m/s]"""
+    speeding_up: float = 0.0
+    """[m/s^2] change of the speed, where it grows"""
+    any_change: float = 0.0
+    """[m/s^2] change of the velocity, slowing down included"""
+    turn_speed: float = 0.0
+    """[rad/s]"""
+    turning_faster: float = 0.0
+    """[rad/s^2]"""
+    joint_speed: float = 0.0
+    """share of the joint's limit"""
+    box: float = 0.0
+    """[m] outside"""
+    force: float = 0.0
+    """[N]"""
+    pressed: float = 0.0
+    """[s] without a break above hard_force"""
+
+    def include(self, other: "Worst") -> None:
+        """Keep the larger of each."""
+        for field in fields(self):
+            setattr(self, field.name, max(getattr(self, field.name), getattr(other, field.name)))
+
+    def broken(self, limits: Limits) -> dict[str, tuple[float, float]]:
+        """Return name -> (worst, allowed) of what went beyond its limit and margin."""
+        bounds = {
+            "speed": MARGINS["speed"] * limits.speed,
+            "speeding_up": MARGINS["speeding_up"] * limits.acceleration,
+            "turn_speed": MARGINS["turn_speed"] * limits.turn_speed,
+            "joint_speed": MARGINS["joint_speed"],
+            "box": MOST_OUTSIDE,
+            "pressed": MOST_PRESSED,
+        }
+        return {name: (getattr(self, name), bound) for name, bound in bounds.items() if getattr(self, name) > bound}
+
+    def table(self, limits: Limits) -> str:
+        """Return the rows of the page."""
+        rows = [
+            ("speed", f"{limits.speed:g} m/s", f"{self.speed:.2f}"),
+            ("acceleration, speeding up", f"{limits.acceleration:g} m/s^2", f"{self.speeding_up:.1f}"),
+            ("any change of velocity", "none", f"{self.any_change:.1f} m/s^2"),
+            ("turn speed", f"{limits.turn_speed:g} rad/s", f"{self.turn_speed:.2f}"),
+            ("turning faster", f"{limits.turn_acceleration:g} rad/s^2", f"{self.turning_faster:.0f}"),
+            ("joint speed, share of the limit", "1", f"{self.joint_speed:.2f}"),
+            ("box", "0 mm outside", f"{1000 * self.box:.1f} mm"),
+            ("force", f"{limits.hard_force:g} N stop it", f"{self.force:.0f} N, above it for {1000 * self.pressed:.0f} ms"),
+        ]
+        return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+class Recorder:
+    """Looks at the physics of a twin after each step of 2 ms."""
+
+    def __init__(self, twin: Twin, limits: Limits) -> None:
+        self._physics, self._plant, self._limits = twin._plant._physics, twin._plant, limits
+        self._step = self._physics.model.opt.timestep
+        self._advance = self._physics.advance
+        self._physics.advance = self._recorded
+        self.worst = Worst()
+        self.forget()
+
+    def forget(self) -> None:
+        """The arm was put elsewhere by hand."""
+        self._speeds: list[tuple[np.ndarray, np.ndarray]] = []
+        self._pressed = 0
+
+    def _recorded(self, substeps: int | None = None) -> None:
+        for _ in range(substeps or 25):
+            self._advance(1)
+            self._look()
+
+    def _look(self) -> None:
+        physics, limits, worst = self._physics, self._limits, self.worst
+        jacobian = physics.jacobian()
+        twist = jacobian @ physics.joint_velocity
+        linear, angular = twist[:3], twist[3:]
+        outside = np.maximum(limits.box_low - physics.gripper_position, physics.gripper_position - limits.box_high).max()
+        force = float(np.linalg.norm(self._plant._force(jacobian)[:3]))
+        self._pressed = self._pressed + 1 if force > limits.hard_force else 0
+        found = {
+            "speed": np.linalg.norm(linear),
+            "turn_speed": np.linalg.norm(angular),
+            "joint_speed": (np.abs(physics.joint_velocity) / limits.joint_speed).max(),
+            "box": outside,
+            "force": force,
+            "pressed": self._pressed * self._step,
+        }
+        self._speeds.append((linear.copy(), angular.copy()))
+        if len(self._speeds) > round(WINDOW / self._step):
+            before = self._speeds.pop(0)
+            found["speeding_up"] = (found["speed"] - np.linalg.norm(before[0])) / WINDOW
+            found["any_change"] = np.linalg.norm(linear - before[0]) / WINDOW
+            found["turning_faster"] = (found["turn_speed"] - np.linalg.norm(before[1])) / WINDOW
+        for name, value in found.items():
+            if value > getattr(worst, name):
+                setattr(worst, name, float(value))
+
+
+class Flood:
+    """Several clients that command one twin in its own time, each as badly as it can."""
+
+    def __init__(self, seed: int, limits: Limits = TWIN) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.twin = Twin(TwinOptions(), ManualClock())
+        self.robot = GuardedArm(self.twin, limits, spec=self.twin.spec, scene=self.twin)
+        self.robot.connect()
+        self.recorder = Recorder(self.twin, limits)
+        self.limits = limits
+        self.sent = self.followed = 0
+        self._goal = np.zeros(3)
+        self._turn = self._tilt = 0.0
+
+    def close(self) -> None:
+        self.robot.close()
+
+    def play(self, commands: int) -> Worst:
+        """Sends so many commands and returns what the arm did."""
+        styles = [name.removeprefix("_as_") for name in dir(self) if name.startswith("_as_")]
+        end = self.sent + commands
+        while self.sent < end:
+            self._begin()
+            style = getattr(self, f"_as_{self._rng.choice(styles)}")
+            wait = 10 ** self._rng.uniform(-3, 0)  # 1000 to 1 a second
+            for number in range(min(end - self.sent, int(self._rng.integers(20, 200)))):
+                self._command(style, number)
+                self.twin.clock.sleep(wait * self._rng.uniform(0.5, 1.5))
+                self.robot.measure()
+        self.twin.clock.sleep(1.0)
+        self.robot.measure()
+        return self.recorder.worst
+
+    def _begin(self) -> None:
+        """A person looks now and then, and puts the arm back."""
+        guard = self.robot.guard
+        if guard.mode in LATCHED:
+            self.robot.rearm()
+        if self._rng.random() < 0.1:
+            self.robot.pause()
+            self.twin.clock.sleep(1.0)
+            self.robot.measure()
+        if guard.mode is Mode.IDLE:
+            self.robot.arm()
+        self._goal = self._rng.uniform(self.limits.box_low, self.limits.box_high)
+        self._turn, self._tilt = self._rng.uniform(-1.8, 1.8), self._rng.uniform(-0.4, 0.4)
+
+    def _command(self, style, number: int) -> None:
+        self.sent += 1
+        with suppress(RobotStopped, InvalidAction):
+            style(self.robot.measure(), number)
+            self.followed += 1
+            return
+        if self.robot.guard.mode in LATCHED:
+            self.robot.rearm()
+            self.robot.arm()
+
+    def _send(self, position: np.ndarray, quaternion: Quaternion) -> None:
+        self.robot.move(ArmTarget(np.asarray(position, float), quaternion, 0.04))
+
+    def _as_action(self, state, number: int) -> None:
+        self.robot.apply(self._rng.uniform(-1, 1, 5))
+
+    def _as_full_action(self, state, number: int) -> None:
+        away = self._goal - state.position
+        self.robot.apply([*np.sign(away), np.sign(self._turn), 1.0])
+
+    def _as_opposite_clients(self, state, number: int) -> None:
+        side = (-1) ** number
+        self.robot.apply([side, side, -side, side, side])
+
+    def _as_far_pose(self, state, number: int) -> None:
+        away = self._goal - state.position
+        self._send(state.position + np.clip(away, -0.099, 0.099), pointing_down(self._turn))
+
+    def _as_near_pose(self, state, number: int) -> None:
+        self._send(state.position + self._rng.normal(0, 0.01, 3), pointing_down(self._rng.normal(0, 0.2)))
+
+    def _as_wall(self, state, number: int) -> None:
+        aim = state.position.copy()
+        aim[number // 40 % 3] += 0.099 * (-1) ** (number // 20)
+        self._send(aim, DOWN)
+
+    def _as_table(self, state, number: int) -> None:
+        tilted = multiply(from_rotation_vector([self._tilt, self._tilt, 0]), DOWN)
+        self._send(np.add(state.position, [0, 0, -0.099 if number % 60 < 40 else 0.05]), tilted)
+
+    def _as_turn(self, state, number: int) -> None:
+        bent = multiply(from_rotation_vector([self._tilt, -self._tilt, 0]), pointing_down(1.8 * (-1) ** (number // 30)))
+        self._send(state.position, bent)
+
+    def _as_pose_and_action(self, state, number: int) -> None:
+        (self._as_far_pose, self._as_action, self._as_opposite_clients, self._as_near_pose)[number % 4](state, number)
+
+    def _as_nonsense(self, state, number: int) -> None:
+        bad = self._rng.choice([np.nan, np.inf, 1e308, 5.0])
+        if number % 7:
+            self._as_near_pose(state, number)
+        else:
+            self._send(np.add(state.position, [bad, 0, 0]), DOWN)
+
+    def _as_stops(self, state, number: int) -> None:
+        if number % 10 == 9:
+            self.robot.stop("flood")
+        self._as_far_pose(state, number)
+
+    def _as_gripper(self, state, number: int) -> None:
+        self.robot.grip(0.08 * (number % 2))
+        self._as_far_pose(state, number)
+
+
+def measured(commands: int, seeds: int = 4) -> Worst:
+    """Returns the worst of so many commands."""
+    worst = Worst()
+    for seed in range(seeds):
+        flood = Flood(seed)
+        worst.include(flood.play(commands // seeds))
+        print(f"seed {seed}: {flood.followed} of {flood.sent} followed", dict(flood.robot.guard.counts), file=sys.stderr)
+        flood.close()
+    return worst
+
+
+if __name__ == "__main__":
+    print(measured(int(sys.argv[1])).table(TWIN))

@@ -1,0 +1,135 @@
+"""An arm without a control loop of its own gets its set points from a thread, which outlives whatever its driver does."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from robo_real.arm import ArmState, ArmTarget
+from robo_real.clock import MonotonicClock
+from robo_real.guarded import GuardedArm
+from robo_real.limits import TWIN
+from robo_real.rotations import DOWN
+from robo_rl.errors import RobotUnavailable
+
+START = np.array([0.46, 0.0, 0.24])
+LIMITS = replace(TWIN, stop_after=2.0, command_age=5.0, state_age=2.0, speed=0.2, acceleration=2.0)
+
+
+class Vendor:
+    """Six methods and a clock; the hand is where it was told to be at once."""
+
+    name = "test/Vendor"
+
+    def __init__(self):
+        self.clock = MonotonicClock()
+        self.told, self.failure, self.force = [], None, 0.0
+        self.during_move = lambda: None
+        self.position = START
+
+    def read(self):
+        if self.failure is not None:
+            raise self.failure
+        return ArmState(
+            stamp=self.clock.now(),
+            position=self.position,
+            quaternion=DOWN,
+            velocity=np.zeros(6),
+            force=np.array([0.0, 0.0, self.force]),
+            torque=np.zeros(3),
+            joint_position=np.full(7, self.position[0] - 1.0) * [1, 1, 1, 4, 1, -1, 1],
+            joint_velocity=np.zeros(7),
+            jacobian=np.zeros((6, 7)),
+            opening=0.0,
+        )
+
+    def move(self, target):
+        self.during_move()
+        self.position = target.position
+        self.told.append(target)
+
+    def hold(self):
+        self.told.append("hold")
+
+    def connect(self): ...
+
+    def recover(self): ...
+
+    def close(self): ...
+
+
+@pytest.fixture
+def robot():
+    found = GuardedArm(Vendor(), LIMITS)
+    found.connect()
+    found.arm()
+    yield found
+    found.close()
+
+
+def wait_until(holds, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never came to hold"
+        time.sleep(0.005)
+
+
+def send(robot, offset=0.06):
+    robot.move(ArmTarget(np.add(START, [offset, 0, 0]), DOWN, 0.0))
+
+
+def test_ticker_streams_set_points_to_the_pose(robot):
+    send(robot)
+    wait_until(lambda: robot.driver.position[0] > START[0] + 0.0595)
+    way = [target.position[0] for target in robot.driver.told if isinstance(target, ArmTarget)]
+    steps = np.diff(way, prepend=START[0])
+    assert len(way) > 5 and steps.max() <= LIMITS.speed * 3 * robot.course.period + 1e-9
+
+
+def test_ticker_lets_a_stop_have_the_last_word(robot):
+    robot.driver.during_move = robot.stop  # as another thread might, between asking for a set point and telling it
+    send(robot)
+    wait_until(lambda: len(robot.driver.told) > 1)
+    time.sleep(0.1)
+    assert robot.driver.told[-1] == "hold"
+    assert sum(isinstance(target, ArmTarget) for target in robot.driver.told) == 1
+
+
+def test_ticker_watches_an_arm_that_nobody_commands(robot):
+    robot.driver.force = 400.0
+    wait_until(lambda: robot.guard.reason == "hard_force")
+
+
+@pytest.mark.parametrize("failure", [RobotUnavailable("cable"), RuntimeError("cable")])
+def test_ticker_holds_then_stops_an_arm_that_is_lost(robot, failure):
+    send(robot)
+    wait_until(lambda: robot.driver.told)
+    robot.driver.failure = failure
+    wait_until(lambda: robot.driver.told[-1] == "hold")
+    robot.driver.failure = None
+    wait_until(lambda: robot._ticker.failure is None)
+    assert robot.guard.reason == ""  # a short loss stops nothing
+    robot.driver.failure = failure
+    wait_until(lambda: robot.guard.reason == "robot_lost")
+    robot.driver.failure = None
+    assert robot._ticker._thread.is_alive()
+
+
+def test_ticker_tells_who_commands_next_that_the_arm_takes_no_targets(robot):
+    def broken():
+        raise RobotUnavailable("The gripper does not answer.")
+
+    robot.driver.during_move = broken
+    send(robot)
+    wait_until(lambda: robot._ticker.failure is not None or not robot.guard.is_ready)
+    if robot.guard.is_ready:
+        with pytest.raises(RobotUnavailable, match="gripper"):
+            send(robot)
+
+
+def test_course_stops_the_arm_if_its_own_reckoning_fails(robot):
+    robot.course._poses.next = None  # whatever may be wrong there
+    send(robot)
+    wait_until(lambda: robot.guard.reason.startswith("set points: TypeError"))
+    assert robot.driver.told == [] or robot.driver.told[-1] == "hold"

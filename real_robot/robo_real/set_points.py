@@ -19,6 +19,8 @@ from robo_real.orientation_cone import OrientationCone
 from robo_real.rate_limit import shortened, sped_up
 from robo_real.rotations import Quaternion, between, turned
 
+JOINT_SHARE = 0.9
+"""of the speed of each joint: what the arm's other joints do to it is not known"""
 STEADY = 2.0
 """ticks in which a target is approached at the end, where the response is unknown"""
 
@@ -31,7 +33,7 @@ class PoseSetPoints:
         self._limits, (self._low, self._high), self._cone, self._response = limits, box, cone, response
         self._joint_low = np.asarray(limits.joint_low) + limits.joint_margin
         self._joint_high = np.asarray(limits.joint_high) - limits.joint_margin
-        self._joint_speed = np.asarray(limits.joint_speed)
+        self._joint_speed = JOINT_SHARE * np.asarray(limits.joint_speed)
         self.rest()
 
     def rest(self) -> None:

@@ -20,7 +20,7 @@ from robo_rl.errors import InvalidAction, RobotStopped
 
 WINDOW = 0.01
 """[s] over which accelerations are taken, that of the controller's tick"""
-MARGINS = {"speed": 1.1, "speeding_up": 1.4, "turn_speed": 1.1, "joint_speed": 1.15}
+MARGINS = {"speed": 1.1, "speeding_up": 1.25, "turn_speed": 1.1, "joint_speed": 1.15}
 """Of a limit, that the simulated arm keeps: its inertia depends on its posture and is not known to the set points."""
 MOST_OUTSIDE = 0.003
 """[m] beyond a side of the box"""

@@ -26,8 +26,10 @@ SUBSTEPS = 5
 """steps of the physics in a tick"""
 LAG = 0.04
 """[s] by which the servos lag: damping over stiffness (robot.xml)"""
-QUICKEST = 0.005
+QUICKEST = 0.004
 """[s] time constant of the hand's velocity where it has the least inertia: turning about its own axis"""
+CAREFUL = 0.85
+"""share of the joints' speed limits that the controller asks for: other joints push them"""
 JUDGED = round(CONTROL_PERIOD / TICK)
 """ticks between two judgements of success, as in the environment"""
 
@@ -84,7 +86,7 @@ class ArmPlant:
         """Simulates one tick."""
         physics = self._physics
         wanted = self._step() if self._joints is None else self._joints - physics.joint_position
-        most = LAG * VELOCITY_LIMITS  # a servo that is led so far ahead goes at that speed
+        most = CAREFUL * LAG * VELOCITY_LIMITS  # a servo that is led so far ahead goes at that speed
         target = physics.joint_position + np.clip(wanted, -most, most)
         physics.data.ctrl[:JOINTS] = np.clip(target, physics.joint_limits[:, 0], physics.joint_limits[:, 1])
         physics.advance(SUBSTEPS)

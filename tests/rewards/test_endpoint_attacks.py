@@ -1,6 +1,7 @@
 """A hostile model server, and a proxy that nobody meant: deadlines hold, the key stays, and no reply ends the command."""
 
 import json
+import re
 import socket
 import threading
 import time
@@ -31,15 +32,27 @@ LONG = 12.0
 """[s] after which a server of these tests stops dripping: what holds a client until then fails."""
 
 
+def request_on(line) -> bytes:
+    """Return a request; of a very large one only the beginning. What is not read turns the end of a connection into a reset."""
+    got = b""
+    while b"\r\n\r\n" not in got and (piece := line.recv(1 << 16)):
+        got += piece
+    head, _, body = got.partition(b"\r\n\r\n")
+    length = int((re.findall(rb"(?i)content-length: (\d+)", head) or [b"0"])[0])
+    while len(body) < length < 1 << 20 and (piece := line.recv(1 << 16)):
+        body += piece
+    return got
+
+
 @contextmanager
 def listener(answer):
-    """Yield the port of a server and what it was sent; each connection is given to `answer` once its first bytes are there."""
+    """Yield the port of a server and what it was sent; each connection is given to `answer` once its request is there."""
     received: list[bytes] = []
     over = threading.Event()
 
     def serve(line):
         with line:
-            received.append(line.recv(1 << 16))
+            received.append(request_on(line))
             with suppress(OSError):  # the client leaves
                 answer(line, over)
 

@@ -51,7 +51,7 @@ def test_what_cannot_be_converted(recorded, capsys):
     with pytest.raises(InvalidSetting, match=r"is a dataset of robo_rl(.|\n)*--to for such a dataset"):
         dispatch(["data", "convert", str(recorded), "--out", "x"])
     Path("elsewhere").mkdir()
-    with pytest.raises(InvalidSetting, match="is not a dataset of robo_rl"):
+    with pytest.raises(InvalidSetting, match="is no dataset of robo_rl"):
         dispatch(["data", "convert", "elsewhere", "--to", "d4rl", "--out", "x"])
     with pytest.raises(DatasetError, match="of no known format"):
         dispatch(["data", "convert", "elsewhere", "--out", "x"])

@@ -245,7 +245,7 @@ BROKEN = [
     (RemembersTheEpisodeBefore, "reset depends on seed alone", "seed 7 begins otherwise"),
     (UnseededNoise, "episode replays", "observations differ at step 1 of a replay"),
     (InfiniteReward, "rewards are finite numbers", "not a finite number"),
-    (SuccessIsNumber, "info has right types", "info['success'] is not a bool"),
+    (SuccessIsNumber, "info has right types", "info['success'] is no bool"),
     (NeverEnds, "episodes end for one reason", "goes on past max_steps"),
     (EndsTwice, "episodes end for one reason", "both terminated and truncated"),
     (SilentEnd, "episodes end for one reason", "stop_reason comes with the end"),

@@ -225,7 +225,7 @@ def test_what_no_later_question_would_change_is_an_error_at_once(endpoint, chat_
     [
         ({"model": ""}, "Which model"),
         ({"key_variable": KEY}, "never the key itself"),
-        ({"base_url": "localhost:8000"}, "no address"),
+        ({"base_url": "localhost:8000"}, "not an address"),
         ({"base_url": f"http://user:{KEY}@127.0.0.1/v1"}, "more than an address"),
         ({"base_url": f"https://x.org/v1?key={KEY}"}, "more than an address"),
         ({"base_url": "http://example.org/v1"}, "for everybody to read"),

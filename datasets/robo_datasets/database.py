@@ -154,6 +154,8 @@ class Database:
     def salvaged(self, query: str) -> list[tuple[Any, ...]]:
         """Returns the rows of a damaged file, as far as they can be read; the file stays as it is."""
         found: list[tuple[Any, ...]] = []
+        if not self.path.is_file():
+            return found
         for opened in (self._in_place("mode=ro"), self._in_place("mode=ro&immutable=1"), self._with_new_header):
             with suppress(sqlite3.Error, OSError), closing(opened()) as connection, _bounded(connection):
                 rows = _readable_rows(connection, query)
@@ -175,6 +177,8 @@ class Database:
 
     @contextmanager
     def _connected(self, options: str, path: Path | None = None) -> Iterator[sqlite3.Connection]:
+        if self.path.exists() and not self.path.is_file():  # opening a pipe would wait for ever
+            raise self._corrupt("it is not a plain file")
         try:
             uri = (path or self.path).absolute().as_uri()
             connection = sqlite3.connect(f"{uri}?{options}", uri=True, timeout=WAIT)

@@ -46,6 +46,7 @@ def label(
     """
     labels = LabelSet(dataset, name)
     with _alone(dataset, name), labels.held(), nullcontext() if cache is None else cache.held():
+        labels.require_sound()
         maker, problem = _maker_of(model, cache, replay)
         _require_same(name, labels.makers, {maker})
         there = labels.labelled if problem is not None else labels.without_gaps

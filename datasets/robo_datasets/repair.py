@@ -138,6 +138,8 @@ def _recover_journals(writer: DatasetWriter) -> Iterator[Finding]:
 def _recovered(dataset: Dataset, path: Path) -> Episode:
     """Returns the episode of a journal; raises EpisodeCorrupt, SpecMismatch, or whatever a damaged record leads to."""
     FileName.parse(f"{path.stem}.{'0' * 16}.h5")  # the name becomes a file's
+    if not path.is_file():
+        raise EpisodeCorrupt("The journal is not a plain file.")
     found = recover(path)
     if found is None:
         raise EpisodeCorrupt("Not one step of the journal is whole.")

@@ -52,6 +52,43 @@ def test_append_adds_and_a_full_folder_is_refused(recorded):
     assert [entry.seed for entry in Dataset(recorded).entries()] == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+def test_append_goes_on_at_seeds_that_no_episode_has(recorded):
+    dispatch(["record", TASK, "--policy", "random", "--episodes", "3", "--out", str(recorded), "--append"])
+    dispatch(["record", TASK, "--policy", "random", "--episodes", "1", "--seed", "10", "--out", str(recorded), "--append"])
+    dispatch(["record", TASK, "--policy", "random", "--episodes", "2", "--out", str(recorded), "--append"])
+    assert [entry.seed for entry in Dataset(recorded).entries()] == [*range(9), 10, 9, 11]
+
+
+def test_append_refuses_the_same_episodes_again(recorded):
+    again = ["record", TASK, "--policy", "mix:scripted=0.5,random=0.5", "--out", str(recorded), "--append"]
+    with pytest.raises(InvalidSetting, match=r"(?s)2 of these episodes are in .* already.*leave --seed out"):
+        dispatch([*again, "--seed", "4", "--episodes", "4"])
+    assert len(Dataset(recorded)) == 6
+    other = ["record", TASK, "--policy", "scripted", "--out", str(recorded), "--append", "--seed", "0", "--episodes", "6"]
+    with pytest.raises(InvalidSetting, match="2 of these episodes"):
+        dispatch(other)
+    dispatch([*other, "--noise", "0.2"])
+    assert len(Dataset(recorded)) == 12, "another noise gives other episodes"
+
+
+def test_an_interrupted_recording_says_how_it_goes_on(monkeypatch, capsys):
+    from robo_cli import record
+
+    def interrupted(environment, policy, writer, *, seed, **facts):
+        if seed == 2:
+            raise KeyboardInterrupt
+        return record_episode(environment, policy, writer, seed=seed, **facts)
+
+    record_episode = record.record_episode
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(record, "record_episode", interrupted)
+        dispatch(["record", TASK, "--episodes", "5", "--out", "data/cut"])
+    said = capsys.readouterr().out
+    assert "interrupted: 2 of 5 episodes are kept in data/cut; the same command with --append --episodes 3 goes on" in said
+    dispatch(["record", TASK, "--episodes", "3", "--out", "data/cut", "--append"])
+    assert [entry.seed for entry in Dataset(Path("data/cut")).entries()] == [0, 1, 2, 3, 4]
+
+
 def test_repair_and_exit_status(recorded, capsys):
     victim = next((recorded / "episodes").iterdir())
     os.truncate(victim, 100)

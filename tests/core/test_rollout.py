@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode
+from robo_rl.errors import EnvironmentFailed, InvalidAction, InvalidEpisode, InvalidObservation
 from robo_rl.protocols import Policy, Stateful
 from robo_rl.rollout import RandomPolicy, Rollout, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -185,6 +185,15 @@ def test_an_action_that_is_not_finite_never_reaches_the_environment():
     with pytest.raises(InvalidAction, match="The action holds NaN or infinity"):
         rollout(environment, Broken(SPEC, 0), seed=0)
     assert environment.count == 0
+
+
+def test_rollout_blames_the_observation_for_an_action_of_nan():
+    class Following(RandomPolicy):
+        def act(self, observation, *, deterministic=False):
+            return observation["position"]
+
+    with pytest.raises(InvalidObservation, match=r"(?s)observation 'position' that holds NaN.*before step 2 of.*seed 3"):
+        rollout(Walk(drift=np.nan), Following(SPEC, 0), seed=3)
 
 
 def test_a_random_policy_continues_where_it_was_saved():

@@ -70,6 +70,18 @@ def test_a_dataset_keeps_order_spec_and_card(dataset, make_episode, same, spec):
     assert verify(again) == []
 
 
+def test_a_short_episode_is_a_small_file(spec_of_numbers, numbered, tmp_path):
+    episode = numbered(0, 22)
+    name = write_episode(tmp_path, IDENTITY, episode, spec_of_numbers)
+    assert (tmp_path / str(name)).stat().st_size < 10_000, "arrays of 0.6 KB, and a header of 1 KB"
+
+
+def test_an_episode_of_an_older_layout_is_read(spec, make_episode, same, tmp_path, monkeypatch):
+    monkeypatch.setattr("robo_datasets.episode_file.LAYOUT", None)
+    name = write_episode(tmp_path, IDENTITY, make_episode(1), spec)
+    assert same(read_episode(tmp_path / str(name)).episode, make_episode(1))
+
+
 def test_pictures_are_kept_exactly_and_checksummed(dataset, make_episode):
     (entry,) = fill(dataset, make_episode, 1)
     with h5py.File(dataset.path / "episodes" / entry.file) as file:

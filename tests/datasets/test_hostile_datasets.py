@@ -132,6 +132,17 @@ def test_a_link_to_nowhere_is_quarantined_once(filled):
     assert verify(filled) == []
 
 
+def test_pipes_in_a_dataset_are_moved_away(filled):
+    (filled.path / "catalogue.sqlite").unlink()
+    os.mkfifo(filled.path / "catalogue.sqlite")
+    os.mkfifo(filled.path / "journal" / f"{'0' * 32}.journal")
+    with pytest.raises(DatasetError, match="not a plain file"):
+        filled.entries()
+    with filled.writer() as writer:
+        repair(writer)
+    assert verify(filled) == [] and len(filled.entries()) == 3
+
+
 MISFITS = {
     "one action for all": lambda e: {"actions": e.actions[:, :1]},
     "too many actions": lambda e: {"policy_actions": np.ones((len(e), 7), np.float32)},

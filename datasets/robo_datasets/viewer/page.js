@@ -557,7 +557,10 @@ class Plot {
   draw() {
     if (!this.visible || !this.lines) return;
     const { context, width, height } = sized(this.canvas);
-    const area = { left: 46, top: 4, width: width - 54, height: height - 20 };
+    context.font = "11px system-ui, sans-serif";
+    const widest = Math.max(0, ...ticks(...this.range).map((tick) => context.measureText(number(tick)).width));
+    const left = Math.max(46, Math.ceil(widest) + 8); // so that no label is cut at the edge
+    const area = { left, top: 4, width: width - left - 8, height: height - 20 };
     this.area = area;
     const { player } = this;
     if (player.actors) paintActors(context, player.actors, player.window, { ...area, height: area.top + area.height, alpha: (name) => MARKED[name] ?? 0 });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +18,8 @@ from robo_rl.types import ActionSource, Episode
 
 KEPT = 2
 """Episodes held in memory, one for each of two windows side by side."""
+ROBOT = "robot"
+"""Beginning of the names of environments in which time is the clock's; of one that is not known it may be."""
 LONGEST_NOTE = 4_000
 """Characters."""
 
@@ -60,7 +63,7 @@ class Reader:
             labels = LabelSet.existing(self.dataset, name).read(identity)
             found = [] if labels is None else [*label_signals(name, labels)]
         else:
-            found = [*signals_of(self._episode(identity), self.dataset.spec)]
+            found = [*self._signals(self._episode(identity))]
         for signal in found:
             if signal.key == key:
                 return signal.encoded()
@@ -99,7 +102,7 @@ class Reader:
     def _content(self, identity: str) -> dict[str, Any]:
         episode, spec = self._episode(identity), self.dataset.spec
         labels = [self._labels(name, identity) for name in label_sets(self.dataset)]
-        signals = [*signals_of(episode, spec), *(signal for _, found in labels for signal in found)]
+        signals = [*self._signals(episode), *(signal for _, found in labels for signal in found)]
         cameras = {name: values.shape[1:3] for name, values in pictures_of(episode, spec).items()}
         return {
             "cameras": [{"name": name, "height": height, "width": width} for name, (height, width) in cameras.items()],
@@ -112,6 +115,10 @@ class Reader:
             "instruction": episode.instruction,
             "metadata": episode.metadata,
         }
+
+    def _signals(self, episode: Episode) -> Iterator[Signal]:
+        made_in = str(self.dataset.card.get("environment") or ROBOT)
+        return signals_of(episode, self.dataset.spec, is_simulated=not made_in.startswith(ROBOT))
 
     def _labels(self, name: str, identity: str) -> tuple[dict[str, Any], list[Signal]]:
         """Returns what is known of a set's labels of an episode, and their signals."""

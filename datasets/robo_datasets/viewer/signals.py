@@ -59,8 +59,11 @@ class Signal:
         return np.ascontiguousarray(table.T).tobytes()
 
 
-def signals_of(episode: Episode, spec: EnvironmentSpec) -> Iterator[Signal]:
-    """Yields the signals of an episode, all but its pictures."""
+def signals_of(episode: Episode, spec: EnvironmentSpec, *, is_simulated: bool = False) -> Iterator[Signal]:
+    """Yields the signals of an episode, all but its pictures.
+
+    is_simulated: time passes by the control period then; the recorder's clock only tells how fast the simulation was.
+    """
     pictures = pictures_of(episode, spec)
     for name, values in episode.observations.items():
         if name not in pictures:
@@ -76,7 +79,10 @@ def signals_of(episode: Episode, spec: EnvironmentSpec) -> Iterator[Signal]:
     if episode.costs is not None:
         yield Signal("costs", "cost", episode.costs)
     yield Signal("sources", "source", episode.sources)
-    yield Signal("timestamps", "seconds", _elapsed(episode.timestamps), unit="s")
+    period = spec.action.control_period
+    simulated = np.arange(len(episode) + 1) * period if is_simulated and period is not None else None
+    elapsed = _elapsed(episode.timestamps) if simulated is None else simulated
+    yield Signal("timestamps", "seconds", elapsed, unit="s")
 
 
 def label_signals(name: str, labels: RewardLabels) -> Iterator[Signal]:

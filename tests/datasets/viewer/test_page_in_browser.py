@@ -229,6 +229,23 @@ def test_a_hundred_thousand_steps_are_drawn(dataset, make_episode, serve, browse
         return blue > 5; })()""")
 
 
+def test_no_label_of_an_axis_is_cut(dataset, make_episode, serve, browser):
+    rewards = np.asarray([-1e-5, 2e-5, -2e-5, 1e-5, 0], np.float32)
+    with dataset.writer() as writer:
+        identity = writer.add(replace(make_episode(0), rewards=rewards)).identity
+    browser.open(serve(dataset).server.url)
+    browser.value("""(() => {
+        const plain = CanvasRenderingContext2D.prototype.fillText;
+        window.edges = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+            if (this.textAlign === 'right') window.edges.push([text, x - this.measureText(text).width]);
+            plain.call(this, text, x, y);
+        }; })()""")
+    browser.value(f"location.hash = '#{identity}'")
+    browser.until("window.edges.some(([text]) => text.includes('e−5'))")
+    assert browser.value("window.edges.filter(([text, left]) => left < 0)") == []
+
+
 def test_a_person_compares_with_keys_and_buttons(browser, make_episode):
     rater, episode, found = PersonRater("anna", "wrist", port=0), make_episode(steps=9), []
     pairs = [(Segment(episode, step, step + 3), Segment(episode, step + 2, step + 5)) for step in range(4)]

@@ -106,6 +106,19 @@ def test_signals_are_the_recorded_numbers(filled, serve):
     )
 
 
+@pytest.mark.parametrize(
+    ("environment", "is_simulated"),
+    [("robo/ArmPick-v0", True), ("robot:http://127.0.0.1:5000", False), ("robot/Fake-v0", False), (None, False)],
+)
+def test_time_of_a_simulation_is_simulated_time(filled, serve, environment, is_simulated):
+    filled.describe({} if environment is None else {"environment": environment})
+    episode = filled.read(filled.entries()[0])
+    clock = episode.timestamps - episode.timestamps[0]
+    expected = np.arange(len(episode) + 1) * 0.05 if is_simulated else clock
+    assert abs(clock - np.arange(len(episode) + 1) * 0.05).max() > 1e-3
+    np.testing.assert_allclose(numbers(serve(filled), first_of(filled), "timestamps/seconds"), expected, 1e-5)
+
+
 def test_a_missing_label_is_not_a_number(filled, serve):
     labels = numbers(serve(filled), first_of(filled), "labels/progress")
     np.testing.assert_array_equal(labels, np.array([0.1, np.nan, 0.3, np.nan, 0.5], np.float32))

@@ -208,6 +208,13 @@ result["unmapped"] = led(0, 54)
     assert result["near"][1] < 45.3 and result["unmapped"][:2] == [0, 54]
 
 
+def test_a_server_without_navigation_lets_clients_make_no_files(program):
+    result = program(
+        CROWD + 'result["files"], result["found"] = client.get_required_files("Nav", False), found(1)', navigation=False
+    )
+    assert result["files"] == [] and result["found"] == [None]
+
+
 @pytest.mark.parametrize("name", ["ring", "ring_train_1", "grid", "grid_train_1", "grid_test_2"])
 def test_every_pavement_and_crossing_is_in_one_part(name):
     there = town(name)

@@ -46,7 +46,7 @@ SAID = {
         ),
         RECORDER,
     ),
-    "set_actor_dead": "A walker that a car has run over lies nowhere here: it stands, and nobody leads it any more.",
+    "set_actor_dead": "Walkers do not lie down: one that a car has run over stands, and its controller is gone.",
     "enable_gbuffers": BUFFERS,
     "enable_carsim": CARSIM,
     "use_carsim_road": CARSIM,

@@ -84,13 +84,13 @@ class Episodes:
 
         Clients keep files by name for ever: the name tells the content.
         """
-        content = self.host.world.town.navigation if folder == NAVIGATION else b""
-        return [_name(self.host.world.town)] if content else []
+        is_meant = folder == NAVIGATION and self.host.has_navigation
+        return [_name(self.host.world.town)] if is_meant and self.host.world.town.navigation else []
 
     def file(self, name: object) -> bytes:
         """Return the file that holds the navigation mesh."""
         town = self.host.world.town
-        if not town.navigation or name != _name(town):
+        if name not in self.files(NAVIGATION):
             raise Refused("There is no such file here.", got=name, allowed=self.files(NAVIGATION))
         return town.navigation
 

@@ -34,6 +34,8 @@ class CarlaServer:
     """[1/s] frames while no client has switched to synchronous mode."""
     linger: float = LINGER
     """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
+    navigation: bool = True
+    """Whether clients get a navigation mesh for AI walkers, which each keeps in ~/carlaCache."""
 
 
 def run(arguments: CarlaServer) -> int:

@@ -91,7 +91,7 @@ class Link:
         if self.host is None:
             from robo_sims.carla.standin.supervision import StandIn
 
-            server = self._held.server = StandIn(map=self.map_name).start()
+            server = self._held.server = StandIn(map=self.map_name, navigation=False).start()
             return server.host, server.port
         self.port = claim(self, self.host, self.ports)
         return self.host, self.port

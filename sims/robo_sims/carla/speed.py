@@ -88,7 +88,7 @@ def _trial(stack: contextlib.ExitStack, drive: Drive, *, busy: bool, both: bool,
         from robo_sims.carla.standin.supervision import StandIn
     except ModuleNotFoundError as error:
         raise MissingExtra("bench drive", error.name or "carla", "carla") from None
-    server = stack.enter_context(StandIn(map=drive.map, **settings))
+    server = stack.enter_context(StandIn(map=drive.map, navigation=False, **settings))
     client = carla.Client(server.host, server.port)
     client.set_timeout(PATIENCE)
     driving = stack.enter_context(closing(Driving(carla, client, drive)))

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
@@ -50,8 +51,10 @@ LIMIT = 30.0
 
 def ran(program: str, server: StandIn, opening: str = OPENING, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", opening + textwrap.dedent(program) + CLOSING, str(server.port), str(server.process.pid)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=environment)
+    path = os.pathsep.join(filter(None, sys.path))
+    with tempfile.TemporaryDirectory() as cache:  # the client keeps navigation meshes, in the home folder by default
+        environment = os.environ | {"PYTHONPATH": path, "CARLA_CACHE_DIR": cache}
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=environment)
 
 
 @pytest.fixture

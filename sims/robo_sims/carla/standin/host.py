@@ -24,8 +24,8 @@ OWN = "OpenDriveMap"
 class Host:
     """Holds one world at a time."""
 
-    def __init__(self, world: World, population: Population = NOBODY) -> None:
-        self.world, self.population = world, population
+    def __init__(self, world: World, population: Population = NOBODY, *, has_navigation: bool = True) -> None:
+        self.world, self.population, self.has_navigation = world, population, has_navigation
         population.settle(world)
         self.sent: Town | None = None
         """The map that a client has sent last."""

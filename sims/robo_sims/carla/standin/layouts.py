@@ -72,6 +72,29 @@ DVS_EVENT = np.dtype([("x", "<u2"), ("y", "<u2"), ("t", "<i8"), ("pol", "?")])
 """Column and row [pixel], time [ns], true if it became brighter."""
 FLOW_PIXEL = np.dtype([("x", "<f4"), ("y", "<f4")])
 
+NAV_SET, NAV_ENTRY = struct.Struct("<4sii5f2i"), struct.Struct("<Ii")
+"""Before the tiles of a navigation mesh: magic, version, tiles, origin, width, height, most tiles, most polygons of a tile;
+and before each tile: its reference and size."""
+NAV_SET_KIND, NAV_TILE_KIND = (b"TESM", 1), (b"VAND", 7)
+"""Magic, which is read as a number, and version."""
+NAV_TILE = struct.Struct("<4si3iI9i3f6ff")
+"""Magic, version, column, row, layer, user; numbers of polygons, corners, links, details, their corners and triangles, nodes
+of a tree, ways off the mesh, and the first of these; height, radius and step of a walker; bounds; cells in a metre."""
+NAV_TILE_LOW = 72
+"""Where the bounds begin."""
+NAV_POLYGON = np.dtype(
+    [
+        ("first_link", "<u4"),
+        ("corners", "<u2", 6),
+        ("neighbours", "<u2", 6),  # 1 + the number of the polygon behind each edge
+        ("flags", "<u2"),
+        ("count", "u1"),
+        ("area", "u1"),
+    ]
+)
+NAV_DETAIL = np.dtype([("base", "<u4"), ("first", "<u4"), ("corners", "u1"), ("triangles", "u1"), ("", "<u2")])
+NAV_NO_LINK, NAV_LINK_SIZE = 0xFFFFFFFF, 12
+
 assert TOKEN.size == 24
 assert SENSOR_HEADER.size == 48
 assert SNAPSHOT_HEADER.size == 36
@@ -82,6 +105,10 @@ assert LIDAR_POINT.itemsize == RADAR_POINT.itemsize == 16
 assert SEMANTIC_POINT.itemsize == 24
 assert DVS_EVENT.itemsize == 13
 assert FLOW_PIXEL.itemsize == 8
+assert NAV_SET.size == 40
+assert NAV_TILE.size == 100
+assert NAV_POLYGON.itemsize == 32
+assert NAV_DETAIL.itemsize == 12
 
 
 class SensorType(IntEnum):
@@ -150,6 +177,16 @@ class Colour(IntEnum):
     GREEN = 2
     OFF = 3
     UNKNOWN = 4
+
+
+class Area(IntEnum):
+    """What a polygon of a navigation mesh is; its flag is the bit of this number."""
+
+    BLOCK = 0
+    SIDEWALK = 1
+    CROSSWALK = 2
+    ROAD = 3
+    GRASS = 4
 
 
 class Tag(IntEnum):

@@ -51,6 +51,8 @@ class Options:
     """Of both."""
     linger: float = LINGER
     """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
+    navigation: bool = True
+    """Whether clients get a navigation mesh for AI walkers, which each keeps in a file; without, they make no files."""
     host: str = "127.0.0.1"
     """Address to listen at. The protocol has no passwords: leave it."""
 
@@ -78,6 +80,7 @@ class Server:
         self.host = Host(
             World(first, Streams(streams), physics=options.physics, rate=options.rate),
             Population(options.traffic, options.walkers, options.seed),
+            has_navigation=options.navigation,
         )
         self.calls = table(self.host)
         self.selector = selectors.DefaultSelector()

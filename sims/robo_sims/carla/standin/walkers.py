@@ -70,6 +70,8 @@ class Walkers:
     def __init__(self) -> None:
         self.velocity: dict[Actor, tuple[float, float]] = {}
         self.scripts: dict[Actor, Script] = {}
+        self.led: dict[Actor, Floats] = {}
+        """Velocity [m/s] of those whom a client has put further on its way since the last step."""
         self.thrown: dict[Actor, Floats] = {}
         """Velocity [m/s] that a collision has added to a walker's own."""
         self.reindex(Bodies())
@@ -108,6 +110,11 @@ class Walkers:
         record = bodies.records[actor.row]
         record["direction"], record["walking"] = direction, speed
 
+    def lead(self, actor: Actor, way: Floats, speed: float) -> None:
+        """Note that a client has taken a walker along `way` (2,) [m], at a speed [m/s]."""
+        length = float(np.hypot(*way))
+        self.led[actor] = way * (min(max(speed, 0.0), FASTEST) / length) if length else np.zeros(2)
+
     def step(self, bodies: Bodies, dt: float) -> None:
         """Moves all walkers; they look where they go."""
         if not self.actors:
@@ -126,6 +133,10 @@ class Walkers:
         block[self.grounded, Z] = self.heights[self.grounded]
         block[:, YAW] = np.where(moving, np.degrees(np.arctan2(self.going[:, 1], self.going[:, 0])), block[:, YAW])
         block[:, VX : VY + 1] = velocity
+        for actor, led in self.led.items():
+            if actor in self.velocity:
+                block[self.actors.index(actor), VX : VY + 1] += led
+        self.led.clear()
         bodies.motion[self.rows] = block
 
     def _throw(self, dt: float) -> Floats:

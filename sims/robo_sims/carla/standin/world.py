@@ -13,6 +13,7 @@ from robo_sims.carla.standin.collisions import Collisions, Hit
 from robo_sims.carla.standin.falling import Falling
 from robo_sims.carla.standin.lights import Lights
 from robo_sims.carla.standin.maps.ground import lane_area, stop_line
+from robo_sims.carla.standin.maps.navigation import distance
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.physics.parameters import BY_NAME as VEHICLES
 from robo_sims.carla.standin.poses import Pose, combined
@@ -34,6 +35,9 @@ ABOVE: Pose = [[0.0, 0.0, 20.0], [-30.0, 0.0, 0.0]]
 """Where the spectator begins."""
 WALKER_SIZE = (0.4, 0.4, 1.8)
 CHILD_SIZE = (0.35, 0.35, 1.2)
+LEADER = "controller.ai.walker"
+ASTRAY = 10.0
+"""[m] from a pavement within which a client, which looks 12 m far, finds it."""
 LONGEST = 0.1
 """[s] of a step of motion, in which no car passes through another. A longer step of the world is several of them."""
 CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
@@ -123,6 +127,8 @@ class World:
             self.cars.check(placed)
         elif drives_itself:
             self.walkers.direct(actor, placed[1][1])
+        if type_id == LEADER and holder is not None:
+            self._require_pavement(holder)
         self._equip(actor)
         self._add(actor, placed)
         if holder is not None:
@@ -132,6 +138,20 @@ class World:
             self.cars.add(actor, self.bodies) if drives_itself else self.driver_of(actor)
         self.reindex()
         return actor
+
+    def _require_pavement(self, walker: Actor) -> None:
+        """Raise Refused where a client would look in vain for a way for a walker, and end in a segmentation fault."""
+        if not self.town.navigation:
+            return
+        x, y = self.bodies.motion[walker.row, :2].tolist()
+        away = distance(self.town.pavements, x, -y)
+        if away > ASTRAY:
+            raise Refused(
+                f"Walker {walker.id} is too far from a pavement to be led: the client would crash.",
+                got=f"{away:.1f} m",
+                allowed=f"up to {ASTRAY:g} m",
+                fix="spawn walkers where world.get_random_location_from_navigation() says",
+            )
 
     def _add(self, actor: Actor, pose: Pose) -> Actor:
         self.next_id += 1
@@ -167,6 +187,14 @@ class World:
                 group.place(actor, self.bodies)
         if actor.is_aloft != was_aloft:
             self.reindex()
+
+    def lead(self, actor: Actor, pose: Pose, speed: float) -> None:
+        """Put a walker a step further on its client's way; it is told as one who goes there at a speed [m/s]."""
+        if not actor.type_id.startswith("walker."):
+            raise Refused(f"actor {actor.id} ({actor.type_id}) is no walker")
+        before = self.bodies.motion[actor.row, :2].copy()
+        self.place(actor, pose)
+        self.walkers.lead(actor, self.bodies.motion[actor.row, :2] - before, speed)
 
     def _settled(self, actor: Actor, pose: Pose) -> Pose:
         return self.falling.settled(actor, pose)

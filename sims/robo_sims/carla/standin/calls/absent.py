@@ -11,7 +11,6 @@ from robo_sims.carla.standin.responses import Refused, valued, void
 
 RECORDER = "There is no recorder: record with robo-rl record, or keep world.get_snapshot() of each tick."
 TEXTURES = "Surfaces have no textures here: they are one colour each."
-FILES = "This server has no files to send."
 BUFFERS = "Cameras have no G-buffers here: there is a depth and a semantic camera."
 CARSIM = "There is no CarSim here: vehicles move by the model of their blueprint's attribute dynamics."
 CHRONO = "There is no Chrono here: vehicles move by the model of their blueprint's attribute dynamics."
@@ -30,7 +29,6 @@ REFUSED = {
     **dict.fromkeys(
         ("apply_color_texture_to_objects", "apply_float_color_texture_to_objects", "apply_color_texture_to_object"), TEXTURES
     ),
-    "request_file": FILES,
     "get_gbuffer_token": BUFFERS,
     "set_ignored_vehicles": "Sensors cannot be told to ignore vehicles here.",
     "get_ignored_vehicles": "Sensors cannot be told to ignore vehicles here.",
@@ -48,6 +46,7 @@ SAID = {
         ),
         RECORDER,
     ),
+    "set_actor_dead": "Walkers do not lie down: one that a car has run over stands, and its controller is gone.",
     "enable_gbuffers": BUFFERS,
     "enable_carsim": CARSIM,
     "use_carsim_road": CARSIM,

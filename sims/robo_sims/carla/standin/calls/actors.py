@@ -96,8 +96,9 @@ class Actors:
         world.walkers.control(world.actor(number), world.bodies, checked[:3], checked[3])
 
     def walker_state(self, number: int, where: object, speed: float) -> None:
-        """Puts a walker somewhere."""
-        self.place(number, where)
+        """Put a walker where the client that leads it has gone with it, at a speed [m/s]."""
+        world = self.host.world
+        world.lead(world.actor(number), pose(where), numbers([speed], 1, "A walker's speed")[0])
 
     def place(self, number: int, where: object) -> None:
         """Puts an actor somewhere."""

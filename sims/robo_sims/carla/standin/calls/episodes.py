@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 from robo_sims.carla.standin import blueprints, layouts
 from robo_sims.carla.standin.host import FOLDER, Host
+from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.poses import numbers
-from robo_sims.carla.standin.responses import valued, void
+from robo_sims.carla.standin.responses import Refused, valued, void
 from robo_sims.carla.standin.settings import Settings
+
+NAVIGATION = "Nav"
+"""Folder of navigation meshes."""
 
 
 def calls(host: Host) -> dict[str, Callable[..., object]]:
@@ -21,7 +26,8 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             get_sensor_token=lambda stream: [host.streams.announce(stream)],
             get_episode_settings=about.settings,
             set_episode_settings=about.set_settings,
-            get_required_files=lambda folder="": [],
+            get_required_files=about.files,
+            request_file=about.file,
             query_lights_state=lambda client="": [],
             get_map_info=about.map_info,
             get_map_data=lambda: host.world.town.text,
@@ -38,6 +44,11 @@ def calls(host: Host) -> dict[str, Callable[..., object]]:
             draw_debug_shape=lambda shape: None,
         ),
     }
+
+
+def _name(town: Town) -> str:
+    digest = hashlib.sha256(town.navigation).hexdigest()[:16]
+    return f"{FOLDER}{NAVIGATION}/{town.name}-{digest}.bin"
 
 
 class Episodes:
@@ -67,6 +78,21 @@ class Episodes:
         """Returns the map's name and spawn points."""
         town = self.host.world.town
         return [FOLDER + town.name, town.spawn_points]
+
+    def files(self, folder: object = "") -> list[str]:
+        """Return the file that holds the navigation mesh, for those who ask for it: none where nobody can walk.
+
+        Clients keep files by name for ever: the name tells the content.
+        """
+        is_meant = folder == NAVIGATION and self.host.has_navigation
+        return [_name(self.host.world.town)] if is_meant and self.host.world.town.navigation else []
+
+    def file(self, name: object) -> bytes:
+        """Return the file that holds the navigation mesh."""
+        town = self.host.world.town
+        if name not in self.files(NAVIGATION):
+            raise Refused("There is no such file here.", got=name, allowed=self.files(NAVIGATION))
+        return town.navigation
 
     def set_weather(self, values: object) -> None:
         """Takes weather; it changes nothing that can be seen."""

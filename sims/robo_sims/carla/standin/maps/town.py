@@ -9,6 +9,8 @@ import numpy as np
 
 from robo_sims.carla.standin.maps.ground import Ground
 from robo_sims.carla.standin.maps.lanes import Lanes
+from robo_sims.carla.standin.maps.navigation import connected, mesh
+from robo_sims.carla.standin.maps.pavements import Polygon, polygons
 from robo_sims.carla.standin.maps.roads import Building, Floats, Road, RoadMap
 from robo_sims.carla.standin.maps.validator import require_valid
 from robo_sims.carla.standin.maps.writing import to_opendrive
@@ -44,6 +46,16 @@ class Town:
     def ground(self) -> Ground:
         """Pictures of the ground."""
         return Ground(self.road_map)
+
+    @cached_property
+    def navigation(self) -> bytes:
+        """The navigation mesh of the pavements; b"" where there are none."""
+        return mesh(self.pavements)
+
+    @cached_property
+    def pavements(self) -> list[Polygon]:
+        """Where a client can lead walkers: pavements and crossings that are connected."""
+        return connected(polygons(self.road_map, self.ground, self.buildings))
 
     @cached_property
     def spawn_points(self) -> list[list[list[float]]]:

@@ -193,7 +193,7 @@ def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
             del world, client
     """)
     assert result["5"][:2] == [6, 2] and result["5"] == result["49"]
-    assert result["left"] == ["spectator", "traffic.traffic_light"]
+    assert result["left"] == ["spectator", "traffic.traffic_light", "traffic.yield"]
     assert result["map"] == "Carla/Maps/grid" and result["synchronous"] is False
 
 

@@ -61,7 +61,7 @@ def touching(world: World) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["ring", "grid", "highway", "grid_train_6", "highway_test_1"])
+@pytest.mark.parametrize("name", ["ring", "grid", "highway", "grid_train_6", "highway_test_1", "stops"])
 def test_traffic_flows_for_minutes_without_a_touch_or_a_jam(name):
     world = world_of(name, cars=24)
     assert len(world.cars) == 24

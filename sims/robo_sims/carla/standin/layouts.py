@@ -197,6 +197,7 @@ class Tag(IntEnum):
     BUILDING = 3
     POLE = 6
     TRAFFIC_LIGHT = 7
+    TRAFFIC_SIGN = 8
     TERRAIN = 10
     SKY = 11
     PEDESTRIAN = 12

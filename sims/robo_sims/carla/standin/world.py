@@ -20,9 +20,10 @@ from robo_sims.carla.standin.poses import Pose, combined
 from robo_sims.carla.standin.props import PROPS
 from robo_sims.carla.standin.responses import Refused
 from robo_sims.carla.standin.sensors.kinds import KINDS
-from robo_sims.carla.standin.sensors.scene import Scene
+from robo_sims.carla.standin.sensors.scene import Boxes, Scene
 from robo_sims.carla.standin.sensors.sensor import Sensor
 from robo_sims.carla.standin.settings import Settings
+from robo_sims.carla.standin.signs import Signs
 from robo_sims.carla.standin.streams import Streams
 from robo_sims.carla.standin.surroundings import Surroundings
 from robo_sims.carla.standin.traffic.cars import Cars
@@ -76,7 +77,7 @@ class World:
         self.lamps: dict[int, int] = {}
         self.gains: dict[int, list[float]] = {}
         """Of Ackermann controllers, if a client has set them."""
-        self.lights = Lights(town)
+        self.lights, self.signs = Lights(town), Signs(town)
         if not town.ground.lights.any():
             areas = [
                 [lane_area(place.road, lane, *place.stations) for lane in place.lane_ids()] for place in self.lights.places
@@ -84,17 +85,18 @@ class World:
             town.ground.mark_lights(areas)
             town.ground.mark_stops(
                 stop_line(place.road, lane, place.signal.orientation)
-                for place in self.lights.places
+                for place in (*self.lights.places, *self.signs.stops())
                 for lane in place.lane_ids()
             )
         self.cars = Cars(town, self.lights)
-        self.scene = Scene(town.buildings, self.lights.boxes())
+        self.scene = Scene(town.buildings, Boxes.joined([self.signs.boxes(), self.lights.boxes()]))
         self.is_scene_stale = True
         self.sensors: list[Sensor] = []
         self.has_looked = False
         self.is_prepared = True
         self.spectator = self._add(Actor(FIRST_ID, "spectator", {}, [0, "spectator", []]), ABOVE)
         self.next_id = self.lights.appear(self.bodies, self.next_id)
+        self.next_id = self.signs.appear(self.bodies, self.next_id)
         self.reindex()
 
     # actors
@@ -115,7 +117,7 @@ class World:
         holder = self.actor(parent) if parent else None
         placed = pose if holder is None else combined(self.bodies.motion[holder.row, :6], pose)
         actor = Actor(self.next_id, type_id, blueprint.values(given), description)
-        actor.place = len(self.bodies) + 1
+        actor.place = len(self.bodies) + 1 - len(self.signs)
         actor.box, actor.tag = shape_of(type_id)
         drives_itself = actor.attributes.get("driver") == "traffic"
         if actor.has_body:
@@ -239,7 +241,7 @@ class World:
 
     def destroy(self, actor: Actor) -> None:
         """Removes an actor and what is fixed to it; raises Refused for what belongs to the map."""
-        if actor is self.spectator or actor in self.lights.actors:
+        if actor is self.spectator or actor in self.lights.actors or actor in self.signs.actors:
             raise Refused(f"actor {actor.id} ({actor.type_id}) belongs to the map")
         for child in [other for other in self.bodies if other.parent == actor.id]:
             self.destroy(child)

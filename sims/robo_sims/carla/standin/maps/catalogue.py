@@ -8,12 +8,17 @@ from functools import lru_cache
 import numpy as np
 
 from robo_rl.errors import UnknownName
-from robo_sims.carla.standin.maps.grid import Grid
+from robo_sims.carla.standin.maps.grid import Grid, SignedGrid
 from robo_sims.carla.standin.maps.highway import Highway
 from robo_sims.carla.standin.maps.ring import Ring
 from robo_sims.carla.standin.maps.town import Town
 
-KINDS: dict[str, type[Ring] | type[Grid] | type[Highway]] = {"ring": Ring, "grid": Grid, "highway": Highway}
+KINDS: dict[str, type[Ring] | type[Grid] | type[Highway]] = {
+    "ring": Ring,
+    "grid": Grid,
+    "highway": Highway,
+    "stops": SignedGrid,  # last by name too: the place among the sorted names is part of the seeds
+}
 SETS = {"train": 1, "test": 2}
 """Names of sets -> the first number of their seeds, so that no map is in both."""
 LISTED = 8

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from robo_sims.carla.standin.maps.crossings import Arm, Crossing, renumbered
 from robo_sims.carla.standin.maps.ring import two_way_lanes
-from robo_sims.carla.standin.maps.roads import Building, Controller, Junction, Link, Piece, Road, RoadMap, Signal
+from robo_sims.carla.standin.maps.roads import (
+    Building,
+    Controller,
+    Crosswalk,
+    Junction,
+    Link,
+    Piece,
+    Road,
+    RoadMap,
+    Signal,
+)
 
-LIGHT, LIMIT, YIELD = "1000001", "274", "205"
-"""Types of signals that CARLA's client knows: a light, a limit, give way."""
+LIGHT, LIMIT, YIELD, STOP = "1000001", "274", "205", "206"
+"""Types of signals that CARLA's client knows: a light, a limit, give way, stop."""
+CROSSWALK, ONTO = (-0.25, 3.25), 1.0
+"""[m] begin and end of a crosswalk behind the end of a street: cars that wait leave it free; reach onto the pavements."""
 HEADINGS = (0.0, math.pi / 2)
 Node = tuple[int, int]
 Edge = tuple[Node, int]
@@ -37,6 +49,8 @@ class Grid:
     """[m/s] limits of streets to the east and to the north."""
     seed: int = 0
     """Of lights and buildings."""
+    sign: str = YIELD
+    """At junctions without lights, on the streets that do not go first."""
 
     @classmethod
     def drawn(cls, random: np.random.Generator) -> Grid:
@@ -102,7 +116,8 @@ class Grid:
         finished = []
         for crossing, junction in zip(crossings, junctions, strict=True):
             lit = len(crossing.arms) > 2 and float(random.random()) < (self.lit if len(crossing.arms) == 3 else self.lit + 0.5)
-            made = _signalled(by_id, crossing, junction, lit)
+            _cross(by_id, crossing)
+            made = _signalled(by_id, crossing, junction, lit, self.sign)
             controllers += made
             finished.append(replace(junction, controllers=tuple(controller.id for controller in made)))
         return RoadMap(name, (*by_id.values(), *connecting), tuple(finished), tuple(controllers))
@@ -156,12 +171,38 @@ class Grid:
         return found
 
 
+@dataclass(frozen=True)
+class SignedGrid(Grid):
+    """A town with stop signs where others have signs to give way, and with fewer lights."""
+
+    lit: float = 0.0
+    sign: str = STOP
+
+    @classmethod
+    def drawn(cls, random: np.random.Generator) -> SignedGrid:
+        """Returns a shape by chance."""
+        shape = Grid.drawn(random)
+        return cls(**{one.name: getattr(shape, one.name) for one in fields(shape)} | {"lit": 0.0, "sign": STOP})
+
+
 def _streets(random: np.random.Generator, count: int) -> tuple[float, ...]:
     gaps = random.uniform(75, 130, count - 1)
     return (0.0, *(float(value) for value in np.cumsum(np.round(gaps, 1))))
 
 
-def _signalled(roads: dict[int, Road], crossing: Crossing, junction: Junction, lit: bool) -> list[Controller]:
+def _cross(roads: dict[int, Road], crossing: Crossing) -> None:
+    """Puts a crosswalk on each arm between its stop line and the junction, from pavement to pavement."""
+    for arm in crossing.arms if len(crossing.arms) > 2 else ():
+        road, forward = roads[arm.road], arm.contact == "end"
+        begin, end = CROSSWALK if forward else (-CROSSWALK[1], -CROSSWALK[0])
+        v = crossing.width * crossing.lanes + ONTO
+        corners = tuple((float(a), float(b), 0.0) for a, b in ((begin, -v), (end, -v), (end, v), (begin, v), (begin, -v)))
+        number = 10 * crossing.id + arm.side
+        crosswalk = Crosswalk(str(number), road.length if forward else 0.0, 0.0, 0.0, corners, f"crosswalk{number}")
+        roads[arm.road] = replace(road, crosswalks=(*road.crosswalks, crosswalk))
+
+
+def _signalled(roads: dict[int, Road], crossing: Crossing, junction: Junction, lit: bool, sign: str) -> list[Controller]:
     """Puts lights, or signs to give way to the streets to the east, on the arms; returns the lights' controllers."""
     groups: dict[int, list[int]] = {0: [], 1: []}
     if len(crossing.arms) < 3:
@@ -175,7 +216,7 @@ def _signalled(roads: dict[int, Road], crossing: Crossing, junction: Junction, l
         s, t = (road.length - 1.0, -1.0) if forward else (1.0, 1.0)
         lanes = (-crossing.lanes, -1) if forward else (1, crossing.lanes)
         t *= crossing.width * crossing.lanes + 1.0
-        kind, orientation = LIGHT if lit else YIELD, "+" if forward else "-"
+        kind, orientation = LIGHT if lit else sign, "+" if forward else "-"
         signal = Signal(number, s, t, kind, orientation=orientation, lanes=lanes, dynamic=lit)
         roads[arm.road] = replace(road, signals=(*road.signals, signal))
         if lit:

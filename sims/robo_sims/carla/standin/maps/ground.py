@@ -20,6 +20,8 @@ LINE, DASH = 0.2, 3.0
 """[m] width of a line as it is drawn; length of a dash and of a gap."""
 STOP = 0.5
 """[m] width of a stop line, and of the road between it and the junction."""
+BAR = 0.5
+"""[m] width of the bars of a crosswalk, and of the gaps between them."""
 SHIFT = 4
 """Fractional bits of OpenCV's coordinates."""
 
@@ -46,6 +48,9 @@ class Ground:
         for road in sorted(road_map.roads, key=lambda road: -road.junction):
             if road.junction == -1:
                 self._lines(road)
+        for road in road_map.roads:
+            for crosswalk in road.crosswalks:
+                self._stripe(road.outline(crosswalk) * (1, -1))
 
     def mark_lights(self, areas: list[list[Floats]]) -> None:
         """Notes for each light, in order, the areas where it counts."""
@@ -71,6 +76,23 @@ class Ground:
 
     def _pixels(self, points: Floats) -> npt.NDArray[np.int32]:
         return np.asarray(np.round(((points - self.low) * self.scale - 0.5) * (1 << SHIFT)), np.int32)
+
+    def _stripe(self, outline: Floats) -> None:
+        """Paint a crosswalk (n, 2) on the road: bars across its longest side."""
+        sides = np.diff(outline, axis=0)
+        along = sides[np.argmax(np.hypot(*sides.T))]
+        along = along / np.hypot(*along)
+        low, high = (
+            np.clip(((end - self.low) * self.scale).astype(int), 0, self.last) for end in (outline.min(0), outline.max(0))
+        )
+        window = np.s_[low[1] : high[1] + 1, low[0] : high[0] + 1]
+        inside = np.zeros(self.labels[window].shape, np.uint8)
+        cv2.fillPoly(inside, [self._pixels(outline) - (low << SHIFT)], 1, shift=SHIFT)
+        rows, columns = np.nonzero(inside & (self.labels[window] == Tag.ROAD))
+        places = (np.stack([columns, rows], axis=1) + low + 0.5) / self.scale + self.low
+        across = (places - outline.mean(0)) @ along
+        is_bar = np.floor(across / BAR + 0.5) % 2 == 0
+        self.labels[window][rows[is_bar], columns[is_bar]] = Tag.ROAD_LINE
 
     def _lanes(self, road: Road, kind: str) -> None:
         for lane in road.lanes:

@@ -20,6 +20,7 @@ from robo_sims.carla.standin.maps.roads import (
     Building,
     Connection,
     Controller,
+    Crosswalk,
     Junction,
     Lane,
     Link,
@@ -132,6 +133,7 @@ def _sections(element: Element, common: Road, where: str) -> list[Road]:
         )
     signals = [_signal(signal) for signal in element.findall("signals/signal")]
     boxes = [_building(box) for box in element.findall("objects/object") if box.get("type") == "building"]
+    crosswalks = list(_crosswalks(element.findall("objects/object")))
     made = []
     for section, begin, end in zip(found, begins, ends, strict=True):
         marks = _marks(section.find("center/lane"))
@@ -148,7 +150,12 @@ def _sections(element: Element, common: Road, where: str) -> list[Road]:
         is_last = section is found[-1]
         here = [signal for signal in signals if begin <= signal.s < end or (is_last and signal.s >= end)]
         there = [box for box in boxes if begin <= box.s < end or (is_last and box.s >= end)]
-        part = replace(part, buildings=tuple(replace(box, s=box.s - begin) for box in there))
+        across = [walk for walk in crosswalks if begin <= walk.s < end or (is_last and walk.s >= end)]
+        part = replace(
+            part,
+            buildings=tuple(replace(box, s=box.s - begin) for box in there),
+            crosswalks=tuple(replace(walk, s=walk.s - begin) for walk in across),
+        )
         made.append(replace(part, signals=tuple(_counting(replace(signal, s=signal.s - begin), part) for signal in here)))
     return made
 
@@ -311,6 +318,17 @@ def _signal(element: Element) -> Signal:
 
 def _building(element: Element) -> Building:
     return Building(_whole(element, "id"), *(number(element, key) for key in ("s", "t", "length", "width", "height")))
+
+
+def _crosswalks(objects: list[Element]) -> Iterator[Crosswalk]:
+    """Return the crosswalks with a polygon in `outline/cornerLocal`: for others CARLA has no place of their own either."""
+    for index, element in enumerate(objects):
+        found = element.findall("outline/cornerLocal") if element.get("type") == "crosswalk" else []
+        corners = tuple((number(one, "u"), number(one, "v"), number(one, "z", 0.0)) for one in found)
+        if len(corners) > 2:
+            s, t, heading, z = (number(element, key, 0.0) for key in ("s", "t", "hdg", "zOffset"))
+            name, orientation = element.get("name", "crosswalk"), element.get("orientation", "none")
+            yield Crosswalk(element.get("id", str(index)), s, t, heading, corners, name, z, orientation)
 
 
 def _junction(element: Element) -> Junction:

@@ -130,6 +130,29 @@ class Building:
 
 
 @dataclass(frozen=True)
+class Crosswalk:
+    """A polygon across the road, in a frame at s and t."""
+
+    id: str
+    s: float
+    t: float
+    heading: float
+    """[rad] of the u axis against the road."""
+    corners: tuple[tuple[float, float, float], ...]
+    """[m] u, v, z; the last is the first again if the map closes it, as it should."""
+    name: str = "crosswalk"
+    z: float = 0.0
+    """[m]"""
+    orientation: str = "none"
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Length [m] along u and width [m] along v."""
+        u, v = (np.array([corner[axis] for corner in self.corners]) for axis in (0, 1))
+        return float(np.ptp(u)), float(np.ptp(v))
+
+
+@dataclass(frozen=True)
 class Road:
     """A road of one lane section."""
 
@@ -144,6 +167,7 @@ class Road:
     centre_mark: str = "broken"
     signals: tuple[Signal, ...] = ()
     buildings: tuple[Building, ...] = ()
+    crosswalks: tuple[Crosswalk, ...] = ()
     centre_change: str = "none"
     """Lane changes over the reference line, as those of lanes: by default none, since oncoming traffic is behind it."""
     later_centre_marks: tuple[tuple[float, str, str], ...] = ()
@@ -209,6 +233,14 @@ class Road:
         """Returns x, y and heading of points at t left of the reference line."""
         x, y, heading = self.at(s)
         return x - t * np.sin(heading), y + t * np.cos(heading), heading
+
+    def outline(self, crosswalk: Crosswalk) -> Floats:
+        """Return x and y (n, 2) of the corners of a crosswalk of this road."""
+        s = np.array([crosswalk.s])
+        x, y, heading = self.beside(s, self.middle(s) + crosswalk.t)
+        u, v, _ = np.array(crosswalk.corners).T
+        cosine, sine = np.cos(heading + crosswalk.heading), np.sin(heading + crosswalk.heading)
+        return np.stack([x + u * cosine - v * sine, y + u * sine + v * cosine], axis=1)
 
 
 @dataclass(frozen=True)

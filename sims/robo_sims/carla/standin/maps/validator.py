@@ -19,6 +19,8 @@ SHORTEST = 1e-3
 """[m] of a piece."""
 WIGGLE = 0.01
 """[m] by which a width may be negative: polynomials that end at 0 miss it by so much."""
+BROADEST = 200.0
+"""[m] of a crosswalk, and from its road to its corners."""
 SHOWN = 5
 
 
@@ -228,6 +230,11 @@ def _of_signals(road: Road) -> Iterator[str]:
     for box in road.buildings:
         if not 0 <= box.s <= road.length or min(box.length, box.width, box.height) <= 0:
             yield f"building {box.id} of road {road.label} has no size or no place"
+    for crosswalk in road.crosswalks:
+        if not 0 <= crosswalk.s <= road.length:
+            yield f"a crosswalk lies at {crosswalk.s} m of road {road.label}, which is {road.length} m long"
+        if min(crosswalk.size) <= 0 or max(*crosswalk.size, abs(crosswalk.t), *map(abs, sum(crosswalk.corners, ()))) > BROADEST:
+            yield f"a crosswalk of road {road.label} is {crosswalk.size} m large, or that far from it"
 
 
 def _of_controllers(road_map: RoadMap) -> Iterator[str]:

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from robo_sims.carla.standin.maps.curves import Cubic, Spiral
-from robo_sims.carla.standin.maps.roads import Junction, Lane, Link, Polynomial, Road, RoadMap, Signal
+from robo_sims.carla.standin.maps.roads import Crosswalk, Junction, Lane, Link, Polynomial, Road, RoadMap, Signal
 
 
 def to_opendrive(road_map: RoadMap) -> str:
@@ -151,6 +151,20 @@ def _objects(objects: Element, road: Road) -> None:
         }
         texts = {key: repr(float(value)) for key, value in numbers.items()}
         SubElement(objects, "object", {"id": str(box.id), "name": "building", "type": "building"} | texts | _STRAIGHT)
+    for crosswalk in road.crosswalks:
+        _crosswalk(objects, crosswalk, road.begin)
+
+
+def _crosswalk(objects: Element, crosswalk: Crosswalk, begin: float) -> None:
+    """Write the polygon as CARLA reads it: in `cornerLocal` of an `outline`."""
+    length, width = crosswalk.size
+    numbers = {"s": crosswalk.s + begin, "t": crosswalk.t, "zOffset": crosswalk.z, "hdg": crosswalk.heading}
+    numbers |= {"pitch": 0.0, "roll": 0.0, "length": length, "width": width}
+    texts = {"id": crosswalk.id, "name": crosswalk.name, "type": "crosswalk", "orientation": crosswalk.orientation}
+    element = SubElement(objects, "object", texts | {key: repr(float(value)) for key, value in numbers.items()})
+    outline = SubElement(element, "outline")
+    for corner in crosswalk.corners:
+        SubElement(outline, "cornerLocal", dict(zip("uvz", map(repr, map(float, corner)), strict=True)))
 
 
 _STRAIGHT = {"orientation": "none", "hdg": "0.0", "pitch": "0.0", "roll": "0.0"}

@@ -30,6 +30,8 @@ WHIM = 0.02
 GREEN, YELLOW, OFF = int(Colour.GREEN), int(Colour.YELLOW), int(Colour.OFF)
 STANDING = 0.1
 """[m/s]"""
+HALT, AT_LINE = 1.0, 2.5
+"""[s] that a car stands at a stop sign; [m] from its front to the end of the lane within which that counts."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,9 @@ class Cars:
         self.waited[stretch.outside] = 0.0
         if not len(asking):
             return
-        self.waited[asking] += dt * (self.speed[asking] < STANDING)
+        held = self.junctions.halts[self.way[asking]]
+        self.waited[asking] += dt * (self.speed[asking] < STANDING) * ~(held & (room[asking] > AT_LINE))
+        asking = asking[~held | (self.waited[asking] >= HALT)]
         candidates = [
             Candidate(number, way, float(left[number]), float(self.waited[number]), self._extra(number, way))
             for number, way in zip(asking.tolist(), self.next[asking].tolist(), strict=True)

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.maps.grid import YIELD
+from robo_sims.carla.standin.maps.grid import STOP, YIELD
 from robo_sims.carla.standin.maps.lanes import Lanes
 from robo_sims.carla.standin.maps.roads import Floats, RoadMap
 
@@ -64,6 +64,8 @@ class Junctions:
         """[1/m] of a way where it bends most."""
         self.rank = np.array([self._rank(road_map, number) for number in range(count)])
         """Of a way: the lower goes first."""
+        self.halts = np.array([self._has(road_map, number, STOP) for number in range(count)], bool)
+        """Of a way before a junction: there is a stop sign at its end."""
 
     def _gap(self, first: int, second: int) -> float:
         if set(self.lanes.predecessors[first]) & set(self.lanes.predecessors[second]):
@@ -80,16 +82,20 @@ class Junctions:
         return float(max(half_width - WIDE, 0.0) + outside)
 
     def _rank(self, road_map: RoadMap, number: int) -> int:
-        """Straight on 0, to the right 1, to the left 2; 3 more where a sign says to give way."""
+        """Straight on 0, to the right 1, to the left 2; 3 more if a sign says to give way or to stop."""
         way = self.lanes.ways[number]
         turned = way.points[-1, 2] - way.points[0, 2]  # positive to the right in this frame
         rank = 0 if abs(turned) < BEND else 1 if turned > 0 else 2
         for before in self.lanes.predecessors[number]:
-            start = self.lanes.ways[before]
-            signals = road_map.by_id[start.road].signals
-            if any(signal.type == YIELD and (start.lane < 0) == (signal.orientation == "+") for signal in signals):
+            if self._has(road_map, before, YIELD) or self._has(road_map, before, STOP):
                 rank += 3
         return rank
+
+    def _has(self, road_map: RoadMap, number: int, kind: str) -> bool:
+        """Return whether a sign of a kind counts at the end of a way."""
+        way = self.lanes.ways[number]
+        signals = road_map.by_id[way.road].signals
+        return any(signal.type == kind and (way.lane < 0) == (signal.orientation == "+") for signal in signals)
 
     def admitted(
         self, candidates: Sequence[Candidate], inside: Iterable[tuple[int, float]], others: Floats

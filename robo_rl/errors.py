@@ -112,12 +112,18 @@ class UnknownName(RoboRLError):
 
     def __init__(self, kind: str, got: str, known: Iterable[str], *, fix: str | None = None) -> None:
         names = sorted(known)
-        close = difflib.get_close_matches(got, names, n=3, cutoff=LIKENESS)
+        close = _close_to(got, names)
         shown = ", ".join(names[:20]) + (f", ... ({len(names)} in all)" if len(names) > 20 else "")
         suggestion = f"did you mean {' or '.join(repr(name) for name in close)}?" if close else None
         steps = "; ".join(step for step in (suggestion, fix) if step)
         super().__init__(f"Unknown {kind} {got!r}.", got=got, allowed=shown or "(none)", fix=steps or None)
         self.close, self.known = close, names
+
+
+def _close_to(got: str, names: Sequence[str]) -> list[str]:
+    """Return the names that are like one, whatever their case, the likest first."""
+    lowered = {name.lower(): name for name in reversed(names)}
+    return [lowered[name] for name in difflib.get_close_matches(got.lower(), lowered, n=3, cutoff=LIKENESS)]
 
 
 class MissingExtra(RoboRLError):

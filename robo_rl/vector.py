@@ -32,6 +32,11 @@ class _Told(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __getattr__(self, name: str) -> Any:
         return getattr(self.env, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the environment itself, as one that restores its state does."""
+        is_ours = "_name" not in self.__dict__ or name in self.__dict__
+        super().__setattr__(name, value) if is_ours else setattr(self.env, name, value)
+
     def reset(self, **options: Any) -> Any:
         return stepping.reset(self.env, self._name, **options)
 

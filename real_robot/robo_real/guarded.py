@@ -252,8 +252,9 @@ class GuardedArm:
 
     def _send(self, target: ArmTarget, state: ArmState, answers: float, *, whole: bool = False) -> Verdict:
         now = self.driver.clock.now()
-        if self._ticker is not None and self._ticker.failure is not None and self.guard.is_ready:
-            raise self._ticker.failure
+        failure = None if self._ticker is None else self._ticker.failure
+        if failure is not None and self.guard.is_ready and state.fault is None:  # else the guard says what is wrong
+            raise failure
         if self.guard.mode is Mode.ARMED:  # the first command after a pause: the watchdog counts from here
             self._commanded = now
         try:

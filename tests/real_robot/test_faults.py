@@ -300,13 +300,15 @@ def test_a_server_that_is_not_there_is_told_in_words():
 
 
 def test_twin_that_cannot_draw_is_not_served(monkeypatch):
+    before = set(threading.enumerate())
+
     def undrawn(_):
         raise RenderingUnavailable("MuJoCo cannot open an OpenGL context.")
 
     with monkeypatch.context() as patched, pytest.raises(RenderingUnavailable, match="cannot open an OpenGL context"):
         patched.setattr("robo_sims.arm.plant.ArmPlant.pictures", undrawn)
         served(Serving(options={"cameras": ("front",)}, port=0))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith(("twin", "watchdog"))]
+    assert not set(threading.enumerate()) - before
 
 
 def test_twin_whose_drawing_fails_later_says_why(serve, monkeypatch):

@@ -20,7 +20,7 @@ from robo_rl.errors import InvalidAction, RobotStopped
 
 WINDOW = 0.01
 """[s] over which accelerations are taken, that of the controller's tick"""
-MARGINS = {"speed": 1.1, "speeding_up": 1.25, "turn_speed": 1.1, "joint_speed": 1.15}
+MARGINS = {"speed": 1.1, "speeding_up": 1.5, "turn_speed": 1.1, "joint_speed": 1.15}
 """Of a limit, that the simulated arm keeps: its inertia depends on its posture and is not known to the set points."""
 MOST_OUTSIDE = 0.003
 """[m] beyond a side of the box"""
@@ -139,6 +139,8 @@ class Flood:
         self.twin = Twin(TwinOptions(), ManualClock())
         self.robot = GuardedArm(self.twin, limits, spec=self.twin.spec, scene=self.twin)
         self.robot.connect()
+        self.robot._done.set()  # the watchdog looks in the twin's time, too: see `_wait`
+        self.robot._watchdog.join()
         self.recorder = Recorder(self.twin, limits)
         self.limits = limits
         self.sent = self.followed = 0
@@ -158,10 +160,8 @@ class Flood:
             wait = 10 ** self._rng.uniform(-3, 0)  # 1000 to 1 a second
             for number in range(min(end - self.sent, int(self._rng.integers(20, 200)))):
                 self._command(style, number)
-                self.twin.clock.sleep(wait * self._rng.uniform(0.5, 1.5))
-                self.robot.measure()
-        self.twin.clock.sleep(1.0)
-        self.robot.measure()
+                self._wait(wait * self._rng.uniform(0.5, 1.5))
+        self._wait(1.0)
         return self.recorder.worst
 
     def _begin(self) -> None:
@@ -171,12 +171,20 @@ class Flood:
             self.robot.rearm()
         if self._rng.random() < 0.1:
             self.robot.pause()
-            self.twin.clock.sleep(1.0)
-            self.robot.measure()
+            self._wait(1.0)
         if guard.mode is Mode.IDLE:
             self.robot.arm()
         self._goal = self._rng.uniform(self.limits.box_low, self.limits.box_high)
         self._turn, self._tilt = self._rng.uniform(-1.8, 1.8), self._rng.uniform(-0.4, 0.4)
+
+    def _wait(self, seconds: float) -> None:
+        """Let time pass, with a look of the watchdog every 10 ms of it."""
+        end = self.twin.clock.now() + seconds
+        while (left := end - self.twin.clock.now()) > 1e-9:
+            self.twin.clock.sleep(min(left, 0.01))
+            self.robot.measure()
+            if self.robot.guard.mode is Mode.RUNNING:
+                self.robot.check_silence()
 
     def _command(self, style, number: int) -> None:
         self.sent += 1

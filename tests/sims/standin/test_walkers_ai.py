@@ -225,6 +225,15 @@ def test_every_pavement_and_crossing_is_in_one_part(name):
     assert {polygon.area for polygon in wanted} >= {Area.SIDEWALK, Area.CROSSWALK} and count > lanes
 
 
+def test_no_way_leads_over_slivers_or_edges_of_more_than_two():
+    first = Polygon(((0, 0), (2, 0), (2, 1), (0, 1)), Area.SIDEWALK)
+    sliver = Polygon(((2, 0), (2.004, 0), (2.004, 1), (2, 1)), Area.SIDEWALK)
+    second = Polygon(((2.004, 0), (4, 0), (4, 1), (2.004, 1)), Area.SIDEWALK)
+    assert connected([first, sliver, second]) == [first, second]
+    over = Polygon(((2.004, 0), (5, 0), (5, 1), (2.004, 1)), Area.SIDEWALK)
+    assert connected([first, second, over]) == [first]
+
+
 def test_the_bytes_of_two_squares_that_touch():
     first = Polygon(((0, 0), (2, 0), (2, 1), (0, 1)), Area.SIDEWALK)
     second = Polygon(((2, 0), (4, 0), (4, 1), (2, 1)), Area.CROSSWALK)

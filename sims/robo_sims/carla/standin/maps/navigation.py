@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,7 +32,8 @@ def connected(polygons: Sequence[Polygon]) -> list[Polygon]:
 
     A client ends in a segmentation fault where a walker has no way to anywhere: it has one between any two places of a part.
     """
-    return [polygons[number] for number in _largest(_welded(polygons)[1], polygons)]
+    whole = [polygon for polygon, face in zip(polygons, _welded(polygons)[1], strict=True) if len(set(face)) == len(face)]
+    return [whole[number] for number in _largest(_welded(whole)[1], whole)]
 
 
 def distance(polygons: Sequence[Polygon], x: float, y: float) -> float:
@@ -73,7 +75,10 @@ def _edges(face: list[int]) -> list[tuple[int, int]]:
 
 
 def _neighbours(faces: Faces) -> Neighbours:
-    return {edge: number for number, face in enumerate(faces) for edge in _edges(face)}
+    """Return the edges between two polygons; one that more than two have is none, so that no way leads only there."""
+    count = Counter(edge for face in faces for edge in _edges(face))
+    found = {edge: number for number, face in enumerate(faces) for edge in _edges(face)}
+    return {(a, b): number for (a, b), number in found.items() if count[a, b] == count[b, a] == 1}
 
 
 def _largest(faces: Faces, polygons: Sequence[Polygon]) -> list[int]:

@@ -20,8 +20,8 @@ MOST = 0x3FFF
 """Polygons of a tile: their corners and neighbours are counted in 16 bits, of which one is for edges of tiles."""
 WALKER = (1.8, 0.3, 0.5)
 """[m] height, radius and greatest step of who walks."""
-FAN = [(0, 1, 2, 0b000101), (0, 2, 3, 0b010100)]
-"""Triangles of a polygon: corners, and two bits for each edge, 1 if it is one of the polygon."""
+FAN, TRIANGLES = bytes([0, 1, 2, 0b000101, 0, 2, 3, 0b010100]), 2
+"""Triangles of a polygon, each three corners and two bits for each edge, 1 if it is one of the polygon; and their number."""
 Faces = list[list[int]]
 Neighbours = dict[tuple[int, int], int]
 """Edge of a polygon, from corner to corner -> number of the polygon."""
@@ -107,21 +107,19 @@ def _tile(corners: list[Place], faces: Faces, polygons: Sequence[Polygon]) -> by
     by_edge = _neighbours(faces)
     polys = np.zeros(len(faces), layouts.NAV_POLYGON)
     details = np.zeros(len(faces), layouts.NAV_DETAIL)
-    triangles: list[tuple[int, int, int, int]] = []
     for number, (face, polygon) in enumerate(zip(faces, polygons, strict=True)):
         neighbours = [by_edge.get((b, a), -1) + 1 for a, b in _edges(face)]
         corners_of, behind = [*face, 0, 0], [*neighbours, 0, 0]
         polys[number] = layouts.NAV_NO_LINK, corners_of, behind, 1 << polygon.area, len(face), polygon.area
-        details[number] = 0, len(triangles), 0, len(FAN), 0
-        triangles += FAN
+        details[number] = 0, number * TRIANGLES, 0, TRIANGLES, 0
     links = sum(map(len, faces))
     low, high = _bounds(vertices)
-    counts = len(faces), len(vertices), links, len(faces), 0, len(triangles), 0, 0, len(faces)
+    counts = len(faces), len(vertices), links, len(faces), 0, len(faces) * TRIANGLES, 0, 0, len(faces)
     header = layouts.NAV_TILE.pack(
         *layouts.NAV_TILE_KIND, 0, 0, 0, 0, *counts, *WALKER, *low.tolist(), *high.tolist(), 1.0 / CELL
     )
     room = bytes(links * layouts.NAV_LINK_SIZE)  # for links, which the client makes
-    return b"".join([header, vertices.tobytes(), polys.tobytes(), room, details.tobytes(), bytes(sum(triangles, ()))])
+    return b"".join([header, vertices.tobytes(), polys.tobytes(), room, details.tobytes(), FAN * len(faces)])
 
 
 def _bounds(vertices: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:

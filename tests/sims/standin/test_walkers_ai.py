@@ -225,6 +225,29 @@ def test_every_pavement_and_crossing_is_in_one_part(name):
     assert {polygon.area for polygon in wanted} >= {Area.SIDEWALK, Area.CROSSWALK} and count > lanes
 
 
+def test_no_pavement_leads_through_a_building():
+    ring = town("ring")
+    house = np.array([[0.0, 44.5, 30.0, 4.0, 3.0, 8.0]])
+    free = polygons(ring.road_map, ring.ground, house)
+    gone = set(polygons(ring.road_map, ring.ground, np.zeros((0, 6)))) - set(free)
+    places = np.array([polygon.corners for polygon in gone])
+    assert 2 <= len(gone) <= 4 and (np.abs(places.mean(1) - [0.0, -44.5]) < [10.0, 5.0]).all()
+
+
+def test_more_pavements_than_a_tile_holds_are_no_mesh():
+    row = [Polygon(((i, 0), (i + 1, 0), (i + 1, 1), (i, 1)), Area.SIDEWALK) for i in range(0x4000)]
+    assert connected(row) == row and mesh(row) == b"" and len(mesh(row[1:])) > 1_000_000
+
+
+def test_no_way_leads_over_slivers_or_edges_of_more_than_two():
+    first = Polygon(((0, 0), (2, 0), (2, 1), (0, 1)), Area.SIDEWALK)
+    sliver = Polygon(((2, 0), (2.004, 0), (2.004, 1), (2, 1)), Area.SIDEWALK)
+    second = Polygon(((2.004, 0), (4, 0), (4, 1), (2.004, 1)), Area.SIDEWALK)
+    assert connected([first, sliver, second]) == [first, second]
+    over = Polygon(((2.004, 0), (5, 0), (5, 1), (2.004, 1)), Area.SIDEWALK)
+    assert connected([first, second, over]) == [first]
+
+
 def test_the_bytes_of_two_squares_that_touch():
     first = Polygon(((0, 0), (2, 0), (2, 1), (0, 1)), Area.SIDEWALK)
     second = Polygon(((2, 0), (4, 0), (4, 1), (2, 1)), Area.CROSSWALK)

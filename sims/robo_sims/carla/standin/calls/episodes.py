@@ -8,6 +8,7 @@ from collections.abc import Callable
 from robo_sims.carla.standin import blueprints, layouts
 from robo_sims.carla.standin.host import FOLDER, Host
 from robo_sims.carla.standin.maps.town import Town
+from robo_sims.carla.standin.notices import say
 from robo_sims.carla.standin.poses import numbers
 from robo_sims.carla.standin.responses import Refused, valued, void
 from robo_sims.carla.standin.settings import Settings
@@ -84,8 +85,12 @@ class Episodes:
 
         Clients keep files by name for ever: the name tells the content.
         """
-        is_meant = folder == NAVIGATION and self.host.has_navigation
-        return [_name(self.host.world.town)] if is_meant and self.host.world.town.navigation else []
+        if folder != NAVIGATION or not self.host.has_navigation:
+            return []
+        town = self.host.world.town
+        if town.pavements and not town.navigation:
+            say(f"Pavements of {len(town.pavements)} parts are too many for a navigation mesh: there are no AI walkers.")
+        return [_name(town)] if town.navigation else []
 
     def file(self, name: object) -> bytes:
         """Return the file that holds the navigation mesh."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,8 +20,8 @@ MOST = 0x3FFF
 """Polygons of a tile: their corners and neighbours are counted in 16 bits, of which one is for edges of tiles."""
 WALKER = (1.8, 0.3, 0.5)
 """[m] height, radius and greatest step of who walks."""
-FAN = [(0, 1, 2, 0b000101), (0, 2, 3, 0b010100)]
-"""Triangles of a polygon: corners, and two bits for each edge, 1 if it is one of the polygon."""
+FAN, TRIANGLES = bytes([0, 1, 2, 0b000101, 0, 2, 3, 0b010100]), 2
+"""Triangles of a polygon, each three corners and two bits for each edge, 1 if it is one of the polygon; and their number."""
 Faces = list[list[int]]
 Neighbours = dict[tuple[int, int], int]
 """Edge of a polygon, from corner to corner -> number of the polygon."""
@@ -31,7 +32,8 @@ def connected(polygons: Sequence[Polygon]) -> list[Polygon]:
 
     A client ends in a segmentation fault where a walker has no way to anywhere: it has one between any two places of a part.
     """
-    return [polygons[number] for number in _largest(_welded(polygons)[1], polygons)]
+    whole = [polygon for polygon, face in zip(polygons, _welded(polygons)[1], strict=True) if len(set(face)) == len(face)]
+    return [whole[number] for number in _largest(_welded(whole)[1], whole)]
 
 
 def distance(polygons: Sequence[Polygon], x: float, y: float) -> float:
@@ -73,7 +75,10 @@ def _edges(face: list[int]) -> list[tuple[int, int]]:
 
 
 def _neighbours(faces: Faces) -> Neighbours:
-    return {edge: number for number, face in enumerate(faces) for edge in _edges(face)}
+    """Return the edges between two polygons; one that more than two have is none, so that no way leads only there."""
+    count = Counter(edge for face in faces for edge in _edges(face))
+    found = {edge: number for number, face in enumerate(faces) for edge in _edges(face)}
+    return {(a, b): number for (a, b), number in found.items() if count[a, b] == count[b, a] == 1}
 
 
 def _largest(faces: Faces, polygons: Sequence[Polygon]) -> list[int]:
@@ -102,21 +107,19 @@ def _tile(corners: list[Place], faces: Faces, polygons: Sequence[Polygon]) -> by
     by_edge = _neighbours(faces)
     polys = np.zeros(len(faces), layouts.NAV_POLYGON)
     details = np.zeros(len(faces), layouts.NAV_DETAIL)
-    triangles: list[tuple[int, int, int, int]] = []
     for number, (face, polygon) in enumerate(zip(faces, polygons, strict=True)):
         neighbours = [by_edge.get((b, a), -1) + 1 for a, b in _edges(face)]
         corners_of, behind = [*face, 0, 0], [*neighbours, 0, 0]
         polys[number] = layouts.NAV_NO_LINK, corners_of, behind, 1 << polygon.area, len(face), polygon.area
-        details[number] = 0, len(triangles), 0, len(FAN), 0
-        triangles += FAN
+        details[number] = 0, number * TRIANGLES, 0, TRIANGLES, 0
     links = sum(map(len, faces))
     low, high = _bounds(vertices)
-    counts = len(faces), len(vertices), links, len(faces), 0, len(triangles), 0, 0, len(faces)
+    counts = len(faces), len(vertices), links, len(faces), 0, len(faces) * TRIANGLES, 0, 0, len(faces)
     header = layouts.NAV_TILE.pack(
         *layouts.NAV_TILE_KIND, 0, 0, 0, 0, *counts, *WALKER, *low.tolist(), *high.tolist(), 1.0 / CELL
     )
     room = bytes(links * layouts.NAV_LINK_SIZE)  # for links, which the client makes
-    return b"".join([header, vertices.tobytes(), polys.tobytes(), room, details.tobytes(), bytes(sum(triangles, ()))])
+    return b"".join([header, vertices.tobytes(), polys.tobytes(), room, details.tobytes(), FAN * len(faces)])
 
 
 def _bounds(vertices: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:

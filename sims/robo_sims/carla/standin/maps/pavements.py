@@ -202,9 +202,11 @@ def _are_on_road(samples: Floats, ground: Ground) -> npt.NDArray[np.bool_]:
 
 def _are_built_on(samples: Floats, buildings: Floats) -> npt.NDArray[np.bool_]:
     found = np.zeros(len(samples), bool)
+    middles, sizes = samples[:, -1], np.hypot(*np.ptp(samples, axis=1).T)
     for x, y, yaw, length, width, _ in buildings.tolist():
-        away, cosine, sine = samples - [x, y], math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
+        near = np.flatnonzero(np.abs(middles - [x, y]).max(1) < sizes + length + width + CLEAR)
+        away, cosine, sine = samples[near] - [x, y], math.cos(math.radians(yaw)), math.sin(math.radians(yaw))
         along = away[..., 0] * cosine + away[..., 1] * sine
         across = away[..., 1] * cosine - away[..., 0] * sine
-        found |= ((np.abs(along) < length + CLEAR) & (np.abs(across) < width + CLEAR)).any(1)
+        found[near] |= ((np.abs(along) < length + CLEAR) & (np.abs(across) < width + CLEAR)).any(1)
     return found

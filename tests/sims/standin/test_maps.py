@@ -19,7 +19,7 @@ LOAD = """
 import carla, pathlib, sys
 for path in sys.argv[1:]:
     made = carla.Map("made", pathlib.Path(path).read_text())
-    points = made.generate_waypoints(5.0)
+    points, zones = made.generate_waypoints(5.0), made.get_crosswalks()
     for point in points[::7]:
         point.next(20.0), point.previous(20.0), point.get_left_lane(), point.get_landmarks(30.0)
     print(pathlib.Path(path).stem, len(made.get_topology()), len(points), flush=True)

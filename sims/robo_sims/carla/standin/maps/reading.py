@@ -328,7 +328,9 @@ def _crosswalks(objects: list[Element]) -> Iterator[Crosswalk]:
         if len(corners) > 2:
             s, t, heading, z = (number(element, key, 0.0) for key in ("s", "t", "hdg", "zOffset"))
             name, orientation = element.get("name", "crosswalk"), element.get("orientation", "none")
-            yield Crosswalk(element.get("id", str(index)), s, t, heading, corners, name, z, orientation)
+            made = Crosswalk(element.get("id", str(index)), s, t, heading, corners, name, z, orientation)
+            if min(made.size) > 0:
+                yield made
 
 
 def _junction(element: Element) -> Junction:

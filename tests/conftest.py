@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read once, when torch and numpy are first imported
 os.environ.setdefault("MUJOCO_GL", "egl")
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+CACHE = tempfile.TemporaryDirectory()  # of the carla client, which keeps maps in the home folder by default
+os.environ["CARLA_CACHE_DIR"] = CACHE.name
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would its children
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, database=None)

@@ -52,7 +52,7 @@ LIMIT = 30.0
 def ran(program: str, server: StandIn, opening: str = OPENING, limit: float = LIMIT) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", opening + textwrap.dedent(program) + CLOSING, str(server.port), str(server.process.pid)]
     path = os.pathsep.join(filter(None, sys.path))
-    with tempfile.TemporaryDirectory() as cache:  # the client keeps navigation meshes, in the home folder by default
+    with tempfile.TemporaryDirectory() as cache:  # processes that write the same file at once read it torn
         environment = os.environ | {"PYTHONPATH": path, "CARLA_CACHE_DIR": cache}
         return subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False, env=environment)
 

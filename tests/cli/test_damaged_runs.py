@@ -22,6 +22,7 @@ def damaged(tmp_path: Path) -> Path:
     path = tmp_path / "runs" / "x"
     path.mkdir(parents=True)
     (path / "recipe.yaml").write_text(RECIPE)
+    (path / "spec.json").write_text("{}")
     return path
 
 
@@ -29,7 +30,7 @@ def damaged(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("content", [b"{", b"[]", b"a word", b"\xff\xfe", b"[" * 100_000], ids=range(5))
 def test_a_damaged_recipe_is_one_error(damaged: Path, command: str, content: bytes) -> None:
     (damaged / "recipe.yaml").write_bytes(content)
-    with pytest.raises((RunError, InvalidSetting), match=r"recipe\.yaml.* is (no YAML|damaged)"):
+    with pytest.raises((RunError, InvalidSetting), match=r"recipe\.yaml.* is (not YAML|damaged)"):
         dispatch([command, str(damaged)])
     assert not (damaged / "report.html").exists()
 
@@ -57,7 +58,7 @@ def test_a_damaged_line_of_metrics_is_named(damaged: Path) -> None:
 
 def test_a_recipe_nested_too_deeply_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.yaml").write_text("a: " + "[" * 100_000)
-    with pytest.raises(InvalidSetting, match=r"(?s)is no YAML.*nested too deeply"):
+    with pytest.raises(InvalidSetting, match=r"(?s)is not YAML.*nested too deeply"):
         read_recipe(str(tmp_path / "deep.yaml"))
 
 
@@ -78,7 +79,9 @@ def test_a_text_that_is_not_written_leaves_nothing(damaged: Path, monkeypatch: p
     monkeypatch.setattr("robo_rl.runs.os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         write_text(damaged / "recipe.yaml", "other")
-    assert [path.name for path in damaged.iterdir()] == ["recipe.yaml"] and (damaged / "recipe.yaml").read_text() == RECIPE
+    assert {path.name for path in damaged.iterdir()} == {"recipe.yaml", "spec.json"} and (
+        damaged / "recipe.yaml"
+    ).read_text() == RECIPE
 
 
 @pytest.mark.parametrize("ending", ["raise SystemExit(0)", "import os; os._exit(0)", "import os; os._exit(7)"])

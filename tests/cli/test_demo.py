@@ -83,14 +83,14 @@ def test_demo_plays_the_episode_that_its_operator_begins(tmp_path):
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
-    assert begun["doing"].startswith("evaluation") and begun["health"]["mode"] == "running"
+    assert begun["doing"].startswith("evaluation")
     assert begun["health"]["cameras"] == ["camera_front", "camera_wrist"]
     (run,) = (tmp_path / "runs").glob("*-demo-hil-pick-console-0")
     assert "camera_front" in find_run(str(run), tmp_path).spec.observation
 
 
 def _begun(socket):
-    """Begins an episode as the page does; returns the first report of its steps."""
+    """Begins an episode as the page does; returns the first report of its steps in which the arm was seen under way."""
     while True:
         message = socket.recv(timeout=60)
         told = json.loads(message) if isinstance(message, str) else {}
@@ -99,5 +99,5 @@ def _begun(socket):
         socket.send(json.dumps({"kind": "seen", "camera": "report", "number": told["number"]}))
         if told["state"] != "running":
             socket.send(json.dumps({"kind": "start"}))
-        elif told["steps"]:
+        elif told["steps"] and told["health"]["mode"] == "running":  # what the robot says of itself comes a little later
             return told

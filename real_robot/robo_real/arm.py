@@ -90,7 +90,7 @@ class Hold:
 
 HOLD = Hold()
 SetPoint = ArmTarget | JointTarget | Hold
-"""What an arm is told at one tick of its control."""
+"""Command to an arm for one tick of its control."""
 
 
 class SetPoints(Protocol):

@@ -1,4 +1,4 @@
-"""An append-only log of what a guard did and what it was asked: one JSON object per line.
+"""Append-only log of commands and of a guard's decisions: one JSON object per line.
 
 A line is handed to a process of its own (audit_writer.py) through a pipe, which takes microseconds whatever the disk does. What
 is in the pipe is written even if the process that put it there is killed.

@@ -1,4 +1,4 @@
-"""Judges measurements one after the other: what forbids all motion, whoever commands and also if nobody does."""
+"""Checks of each measurement, with or without commands: conditions that forbid all motion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drives an arm that has no control loop of its own: asks for its set points at a fixed rate, and tells them to it."""
+"""Control loop for an arm without one: reads set points at a fixed rate and sends them to the driver."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class Twin:
         return ArmState(stamp=self._simulated, fault="reflex" if self._reflex else None, **measured)
 
     def _take_pictures(self) -> None:
-        """Draw until the twin is closed, or drawing fails: then the newest picture grows old, and who asks is told why."""
+        """Draw until the twin is closed or drawing fails; readers of the camera then get that error."""
         try:
             self._draw()
         except Exception as error:  # of whatever OpenGL there is

@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print an error that nobody foresaw as everything is printed, which colours of Python's own would not survive."""
+    """Print an unforeseen error like all other output, without the colours of Python, which escaping would garble."""
     sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
 
 

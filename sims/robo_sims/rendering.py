@@ -22,7 +22,7 @@ OTHERS = ("glfw", "glx", "", "enable", "enabled", "on", "true", "1", "disable", 
 """Further values of MUJOCO_GL that MuJoCo takes on Linux; the last five switch drawing off."""
 OFF = OTHERS[-5:]
 REQUESTED = os.environ.get("MUJOCO_GL")
-"""What whoever started this process wants; None if that is left to `prefer_headless`."""
+"""Back end that the environment variable requests; None leaves the choice to `prefer_headless`."""
 INSTALL = "apt-get install -y libegl1 libgl1 libgles2 libosmesa6 libgl1-mesa-dri"
 
 _PROBE = """

@@ -29,7 +29,7 @@ from robo_rl.types import Array
 MOST_BYTES = 256 * 2**20
 """[byte] of columns that go in at once; more rows go in several times."""
 SLOW = 8
-"""Slow batches, beyond as many others, until a program has failed that is slow on rows which nobody tried it on."""
+"""Slow batches, beyond as many others, after which a program fails: probation did not try these rows."""
 KINDS = "biuf"
 """Of numpy's types, those that a column may have: truth, integers, numbers with a point."""
 

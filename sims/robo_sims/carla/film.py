@@ -8,7 +8,7 @@ from robo_sims.carla.scene import GREEN, RED, YELLOW
 
 LIGHTS = {RED: "red", YELLOW: "yellow", GREEN: "green"}
 AHEAD = 60.0
-"""[m] within which a light is told."""
+"""[m] within which a light is shown."""
 WRONG_LANE = "WRONG LANE"
 DRIVING, DONE, FAILED, AGAINST = (30, 30, 36), (30, 110, 60), (150, 40, 40), (150, 100, 20)
 """Backgrounds of the text."""

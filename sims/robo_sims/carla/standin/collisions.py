@@ -1,4 +1,4 @@
-"""Collisions of oriented boxes on the ground: whoever a client drives and whoever walks, against all that is solid.
+"""Collisions of oriented boxes on the ground: vehicles of clients and walkers, against all that is solid.
 
 Cars that drive themselves avoid each other and are not tested against each other.
 """

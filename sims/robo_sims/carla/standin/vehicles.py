@@ -53,7 +53,7 @@ class Driven:
         self.measure()
 
     def measure(self) -> None:
-        """Read the parameters of all vehicles anew."""
+        """Read the parameters of all vehicles again."""
         self.parameters = Parameters([effective(actor) for actor in self.actors])
         self.only = One(self.parameters) if len(self) == 1 else None
         """The parameters, where there is one vehicle."""

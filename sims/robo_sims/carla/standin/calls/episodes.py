@@ -81,7 +81,7 @@ class Episodes:
         return [FOLDER + town.name, town.spawn_points]
 
     def files(self, folder: object = "") -> list[str]:
-        """Return the file that holds the navigation mesh, for those who ask for it: none where nobody can walk.
+        """Return the name of the navigation mesh's file; none if the map has no pavements.
 
         Clients keep files by name for ever: the name tells the content.
         """

@@ -1,4 +1,4 @@
-"""What is painted on the boxes of vehicles and props: windows, lamps, wheels, so that front and rear can be told apart.
+"""Paint on the boxes of vehicles and props: windows, lamps and wheels, which tell front from rear.
 
 A panel is a rectangle on one side of a box, in units of its half sizes. Silhouettes stay those of the boxes, so that what is
 painted agrees with labels and depth.

@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from robo_policies.ppo import PPOConfig
+from robo_policies.learners.ppo import PPOConfig
 from robo_policies.ppo_speed import Nobody
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

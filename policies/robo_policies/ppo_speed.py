@@ -20,7 +20,7 @@ from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
-from robo_policies.ppo import PPOConfig
+from robo_policies.learners.ppo import PPOConfig
 from robo_policies.speed import unit
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.benchmark_process import Contestant

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robo_policies.perceptrons import has_fast_bfloat16
-from robo_policies.rlpd import RLPDConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.perceptrons import has_fast_bfloat16
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from robo_policies.ppo import PPOConfig
+from robo_policies.learners.ppo import PPOConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout

@@ -19,8 +19,8 @@ import numpy as np
 
 from robo_cli.collector import collector_of
 from robo_cli.recipe import read_recipe, to_yaml
-from robo_policies.ppo import PPOConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl.actor_learner.process import inherited
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import packed, unpacked

@@ -268,7 +268,7 @@ def to_yaml(recipe: Recipe[Any]) -> str:
 
 
 def _zoo(path: Path, environment: str) -> dict[str, Any]:
-    from robo_policies.sb3_zoo import read_zoo
+    from robo_policies.sb3.zoo import read_zoo
 
     if not path.exists():
         raise UnknownName(

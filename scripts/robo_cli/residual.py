@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium
 
 from robo_cli.assembly import policy_of, recipe_of, scripted_expert
-from robo_policies.residual import SCALE, ResidualEnv
+from robo_policies.learners.residual import SCALE, ResidualEnv
 from robo_rl.discovery import make_environment
 from robo_rl.protocols import Policy
 from robo_rl.runs import find_run

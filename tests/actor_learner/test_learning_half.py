@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from robo_datasets.step_log import StepLog, StepReader
-from robo_policies.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
 from robo_rl.checkpoints import packed, unpacked

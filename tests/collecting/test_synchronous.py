@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_policies.ppo import PPOConfig
-from robo_policies.ppo_learner import PPO
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.ppo_learner import PPO
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.in_process import InProcessEngine, InProcessLink

@@ -7,24 +7,24 @@ import dataclasses
 import numpy as np
 import pytest
 
-from robo_policies.awac import AWACConfig
-from robo_policies.bc import BCConfig
-from robo_policies.cal_ql import CalQLConfig
-from robo_policies.cql import CQLConfig
-from robo_policies.diffusion_bc import DiffusionBCConfig
-from robo_policies.f_dvl import FDVLConfig
-from robo_policies.hg_dagger import HGDAggerConfig
-from robo_policies.hil_serl import HILSERLConfig
-from robo_policies.iql import IQLConfig
-from robo_policies.learning import ActorPolicy
-from robo_policies.networks import ObservationEncoder
-from robo_policies.ppo import PPOConfig
-from robo_policies.rebrac import ReBRACConfig
-from robo_policies.rlpd import RLPDConfig
-from robo_policies.sac import SAC, SACConfig
-from robo_policies.sb3_hil import SB3SACHILConfig
-from robo_policies.td3_bc import TD3BCConfig
-from robo_policies.xql import XQLConfig
+from robo_policies.learners.awac import AWACConfig
+from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.cal_ql import CalQLConfig
+from robo_policies.learners.cql import CQLConfig
+from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.f_dvl import FDVLConfig
+from robo_policies.learners.hg_dagger import HGDAggerConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.iql import IQLConfig
+from robo_policies.learners.learning import ActorPolicy
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.rebrac import ReBRACConfig
+from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.sac import SAC, SACConfig
+from robo_policies.learners.td3_bc import TD3BCConfig
+from robo_policies.learners.xql import XQLConfig
+from robo_policies.networks.networks import ObservationEncoder
+from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.errors import ConformanceFailure
 from robo_rl.learner_conformance import LEARNER_CHECKS, check_learner, check_policy
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robo_policies.hg_dagger import HGDAggerConfig
-from robo_policies.hil_serl import HILSERLConfig
+from robo_policies.learners.hg_dagger import HGDAggerConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName

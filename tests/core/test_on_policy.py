@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_policies.ppo import PPOConfig
+from robo_policies.learners.ppo import PPOConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from robo_policies.sac import SACConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl import stopwatch as module
 from robo_rl.discovery import make_environment
 from robo_rl.evaluation import evaluate

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robo_policies.bc import BCConfig
-from robo_policies.rlpd import RLPDConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.bc import BCConfig
+from robo_policies.learners.bc import BCConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import NonFiniteUpdate
 

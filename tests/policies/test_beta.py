@@ -11,8 +11,8 @@ from scipy import integrate
 from torch.distributions import AffineTransform, TransformedDistribution
 from torch.nn.functional import softplus
 
-from robo_policies.action_heads import EDGE, Beta
-from robo_policies.ppo import PPOConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.networks.action_heads import EDGE, Beta
 from robo_rl.errors import InvalidSetting
 
 FLOAT = np.float32

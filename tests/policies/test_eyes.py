@@ -10,10 +10,10 @@ import torch
 from safetensors.numpy import save_file
 from torch.nn.functional import conv2d, layer_norm, linear, relu
 
-from robo_policies.eyes import OpenEyes, cropped
-from robo_policies.hil_serl import HILSERL, HILSERLConfig
-from robo_policies.rlpd import RLPD, RLPDConfig
-from robo_policies.sight import FEATURES
+from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
+from robo_policies.learners.rlpd import RLPD, RLPDConfig
+from robo_policies.networks.eyes import OpenEyes, cropped
+from robo_policies.networks.sight import FEATURES
 from robo_rl.errors import InvalidSetting
 from robo_rl.learner_conformance import random_batch
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.hil_serl import HILSERL, HILSERLConfig, choices_of
-from robo_policies.learning import EncodedBatch
-from robo_policies.rlpd import RLPD
+from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig, choices_of
+from robo_policies.learners.learning import EncodedBatch
+from robo_policies.learners.rlpd import RLPD
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch

@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_policies.hg_dagger import HGDAggerConfig
-from robo_policies.hil_serl import HILSERLConfig
+from robo_policies.learners.hg_dagger import HGDAggerConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.evaluation import evaluate
 from robo_rl.human import PersonInTheLoop
 from robo_rl.rollout import rollout

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learning import ActorPolicy, CheckedAdam, generators
-from robo_policies.networks import (
+from robo_policies.learners.learning import ActorPolicy, CheckedAdam, generators
+from robo_policies.networks.networks import (
     LARGEST_NORMALIZED,
     SMALLEST_STD,
     ObservationEncoder,

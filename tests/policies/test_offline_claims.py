@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from robo_policies.bc import BCConfig
-from robo_policies.iql import IQLConfig
+from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.iql import IQLConfig
 from robo_rl.discovery import make_environment
 from robo_rl.evaluation import evaluate
 from robo_rl.recorded import RecordedReplay

@@ -14,17 +14,17 @@ import pytest
 import torch
 from scipy import stats
 
-from robo_policies.awac import AWACConfig
-from robo_policies.bc import BCConfig
-from robo_policies.cal_ql import CalQLConfig
-from robo_policies.cql import CQLConfig
-from robo_policies.diffusion_bc import DiffusionBCConfig
-from robo_policies.f_dvl import FDVLConfig, total_variation_loss
-from robo_policies.iql import IQLConfig, expectile_loss
-from robo_policies.learning import TensorBatch
-from robo_policies.rebrac import ReBRACConfig
-from robo_policies.td3_bc import TD3BCConfig
-from robo_policies.xql import GumbelLoss, XQLConfig
+from robo_policies.learners.awac import AWACConfig
+from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.cal_ql import CalQLConfig
+from robo_policies.learners.cql import CQLConfig
+from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.f_dvl import FDVLConfig, total_variation_loss
+from robo_policies.learners.iql import IQLConfig, expectile_loss
+from robo_policies.learners.learning import TensorBatch
+from robo_policies.learners.rebrac import ReBRACConfig
+from robo_policies.learners.td3_bc import TD3BCConfig
+from robo_policies.learners.xql import GumbelLoss, XQLConfig
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
 

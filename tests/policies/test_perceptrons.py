@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.perceptrons import Perceptrons
+from robo_policies.networks.perceptrons import Perceptrons
 
 SIZES = {"values": (5, 32, 16, 1), "several outputs": (5, 16, 24, 3), "one hidden layer": (5, 8, 1)}
 

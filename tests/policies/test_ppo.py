@@ -15,14 +15,14 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from robo_policies import ppo_speed
-from robo_policies.action_heads import Beta, Categorical, DiagonalGaussian
-from robo_policies.clipped_surrogate import ClippedSurrogate
-from robo_policies.normalization import RunningMoments, RunningObservations, RunningReturns
-from robo_policies.ppo import PPOConfig
-from robo_policies.ppo_learner import PPO
-from robo_policies.sight import Blind
-from robo_policies.tanh_towers import TanhTowers, orthogonal
-from robo_policies.trajectories import Rows
+from robo_policies.learners.clipped_surrogate import ClippedSurrogate
+from robo_policies.learners.normalization import RunningMoments, RunningObservations, RunningReturns
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.ppo_learner import PPO
+from robo_policies.learners.trajectories import Rows
+from robo_policies.networks.action_heads import Beta, Categorical, DiagonalGaussian
+from robo_policies.networks.sight import Blind
+from robo_policies.networks.tanh_towers import TanhTowers, orthogonal
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate

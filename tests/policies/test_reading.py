@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from robo_policies.diffusion_bc import DiffusionBCConfig
-from robo_policies.hil_serl import HILSERLConfig
-from robo_policies.iql import IQLConfig
-from robo_policies.ppo import PPOConfig
-from robo_policies.rlpd import RLPDConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.iql import IQLConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl.spec import ArraySpec, ObservationSpec
 
 CONFIGS = (SACConfig, RLPDConfig, HILSERLConfig, IQLConfig, DiffusionBCConfig, PPOConfig)

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_policies.residual import ResidualEnv
-from robo_policies.sac import SACConfig
+from robo_policies.learners.residual import ResidualEnv
+from robo_policies.learners.sac import SACConfig
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation import evaluate

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learning import EncodedBatch
-from robo_policies.rlpd import RLPD, RLPDConfig
+from robo_policies.learners.learning import EncodedBatch
+from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.mixed_replay import SymmetricReplay

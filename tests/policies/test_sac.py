@@ -12,9 +12,9 @@ from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from robo_policies import learning
-from robo_policies.learning import EncodedBatch
-from robo_policies.sac import SACConfig
+from robo_policies.learners import learning
+from robo_policies.learners.learning import EncodedBatch
+from robo_policies.learners.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

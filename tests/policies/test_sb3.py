@@ -12,8 +12,8 @@ import torch
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from robo_policies.sb3 import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
-from robo_policies.sb3_environment import STATE, PolicyInput
+from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
+from robo_policies.sb3.environment import STATE, PolicyInput
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import load, make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName

@@ -11,7 +11,7 @@ import stable_baselines3 as sb3
 import torch
 from gymnasium import spaces
 
-from robo_policies.sb3_hil import SB3SACHILConfig
+from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.mixed_replay import SymmetricReplay

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from robo_policies.sb3 import LEARNERS, PPOConfig
-from robo_policies.sb3_settings import read_expression
-from robo_policies.sb3_zoo import read_zoo
+from robo_policies.sb3.algorithms import LEARNERS, PPOConfig
+from robo_policies.sb3.settings import read_expression
+from robo_policies.sb3.zoo import read_zoo
 from robo_rl.errors import InvalidSetting, UnknownName
 
 ZOO = """

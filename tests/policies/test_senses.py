@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from robo_policies import ppo_picture_speed
-from robo_policies.ppo import PPOConfig
-from robo_policies.ppo_learner import PPO
-from robo_policies.sight import FEATURES, Convolutions
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.ppo_learner import PPO
+from robo_policies.networks.sight import FEATURES, Convolutions
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting

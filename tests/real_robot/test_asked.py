@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("websockets")
 
 from robo_datasets.step_log import StepLog, StepReader
-from robo_policies.hil_serl import HILSERLConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_real.console.asked import HOLDS, READY
 from robo_real.console.operator import operator_at
 from robo_rl.actor_learner.learning import LearningTraining

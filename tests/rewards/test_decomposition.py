@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies import sb3
-from robo_policies.ppo import PPOConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.sac import SACConfig
+from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningMoments

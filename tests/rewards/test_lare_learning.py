@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_policies.sac import SACConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl.evaluation import FIRST_SEED
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.episodic import EpisodicReward

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies import sb3
-from robo_policies.ppo import PPOConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting

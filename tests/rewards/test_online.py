@@ -11,11 +11,11 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from robo_policies import sb3
-from robo_policies.ppo import PPOConfig
-from robo_policies.rlpd import RLPDConfig
-from robo_policies.sac import SACConfig
-from robo_policies.trajectories import Rows
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.sac import SACConfig
+from robo_policies.learners.trajectories import Rows
+from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash

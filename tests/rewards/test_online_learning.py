@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_policies import sb3
-from robo_policies.ppo import PPOConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.sac import SACConfig
+from robo_policies.sb3 import algorithms as sb3
 from robo_rl.evaluation import FIRST_SEED
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import yaml
 
-from robo_policies.ppo import PPOConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.pipeline import RewardPipeline

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_policies import sb3
-from robo_policies.ppo import PPOConfig
-from robo_policies.sac import SACConfig
+from robo_policies.learners.ppo import PPOConfig
+from robo_policies.learners.sac import SACConfig
+from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
 from robo_rl.reward_protocols import OnlineRewardModel

@@ -1,0 +1,105 @@
+"""AWAC: Nair et al. 2020, "AWAC: Accelerating Online Reinforcement Learning with Offline Datasets" (arXiv 2006.09359)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robo_policies.learners.implicit import LARGEST_WEIGHT
+from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
+from robo_policies.learners.parts import LearnerParts
+from robo_policies.networks.offline_networks import Critics, GaussianActor
+from robo_rl.errors import require_allowed
+from robo_rl.sampling import Sampling
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class AWACConfig:
+    """Settings of AWAC."""
+
+    temperature: float = 1.0
+    """Lambda, by which advantages are divided in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
+    lr: float = 3e-4
+    """Learning rate of Adam for both networks."""
+    tau: float = 0.005
+    """Share by which the target critics move at each update."""
+    discount: float = 0.99
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers; the authors' actor has four."""
+    reward_scale: float = 1.0
+    """Multiplies rewards."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
+        require_allowed(self, {"temperature": (self.temperature > 0, "above 0")})
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> AWAC:
+        """Returns a fresh learner."""
+        return AWAC(spec, self, seed)
+
+
+class AWAC:
+    """An actor that imitates the data in proportion to the advantage, beside an ordinary critic of that actor."""
+
+    def __init__(self, spec: EnvironmentSpec, config: AWACConfig, seed: int) -> None:
+        require_continuous(spec, "AWAC")
+        self.config = config
+        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
+        inputs, actions = parts.encoder.size, spec.action.size
+        self.actor = parts.add("actor", GaussianActor(inputs, actions, config.hidden, parts.initial), config.lr)
+        self.critic = parts.add("critic", Critics(inputs, actions, config.hidden, parts.initial), config.lr)
+        self.target_critic = parts.add_target("target_critic", self.critic)
+        self.policy = parts.act_with(self.actor)
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of the critics and of the actor."""
+        data = TensorBatch.of(batch, self.parts.encoder, self.parts.updates)
+        values = self.critic(data.observations, data.actions)
+        critic_loss = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
+        self.parts.descend("critic", critic_loss)
+        actor_loss = self.actor_loss(data)
+        self.parts.descend("actor", actor_loss)
+        self.parts.track(self.target_critic, self.critic, self.config.tau)
+        scalars = {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach(), "q_mean": values.detach().mean()}
+        return self.parts.finish_update(scalars)
+
+    @torch.no_grad()
+    def critic_target(self, data: TensorBatch) -> Tensor:
+        """Returns r + gamma min_i Q'_i(s', a'), a' drawn from the policy (B,)."""
+        next_actions = self.actor.draw(data.next_observations, self.parts.generator)
+        next_q = self.target_critic(data.next_observations, next_actions).min(0).values
+        return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
+
+    def actor_loss(self, data: TensorBatch) -> Tensor:
+        """Eq. 13: -exp((Q(s, a) - V(s)) / lambda) log pi(a|s), V(s) = Q(s, a') for one a' drawn from the policy.
+
+        Differs from the paper: the weights are limited to 100, as in later implementations, because one large advantage
+        would otherwise outweigh the batch.
+        """
+        with torch.no_grad():
+            own = self.actor.draw(data.observations, self.parts.generator)
+            v = self.critic(data.observations, own).min(0).values
+            q = self.critic(data.observations, data.actions).min(0).values
+            weights = torch.exp((q - v) / self.config.temperature).clamp(max=LARGEST_WEIGHT)
+        log_densities = self.actor.log_density(data.observations, data.actions, self.parts.generator)
+        return -(data.weights * weights * log_densities).mean()
+
+    def state_dict(self) -> StateDict:
+        """Returns networks, optimisers, generators and counters."""
+        return self.parts.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        self.parts.load_state_dict(state)

@@ -1,0 +1,37 @@
+"""Cal-QL: Nakamoto et al. 2023, "Calibrated Offline RL Pre-Training for Efficient Online Fine-Tuning" (arXiv 2303.05479)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from robo_policies.learners.cql import CQL, CQLConfig
+from robo_rl.sampling import Sampling
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch
+
+
+@dataclass(frozen=True)
+class CalQLConfig(CQLConfig):
+    """Settings of Cal-QL: those of CQL."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return replace(super().sampling, returns_to_go=True)
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
+        """Returns a fresh learner."""
+        return CQL(spec, self, seed, lambda batch: recorded_returns(batch, self.reward_scale))
+
+
+def recorded_returns(batch: Batch, reward_scale: float) -> Tensor:
+    """Eq. 5.1: what the data's own policy reached from each step, below which no value is pushed (B,).
+
+    Minus infinity where the episode is still under way, as for the newest steps online: nothing is known of its return.
+    """
+    assert batch.returns_to_go is not None, "sampling.returns_to_go asks for them"
+    returns = reward_scale * torch.from_numpy(batch.returns_to_go)
+    return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

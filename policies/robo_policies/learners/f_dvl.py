@@ -1,0 +1,55 @@
+"""f-DVL: Sikchi et al. 2024.
+
+"Dual RL: Unification and New Methods for Reinforcement and Imitation Learning" (arXiv 2302.08560).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, huber
+from robo_rl.errors import require_allowed
+from robo_rl.spec import EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class FDVLConfig(ImplicitConfig):
+    """Settings of f-DVL."""
+
+    divergence: Literal["chi-square", "total-variation"] = "chi-square"
+    """Whose conjugate is the loss of V. The third of the paper, reverse KL, is XQL: `algorithm: xql`."""
+    level: float = 0.8
+    """Lambda in (0.5, 1): how far V(s) lies above the middle of Q(s, a). At 0.5 or below the loss has no lower bound."""
+    batch_size: int = 1024
+    """The authors'; the other methods here take 256."""
+    value_layer_norm: bool = True
+    """LayerNorm in the value network, as in the authors' commands."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        allowed = {"divergence": (self.divergence in LOSSES, " or ".join(LOSSES))}
+        require_allowed(self, allowed | {"level": (0.5 < self.level < 1.0, "between 0.5 and 1, both excluded")})
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> ImplicitLearner:
+        """Returns a fresh learner."""
+        loss = LOSSES[self.divergence]
+        return ImplicitLearner(spec, self, seed, value_loss=lambda d: loss(d, self.level), bellman_loss=huber)
+
+
+def total_variation_loss(differences: Tensor, level: float) -> Tensor:
+    """Lambda max(d, 0) - (1 - lambda) d, whose minimum over V is the quantile (2 lambda - 1) / lambda of Q."""
+    return level * differences.clamp(min=0.0) - (1.0 - level) * differences
+
+
+def chi_square_loss(differences: Tensor, level: float) -> Tensor:
+    """Lambda max(d + d^2/4, 0) - (1 - lambda) d.
+
+    Differs from the conjugate itself, which is constant for d < -2: the authors' form, zero from -4 to 0, rises again below -4.
+    """
+    return level * (differences + 0.25 * differences.square()).clamp(min=0.0) - (1.0 - level) * differences
+
+
+LOSSES = {"chi-square": chi_square_loss, "total-variation": total_variation_loss}

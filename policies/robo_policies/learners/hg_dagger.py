@@ -1,0 +1,24 @@
+"""HG-DAgger: Kelly et al. 2019, "HG-DAgger: Interactive Imitation Learning with Human Experts" (arXiv 1810.02890).
+
+Clones demonstrations; then the policy acts, a person takes over where it wants to, and what the person did is cloned too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from robo_policies.learners.bc import BCConfig
+from robo_rl.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class HGDAggerConfig(BCConfig):
+    """Settings of HG-DAgger: those of the cloning."""
+
+    replay_capacity: int = 200_000
+    """Rows of the memory of the corrections."""
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide: algorithm 1's data set D, which grows by the person's steps alone."""
+        return replace(super().sampling, keeps_corrections=True)

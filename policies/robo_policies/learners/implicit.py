@@ -1,0 +1,160 @@
+"""The substrate of implicit Q-learning and its descendants: never asks for the value of an action that nobody took.
+
+    V(s)      follows an upper statistic of Q'(s, a) over the actions in the data; methods differ in this loss on d = Q' - V
+    Q_i(s,a)  follows r + gamma V(s')
+    pi(a|s)   regresses on the actions in the data, each weighted by exp(beta (Q' - V))
+
+The order is that of the authors' code and changes results: V with the target critics, the actor with the new V, then Q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
+from robo_policies.learners.parts import LearnerParts, cosine
+from robo_policies.networks.offline_networks import Critics, GaussianActor
+from robo_rl.errors import require_allowed
+from robo_rl.sampling import Sampling
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch, Metrics, StateDict
+
+LARGEST_WEIGHT = 100.0  # of one action, as in the authors' code
+
+
+class ValueLoss(Protocol):
+    """What makes V(s) a statistic of Q(s, a)."""
+
+    def __call__(self, differences: Tensor) -> Tensor:
+        """Returns the loss of each row, given d = Q'(s, a) - V(s), (B,)."""
+        ...
+
+
+class BellmanLoss(Protocol):
+    """How residuals of Q are weighed."""
+
+    def __call__(self, values: Tensor, targets: Tensor) -> Tensor:
+        """Returns the loss of each element (N, B)."""
+        ...
+
+
+@dataclass(frozen=True)
+class ImplicitConfig:
+    """The settings that IQL, XQL and f-DVL share; defaults are IQL's for locomotion."""
+
+    inverse_temperature: float = 3.0
+    """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for
+    few demonstrations by people."""
+    lr: float = 3e-4
+    """Learning rate of Adam for all networks."""
+    tau: float = 0.005
+    """Share by which the target critics move at each update."""
+    discount: float = 0.99
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers."""
+    actor_dropout: float = 0.0
+    """Share of the actor's hidden units that are dropped in training; 0.1 for few demonstrations by people."""
+    actor_decay_updates: int = 0
+    """Updates over which the actor's learning rate falls to 0 along a cosine, as in the papers; 0 keeps it constant, and so it
+    is again after these updates, for going on online."""
+    reward_scale: float = 1.0
+    """Multiplies rewards after the shift; the papers scale locomotion so that returns span 1,000."""
+    reward_shift: float = 0.0
+    """Added to rewards; -1 in the papers' mazes."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
+    value_layer_norm: bool = False
+    """LayerNorm in the value network; the authors of XQL and f-DVL use it."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
+        allowed = {"actor_dropout": (0.0 <= self.actor_dropout < 1.0, "0 or more, below 1")}
+        allowed |= {"actor_decay_updates": (self.actor_decay_updates >= 0, "0 or more")}
+        require_allowed(self, allowed | {"reward_scale": (self.reward_scale > 0, "above 0")})
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
+
+
+class ImplicitLearner:
+    """IQL, XQL or f-DVL, by the loss of V."""
+
+    def __init__(
+        self, spec: EnvironmentSpec, config: ImplicitConfig, seed: int, *, value_loss: ValueLoss, bellman_loss: BellmanLoss
+    ) -> None:
+        require_continuous(spec, type(config).__name__.removesuffix("Config"))
+        self.config, self.value_loss, self.bellman_loss = config, value_loss, bellman_loss
+        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
+        inputs, actions, initial = parts.encoder.size, spec.action.size, parts.initial
+        value = Critics(inputs, 0, config.hidden, initial, members=1, layer_norm=config.value_layer_norm)
+        self.value = parts.add("value", value, config.lr)
+        self.critic = parts.add("critic", Critics(inputs, actions, config.hidden, initial), config.lr)
+        self.target_critic = parts.add_target("target_critic", self.critic)
+        self.actor = parts.add("actor", GaussianActor(inputs, actions, config.hidden, initial, config.actor_dropout), config.lr)
+        self.policy = parts.act_with(self.actor)
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of V, of the actor and of Q."""
+        config, parts = self.config, self.parts
+        data = TensorBatch.of(batch, parts.encoder, parts.updates)
+        rewards = config.reward_scale * (data.rewards + config.reward_shift)
+        with torch.no_grad():
+            q = self.target_critic(data.observations, data.actions).min(0).values
+        v = self.value(data.observations)[0]
+        value_loss = (data.weights * self.value_loss(q - v)).mean()
+        parts.descend("value", value_loss)
+        with torch.no_grad():
+            advantages = q - self.value(data.observations)[0]
+            next_v = self.value(data.next_observations)[0]
+        actor_loss = self.actor_loss(data, advantages)
+        parts.descend("actor", actor_loss, cosine(config.lr, parts.updates, config.actor_decay_updates))
+        targets = rewards + data.discounts * data.masks * next_v
+        critic_loss = self.critic_loss(self.critic(data.observations, data.actions), targets, data.weights)
+        parts.descend("critic", critic_loss)
+        parts.track(self.target_critic, self.critic, config.tau)
+        return parts.finish_update(
+            {
+                "value_loss": value_loss.detach(),
+                "critic_loss": critic_loss.detach(),
+                "actor_loss": actor_loss.detach(),
+                "v_mean": v.detach().mean(),
+                "v_max": v.detach().max(),
+                "q_mean": q.mean(),
+                "advantage_mean": advantages.mean(),
+            }
+        )
+
+    def actor_loss(self, data: TensorBatch, advantages: Tensor) -> Tensor:
+        """Advantage-weighted regression: -min(exp(beta A), 100) log pi(a|s)."""
+        weights = torch.exp(self.config.inverse_temperature * advantages).clamp(max=LARGEST_WEIGHT)
+        log_densities = self.actor.log_density(data.observations, data.actions, self.parts.generator)
+        return -(data.weights * weights * log_densities).mean()
+
+    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Loss of the Bellman residuals, summed over the critics and averaged over the batch."""
+        return (weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
+
+    def state_dict(self) -> StateDict:
+        """Returns networks, optimisers, generators and counters."""
+        return self.parts.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        self.parts.load_state_dict(state)
+
+
+def squared(values: Tensor, targets: Tensor) -> Tensor:
+    """Returns squared residuals: IQL's Bellman loss."""
+    return functional.mse_loss(values, targets, reduction="none")
+
+
+huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
+"""Quadratic up to 20 and linear beyond: the Bellman loss of XQL's and f-DVL's published settings."""

@@ -1,0 +1,113 @@
+"""What TD3+BC and ReBRAC share with TD3: Fujimoto et al. 2018, "Addressing Function Approximation Error" (arXiv 1802.09477).
+
+Two critics, a deterministic actor that takes a step at every second update, and targets of both.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
+from robo_policies.learners.parts import LearnerParts
+from robo_policies.networks.offline_networks import Critics, DeterministicActor
+from robo_rl.errors import require_allowed
+from robo_rl.sampling import Sampling
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch, Metrics, StateDict
+
+
+@dataclass(frozen=True)
+class TD3Config:
+    """The settings that both have; defaults are those of TD3+BC."""
+
+    lr: float = 3e-4
+    """Learning rate of Adam for both networks."""
+    tau: float = 0.005
+    """Share by which the target networks move at each update of the actor."""
+    discount: float = 0.99
+    batch_size: int = 256
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers."""
+    layer_norm: bool = False
+    """LayerNorm in the critics."""
+    actor_every: int = 2
+    """Critic updates for each update of the actor."""
+    target_noise: float = 0.2
+    """Standard deviation of the noise on the target policy's action."""
+    largest_noise: float = 0.5
+    """Limit of that noise."""
+    exploration: float = 0.1
+    """Standard deviation of the noise on actions when learning goes on online, TD3's."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
+        least = {"target_noise": 0, "largest_noise": 0, "exploration": 0, "actor_every": 1}
+        require_allowed(self, {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()})
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
+
+
+class TD3Learner(ABC):
+    """Everything but the target of the critics and the loss of the actor."""
+
+    def __init__(self, spec: EnvironmentSpec, config: TD3Config, seed: int) -> None:
+        require_continuous(spec, type(self).__name__)
+        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
+        self._config = config
+        inputs, actions, hidden = parts.encoder.size, spec.action.size, config.hidden
+        actor = DeterministicActor(inputs, actions, hidden, parts.initial, config.exploration)
+        self.actor = parts.add("actor", actor, config.lr)
+        critic = Critics(inputs, actions, hidden, parts.initial, layer_norm=config.layer_norm)
+        self.critic = parts.add("critic", critic, config.lr)
+        self.target_actor = parts.add_target("target_actor", self.actor)
+        self.target_critic = parts.add_target("target_critic", self.critic)
+        self.policy = parts.act_with(self.actor)
+
+    @abstractmethod
+    def critic_target(self, data: TensorBatch, batch: Batch) -> Tensor:
+        """Returns what the critics should say of the batch (B,)."""
+
+    @abstractmethod
+    def actor_loss(self, data: TensorBatch) -> Tensor:
+        """Returns the loss of the actor, averaged over the batch."""
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes one step of the critics, and of the actor every `actor_every` updates."""
+        config, parts = self._config, self.parts
+        data = TensorBatch.of(batch, parts.encoder, parts.updates)
+        with torch.no_grad():
+            targets = self.critic_target(data, batch)
+        values = self.critic(data.observations, data.actions)
+        critic_loss = (data.weights * (values - targets).square()).mean(1).sum()
+        parts.descend("critic", critic_loss)
+        scalars = {"critic_loss": critic_loss.detach(), "q_mean": values.detach().mean()}
+        if (parts.updates + 1) % config.actor_every == 0:
+            actor_loss = self.actor_loss(data)
+            parts.descend("actor", actor_loss)
+            parts.track(self.target_actor, self.actor, config.tau)
+            parts.track(self.target_critic, self.critic, config.tau)
+            scalars["actor_loss"] = actor_loss.detach() * config.actor_every  # the window divides by all updates
+        return parts.finish_update(scalars)
+
+    def smoothed_actions(self, observations: Tensor) -> Tensor:
+        """Returns the target policy's actions with clipped noise, within [-1, 1] (eq. 14)."""
+        actions, config = self.target_actor(observations), self._config
+        noise = config.target_noise * torch.randn(actions.shape, generator=self.parts.generator)
+        return torch.clamp(actions + noise.clamp(-config.largest_noise, config.largest_noise), -1.0, 1.0)
+
+    def state_dict(self) -> StateDict:
+        """Returns networks, optimisers, generators and counters."""
+        return self.parts.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        self.parts.load_state_dict(state)

@@ -1,0 +1,50 @@
+"""XQL: Garg et al. 2023, "Extreme Q-Learning: MaxEnt RL without Entropy" (arXiv 2301.02328)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robo_policies.learners.implicit import ImplicitConfig, ImplicitLearner, huber
+from robo_rl.errors import require_allowed
+from robo_rl.spec import EnvironmentSpec
+
+
+@dataclass(frozen=True)
+class XQLConfig(ImplicitConfig):
+    """Settings of XQL."""
+
+    temperature: float = 1.0
+    """Of the soft maximum of Q that V follows [reward]: small is nearer the maximum and less stable."""
+    largest_exponent: float = 7.0
+    """Exponents beyond are clipped; the authors' commands use 5 to 7."""
+    value_layer_norm: bool = True
+    """LayerNorm in the value network, as in the authors' commands."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {name: (getattr(self, name) > 0, "above 0") for name in ("temperature", "largest_exponent")})
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> ImplicitLearner:
+        """Returns a fresh learner."""
+        loss = GumbelLoss(self.temperature, self.largest_exponent)
+        return ImplicitLearner(spec, self, seed, value_loss=loss, bellman_loss=huber)
+
+
+@dataclass(frozen=True)
+class GumbelLoss:
+    """Eq. 9: exp(d/T) - d/T - 1, whose minimum over V is the soft maximum T log mean exp(Q/T).
+
+    Scaled by exp(-m), m the largest exponent of the batch but at least -1, as in the authors' code: the gradient stays finite.
+    """
+
+    temperature: float
+    largest_exponent: float
+
+    def __call__(self, differences: Tensor) -> Tensor:
+        """Returns the loss of each row (B,), given d = Q - V."""
+        exponents = torch.clamp(differences / self.temperature, max=self.largest_exponent)
+        largest = exponents.detach().max().clamp(min=-1.0)
+        return torch.exp(exponents - largest) - exponents * torch.exp(-largest) - torch.exp(-largest)

@@ -1,0 +1,366 @@
+"""Stable-Baselines3's PPO, A2C, SAC, TD3 and DQN as learners of the workbench (Raffin et al. 2021, JMLR 22(268)).
+
+Settings have SB3's names and defaults. With the same seed a training equals plain SB3 bit for bit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import stable_baselines3 as sb3
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import ActionNoise, NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from robo_policies.sb3.demonstrations import clone_policy, clone_targets, fill_replay, require_same_environment
+from robo_policies.sb3.environment import STATE, Environment, PolicyInput, SB3Policy, vectorize
+from robo_policies.sb3.rewards import RewardedEnvironments, reward_by_model
+from robo_policies.sb3.settings import policy_arguments, schedule, train_frequency
+from robo_policies.sb3.training import SB3Training, require_rollout
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import Policy
+from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
+from robo_rl.spec import ActionSpec, EnvironmentSpec
+from robo_rl.types import Episode, StateDict
+
+ActionKind = Literal["continuous", "discrete"]
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "learning_rate": schedule,
+    "clip_range": schedule,
+    "clip_range_vf": lambda value: None if value is None else schedule(value),
+    "policy_kwargs": policy_arguments,
+    "train_freq": train_frequency,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SB3Config(ABC):
+    """Settings that the five algorithms share; abstract."""
+
+    algorithm: ClassVar[type[BaseAlgorithm]]
+    action_kinds: ClassVar[frozenset[ActionKind]]
+
+    learning_rate: float | str
+    """Step size of Adam (RMSprop for A2C); "lin_3e-4" falls linearly from 3e-4 to 0."""
+    gamma: float = 0.99
+    """Discount per step."""
+    policy_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Network: net_arch (list, or {pi: [...], vf: [...]}), activation_fn (a name such as ReLU), log_std_init, ..."""
+    n_envs: int = 1
+    """Environments that step together, one after the other in this process."""
+    normalize_observations: bool = False
+    """Scale vectors to mean 0 and variance 1 by running statistics (SB3's VecNormalize)."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running standard deviation of the return (SB3's VecNormalize)."""
+    device: str = "auto"
+    """"cpu", "cuda", or "auto": the accelerator where there is one, except for PPO and A2C without images, which
+    SB3 advises to train on the CPU."""
+
+    def __post_init__(self) -> None:
+        for name, read in _READERS.items():  # a wrong setting is reported when it is read, not when training starts
+            if name in self.__dict__:
+                read(getattr(self, name))
+        if self.n_envs < 1:
+            raise InvalidSetting("n_envs must be positive.", got=self.n_envs, allowed="1 or more")
+
+    def training(
+        self,
+        environment_factory: Callable[[], Environment],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        initial_policy: Policy | None = None,
+        reward: OnlineRewards | None = None,
+    ) -> SB3Training:
+        """Returns a training at step 0; raises InvalidSetting where the algorithm does not fit the actions or the steps."""
+        rewards = None if reward is None else reward.running(self.n_envs)
+        model, spec = self._model(environment_factory, seed, reward, rewards)
+        require_rollout(model, steps)
+        require_same_environment(demonstrations, spec)
+        self._start(model, spec, demonstrations, initial_policy)
+        if rewards is not None:
+            reward_by_model(model, rewards)
+        return SB3Training(model, SB3Policy(model, spec, seed=seed), steps=steps, rewards=rewards)
+
+    def restored_policy(self, environment_factory: Callable[[], Environment], *, seed: int, state: StateDict) -> SB3Policy:
+        """Returns the policy of a saved training; needs no demonstrations."""
+        model, spec = self._model(environment_factory, seed)
+        training = SB3Training(model, SB3Policy(model, spec, seed=seed), steps=0)
+        training.load_state_dict(state)
+        return training.policy
+
+    def _model(
+        self,
+        environment_factory: Callable[[], Environment],
+        seed: int,
+        reward: OnlineRewards | None = None,
+        rewards: DelayedRewards | None = None,
+    ) -> tuple[BaseAlgorithm, EnvironmentSpec]:
+        environments, spec = vectorize(environment_factory, self.n_envs, reward)
+        if rewards is not None:
+            environments = RewardedEnvironments(environments, rewards, spec.instruction)
+        self._require_fit(spec.action)
+        view = PolicyInput(spec.observation)
+        arguments = self._arguments(spec.action) | {"device": self._device(view)}
+        return self.algorithm(view.policy_name, self._normalized(environments, view), seed=seed, **arguments), spec
+
+    @abstractmethod
+    def _start(
+        self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
+    ) -> None:
+        """Gives the fresh model what was demonstrated."""
+
+    @abstractmethod
+    def _device(self, view: PolicyInput) -> str: ...
+
+    def _normalized(self, environments: VecEnv, view: PolicyInput) -> VecEnv:
+        scales_observations = self.normalize_observations and view.has_vectors
+        if not (scales_observations or self.normalize_rewards):
+            return environments
+        return VecNormalize(
+            self.algorithm._wrap_env(environments),  # images channels first, which SB3 would do outside, too late
+            norm_obs=scales_observations,
+            norm_reward=self.normalize_rewards,
+            norm_obs_keys=[STATE] if view.policy_name == "MultiInputPolicy" and scales_observations else None,
+            gamma=self.gamma,
+        )
+
+    def _arguments(self, action: ActionSpec) -> dict[str, Any]:
+        """Returns those settings that the algorithm's constructor takes, as it takes them."""
+        accepted = inspect.signature(self.algorithm.__init__).parameters
+        settings = {item.name: getattr(self, item.name) for item in fields(self) if item.name in accepted}
+        return {name: _READERS[name](value) if name in _READERS else value for name, value in settings.items()}
+
+    def _require_fit(self, action: ActionSpec) -> None:
+        kind: ActionKind = "discrete" if action.is_discrete else "continuous"
+        if kind not in self.action_kinds:
+            fitting = sorted(name for name, config in LEARNERS.items() if kind in config.action_kinds)
+            raise InvalidSetting(
+                f"{self.algorithm.__name__} cannot choose {kind} actions.",
+                got=f"{kind} actions {action.names}",
+                allowed=f"{', '.join(sorted(self.action_kinds))} actions",
+                fix=f"choose one of {', '.join(fitting)}",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig(SB3Config):
+    """Settings that PPO and A2C share; abstract."""
+
+    action_kinds = frozenset({"continuous", "discrete"})
+
+    n_steps: int
+    """Steps per environment between two updates."""
+    gae_lambda: float
+    """Lambda of generalised advantage estimation (Schulman et al. 2016)."""
+    ent_coef: float = 0.0
+    """Weight of the entropy bonus."""
+    vf_coef: float = 0.5
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Largest norm of a gradient."""
+    normalize_advantage: bool
+    """Scale the advantages of a batch to mean 0 and variance 1."""
+    use_sde: bool = False
+    """Explore with noise that depends on the state (Raffin et al. 2022)."""
+    sde_sample_freq: int = -1
+    """Steps between new noise matrices; -1 for one per rollout."""
+    clone_epochs: int = 0
+    """Passes over the demonstrations that fit the policy before training starts; 0 starts from a random policy."""
+    clone_lowest_std: float = 0.1
+    """Least standard deviation that cloning leaves to explore with, in [-1, 1] units; ours, SB3 has none."""
+
+    def _start(
+        self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
+    ) -> None:
+        if bool(demonstrations) != bool(self.clone_epochs) or (initial_policy is not None and not demonstrations):
+            raise InvalidSetting(
+                f"{self.algorithm.__name__} learns from demonstrations by cloning them before training, and from nothing else.",
+                got=f"{len(demonstrations)} demonstrations, clone_epochs {self.clone_epochs}, "
+                f"{'an' if initial_policy is not None else 'no'} initial policy",
+                allowed="both demonstrations and clone_epochs > 0, or neither; an initial policy needs both",
+                fix="set clone_epochs (50 is a start), or leave the demonstrations out",
+            )
+        if demonstrations:
+            observations, actions = clone_targets(model, spec, demonstrations, initial_policy)
+            clone_policy(model, observations, actions, epochs=self.clone_epochs)
+            if not spec.action.is_discrete and not self.use_sde:
+                model.policy.log_std.data.clamp_(min=float(np.log(self.clone_lowest_std)))
+
+    def _device(self, view: PolicyInput) -> str:
+        return "cpu" if self.device == "auto" and view.policy_name == "MlpPolicy" else self.device
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig(SB3Config):
+    """Settings that SAC, TD3 and DQN share; abstract.
+
+    Demonstrations go into the replay; for updates from the first step on set `learning_starts` to 0.
+    """
+
+    buffer_size: int = 1_000_000
+    """Transitions in the replay, demonstrations among them; the oldest are overwritten."""
+    learning_starts: int = 100
+    """Steps of random actions before the first update."""
+    batch_size: int = 256
+    """Transitions of one update."""
+    tau: float = 0.005
+    """Share by which the target network follows at each of its updates."""
+    train_freq: int | tuple[int, str] = 1
+    """Steps between updates, or [1, episode]."""
+    gradient_steps: int = 1
+    """Updates each time; -1 for as many as there were steps."""
+    n_steps: int = 1
+    """Rewards that are summed before bootstrapping; 1 where there are images."""
+
+    def _start(
+        self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None
+    ) -> None:
+        if initial_policy is not None:
+            raise InvalidSetting(
+                f"{self.algorithm.__name__} starts from demonstrations in its replay, not from a policy.",
+                got=initial_policy,
+                fix="pass demonstrations, or choose sb3-ppo or sb3-a2c with clone_epochs",
+            )
+        if demonstrations:
+            fill_replay(model, spec, demonstrations)
+
+    def _device(self, view: PolicyInput) -> str:
+        return self.device
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig(OnPolicyConfig):
+    """Proximal policy optimisation (Schulman et al. 2017)."""
+
+    algorithm = sb3.PPO
+
+    learning_rate: float | str = 3e-4
+    n_steps: int = 2048
+    gae_lambda: float = 0.95
+    normalize_advantage: bool = True
+    batch_size: int = 64
+    """Transitions of one update."""
+    n_epochs: int = 10
+    """Passes over a rollout."""
+    clip_range: float | str = 0.2
+    """Largest change of the probability ratio; "lin_0.2" falls to 0."""
+    clip_range_vf: float | str | None = None
+    """Largest change of a value; None for no limit."""
+    target_kl: float | None = None
+    """Divergence at which the passes over a rollout stop; None for no limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2CConfig(OnPolicyConfig):
+    """Advantage actor-critic (Mnih et al. 2016), synchronous."""
+
+    algorithm = sb3.A2C
+
+    learning_rate: float | str = 7e-4
+    n_steps: int = 5
+    gae_lambda: float = 1.0
+    normalize_advantage: bool = False
+    use_rms_prop: bool = True
+    """RMSprop as in the paper; false for Adam."""
+    rms_prop_eps: float = 1e-5
+    """Added to RMSprop's denominator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinuousOffPolicyConfig(OffPolicyConfig):
+    """Settings that SAC and TD3 share; abstract."""
+
+    action_kinds = frozenset({"continuous"})
+
+    noise_type: Literal["normal", "ornstein-uhlenbeck"] | None = None
+    """Noise added to the actions of training; None for none."""
+    noise_std: float = 0.1
+    """Its standard deviation, in [-1, 1] units."""
+
+    def _arguments(self, action: ActionSpec) -> dict[str, Any]:
+        return super()._arguments(action) | {"action_noise": self._noise(action.size)}
+
+    def _noise(self, size: int) -> ActionNoise | None:
+        if self.noise_type is None:
+            return None
+        kind = NormalActionNoise if self.noise_type == "normal" else OrnsteinUhlenbeckActionNoise
+        return kind(mean=np.zeros(size), sigma=self.noise_std * np.ones(size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACConfig(ContinuousOffPolicyConfig):
+    """Soft actor-critic (Haarnoja et al. 2018)."""
+
+    algorithm = sb3.SAC
+
+    learning_rate: float | str = 3e-4
+    ent_coef: float | str = "auto"
+    """Temperature; "auto" learns it, "auto_0.1" from 0.1 on."""
+    target_entropy: float | str = "auto"
+    """Entropy that a learned temperature aims at [nat]; "auto" is minus the action size."""
+    target_update_interval: int = 1
+    """Updates between two of the target network."""
+    use_sde: bool = False
+    """Explore with noise that depends on the state (Raffin et al. 2022)."""
+    sde_sample_freq: int = -1
+    """Steps between new noise matrices; -1 for one per rollout."""
+    use_sde_at_warmup: bool = False
+    """Use that noise instead of uniform actions before `learning_starts`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Config(ContinuousOffPolicyConfig):
+    """Twin delayed deterministic policy gradient (Fujimoto et al. 2018).
+
+    SB3 adds no exploration noise by default; the paper's is noise_type normal, noise_std 0.1.
+    """
+
+    algorithm = sb3.TD3
+
+    learning_rate: float | str = 1e-3
+    policy_delay: int = 2
+    """Critic updates per actor update."""
+    target_policy_noise: float = 0.2
+    """Standard deviation of the noise on the target action."""
+    target_noise_clip: float = 0.5
+    """Largest noise on the target action."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQNConfig(OffPolicyConfig):
+    """Deep Q-learning (Mnih et al. 2015)."""
+
+    algorithm = sb3.DQN
+    action_kinds = frozenset({"discrete"})
+
+    learning_rate: float | str = 1e-4
+    batch_size: int = 32
+    tau: float = 1.0
+    train_freq: int | tuple[int, str] = 4
+    target_update_interval: int = 10_000
+    """Steps between two updates of the target network."""
+    exploration_fraction: float = 0.1
+    """Share of training over which the probability of a random action falls."""
+    exploration_initial_eps: float = 1.0
+    """That probability at the beginning."""
+    exploration_final_eps: float = 0.05
+    """That probability afterwards."""
+    max_grad_norm: float = 10.0
+    """Largest norm of a gradient."""
+
+
+LEARNERS: dict[str, type[SB3Config]] = {
+    "sb3-ppo": PPOConfig,
+    "sb3-a2c": A2CConfig,
+    "sb3-sac": SACConfig,
+    "sb3-td3": TD3Config,
+    "sb3-dqn": DQNConfig,
+}

@@ -1,0 +1,201 @@
+"""What Stable-Baselines3 sees of an environment, and what everybody else sees of its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+
+from robo_policies.sb3.rewards import SEEN
+from robo_policies.sb3.state import GlobalRandom
+from robo_rl import stepping
+from robo_rl.errors import InvalidSetting
+from robo_rl.reward_protocols import OnlineRewards
+from robo_rl.spec import ArraySpec, EnvironmentSpec, Observation, ObservationSpec, specification
+from robo_rl.types import Array, StateDict
+
+SMALLEST_CAMERA = 36
+"""[px] The strided convolutions of SB3's NatureCNN leave nothing of a smaller image."""
+STATE = "state"
+"""Key of the joined vectors where there are cameras beside them."""
+
+Environment = gymnasium.Env[Any, Any]
+Input = npt.NDArray[Any] | dict[str, npt.NDArray[Any]]
+
+
+class PolicyInput:
+    """Turns an observation into one float32 vector, or with cameras into a dict of that vector and the images.
+
+    Arrays are joined in the order of the spec; privileged ones are left out. An image that is too small for a
+    convolution (MiniGrid's 7 x 7 cells) joins the vector with its raw values.
+    """
+
+    def __init__(self, spec: ObservationSpec) -> None:
+        visible = [array for array in spec.arrays if array.role != "privileged"]
+        self._cameras = [array for array in visible if _is_camera(array)]
+        self._vectors = [array for array in visible if not _is_camera(array)]
+        if not visible:
+            raise InvalidSetting("A policy sees nothing of this environment.", got=list(spec), allowed="a role but privileged")
+
+    @property
+    def policy_name(self) -> str:
+        """SB3's name for the policy class that takes this input."""
+        return "MultiInputPolicy" if self._cameras else "MlpPolicy"
+
+    @property
+    def has_vectors(self) -> bool:
+        """True unless the policy sees images alone."""
+        return bool(self._vectors)
+
+    @property
+    def space(self) -> spaces.Box | spaces.Dict:
+        """Box of the joined vectors, or a Dict with the cameras beside it."""
+        if not self._cameras:
+            return self._vector_space
+        state: dict[str, spaces.Space[Any]] = {STATE: self._vector_space} if self._vectors else {}
+        return spaces.Dict(state | {camera.name: camera.space for camera in self._cameras})
+
+    @property
+    def _vector_space(self) -> spaces.Box:
+        limits = [(array.space.low.ravel(), array.space.high.ravel()) for array in self._vectors]
+        low, high = (np.concatenate(side).astype(np.float32) for side in zip(*limits, strict=True))
+        return spaces.Box(low, high, dtype=np.float32)
+
+    def __call__(self, observation: Observation) -> Input:
+        """Returns the input for one observation, or for arrays with a leading axis."""
+        if not self._cameras:
+            return self._join(observation)
+        state = {STATE: self._join(observation)} if self._vectors else {}
+        return state | {camera.name: observation[camera.name] for camera in self._cameras}
+
+    def _join(self, observation: Observation) -> npt.NDArray[np.float32]:
+        return np.concatenate([_flat(array, observation[array.name]) for array in self._vectors], axis=-1, dtype=np.float32)
+
+
+class SB3Environment(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment of the workbench with SB3's observations and SB3's spelling of success."""
+
+    def __init__(self, environment: Environment, reward: OnlineRewards | None = None) -> None:
+        """With a `reward` the policy sees what that leaves it, and `info` holds the whole observation for the reward."""
+        super().__init__(environment)
+        self._input = PolicyInput(_visible(environment, reward).observation)
+        self._tells, self._name = reward is not None, specification(environment).name
+        self.observation_space = self._input.space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Passes SB3's seed on: it seeds the first reset only, the generator of the environment goes on from there."""
+        observation, info = stepping.reset(self.env, self._name, seed=seed, options=options)
+        return self._input(observation), self._told(dict(info), observation)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Copies `success` to `is_success`, from which SB3 computes rollout/success_rate."""
+        observation, reward, terminated, truncated, found = stepping.step(self.env, self._name, action)
+        info = dict(found)
+        if info.get("success") is not None:
+            info |= {"is_success": info["success"]}
+        return self._input(observation), reward, terminated, truncated, self._told(info, observation)
+
+    def _told(self, info: dict[str, Any], observation: Observation) -> dict[str, Any]:
+        return info | {SEEN: dict(observation)} if self._tells else info
+
+
+def vectorize(
+    factory: Callable[[], Environment], count: int, reward: OnlineRewards | None = None
+) -> tuple[VecEnv, EnvironmentSpec]:
+    """Returns `count` environments that step one after the other in this process, and the spec of what a policy sees."""
+    environments = [factory() for _ in range(count)]
+
+    def wrap(environment: Environment) -> Callable[[], Environment]:
+        return lambda: Monitor(SB3Environment(environment, reward))
+
+    return DummyVecEnv([wrap(environment) for environment in environments]), _visible(environments[0], reward)
+
+
+def _visible(environment: Environment, reward: OnlineRewards | None) -> EnvironmentSpec:
+    spec = specification(environment)
+    return spec if reward is None else reward.visible(spec)
+
+
+class SB3Policy:
+    """The policy of an SB3 model behind the protocol of the workbench; sees every update of the model at once.
+
+    Acting never moves the global random generators that SB3 learns with, so that evaluating more often does not
+    change a run.
+    """
+
+    def __init__(self, model: BaseAlgorithm, spec: EnvironmentSpec, *, seed: int) -> None:
+        self.environment_spec = spec
+        self._model = model
+        self._input = PolicyInput(spec.observation)
+        self._random = GlobalRandom.seeded(seed)
+        self._choices = spec.action.space  # DQN explores by sampling it
+        self._choices.seed(seed)
+
+    def reset(self) -> None:
+        """Does nothing: these policies remember nothing."""
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Returns an action in [-1, 1]^A (float32) or an int64 choice; DQN explores unless `deterministic`."""
+        value = self._input(observation)
+        if (normalizer := self._model.get_vec_normalize_env()) is not None:
+            value = normalizer.normalize_obs(value)
+        if deterministic:
+            return self._predict(value, deterministic=True)
+        with self._aside():
+            return self._predict(value, deterministic=False)
+
+    def parameters(self) -> StateDict:
+        """Returns copies of the network that acts."""
+        return {name: value.detach().cpu().clone() for name, value in self._network.state_dict().items()}
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Acts with those from now on."""
+        self._network.load_state_dict({name: torch.as_tensor(value) for name, value in parameters.items()})
+
+    def state_dict(self) -> StateDict:
+        """Returns the generators of sampled actions; the networks belong to the model."""
+        return {"random": self._random.state_dict(), "choices": self._choices.np_random.bit_generator.state}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores the generators."""
+        self._random = GlobalRandom.from_state_dict(state["random"])
+        self._choices.np_random.bit_generator.state = state["choices"]
+
+    @property
+    def _network(self) -> torch.nn.Module:
+        network: torch.nn.Module = getattr(self._model, "actor", self._model.policy)
+        return network
+
+    def _predict(self, value: Input, *, deterministic: bool) -> Array:
+        action, _ = self._model.predict(value, deterministic=deterministic)
+        return np.asarray(action, self.environment_spec.action.dtype)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        training, actions = GlobalRandom.current(), self._model.action_space
+        self._random.restore()
+        self._model.action_space = self._choices
+        try:
+            yield
+        finally:
+            self._model.action_space = actions
+            self._random = GlobalRandom.current()
+            training.restore()
+
+
+def _is_camera(array: ArraySpec) -> bool:
+    return array.role == "image" and min(array.shape[:2]) >= SMALLEST_CAMERA
+
+
+def _flat(array: ArraySpec, value: Array) -> Array:
+    leading = value.shape[: value.ndim - len(array.shape)]
+    return value.reshape(*leading, -1)

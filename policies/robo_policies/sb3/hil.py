@@ -1,0 +1,211 @@
+"""Stable-Baselines3's SAC in our loop: its networks, losses and optimisers, fed from the workbench's memories.
+
+Demonstrations may fill half of each batch, a person may correct it, and its learner may have a process of its own. `sb3-sac` is
+the same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(268).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+import stable_baselines3 as sb3
+import torch
+from stable_baselines3.common.logger import Logger
+
+from robo_policies.learners.learning import MetricsWindow, require_continuous, require_finite_data
+from robo_policies.sb3.demonstrations import as_model_sees
+from robo_policies.sb3.environment import PolicyInput, SB3Policy
+from robo_policies.sb3.settings import policy_arguments
+from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
+from robo_rl.errors import NonFiniteUpdate, require_allowed
+from robo_rl.sampling import Sampling
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch, Metrics, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class SB3SACHILConfig:
+    """Settings of SB3's SAC with SB3's names and defaults, and of what it is fed with."""
+
+    learning_rate: float = 3e-4
+    """Step size of Adam; there is no schedule."""
+    gamma: float = 0.97
+    """Discount per step, as HIL-SERL's; SB3's default is 0.99."""
+    tau: float = 0.005
+    """Share by which the target network follows at each update."""
+    ent_coef: float | str = "auto_0.01"
+    """Temperature; "auto_0.01" learns it from 0.01 on, as HIL-SERL's. SB3's default is "auto", from 1 on."""
+    target_entropy: float | str = "auto"
+    """Entropy that a learned temperature aims at [nat]; "auto" is minus the action size."""
+    policy_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Network: net_arch, activation_fn (a name such as ReLU), n_critics, ..."""
+    batch_size: int = 256
+    """Transitions of one update, online and recorded ones together."""
+    gradient_steps: int = 1
+    """Updates per step."""
+    n_steps: int = 1
+    """Rewards that are summed before bootstrapping."""
+    learning_starts: int = 100
+    """Steps of random actions before the first update."""
+    buffer_size: int = 200_000
+    """Transitions in the online memory."""
+    offline_fraction: float = 0.5
+    """Share of each batch that comes from demonstrations and corrections."""
+    device: str = "auto"
+    """"cpu", "cuda", or "auto"."""
+
+    def __post_init__(self) -> None:
+        policy_arguments(self.policy_kwargs)
+        require_allowed(self, {"learning_rate": (self.learning_rate > 0, "above 0"), "tau": (0 < self.tau <= 1, "0 to 1")})
+        _ = self.sampling  # checks itself
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return Sampling(
+            batch_size=self.batch_size,
+            updates_per_step=self.gradient_steps,
+            n_step=self.n_steps,
+            discount=self.gamma,
+            learning_starts=self.learning_starts,
+            replay_capacity=self.buffer_size,
+            offline_fraction=self.offline_fraction,
+            keeps_corrections=True,
+        )
+
+    def build(self, spec: EnvironmentSpec, seed: int) -> SB3SACHIL:
+        """Returns a fresh learner."""
+        return SB3SACHIL(spec, self, seed)
+
+
+class SB3SACHIL:
+    """Calls SB3's `train` on the batches that it is given; the process-wide generators are left as they were."""
+
+    def __init__(self, spec: EnvironmentSpec, config: SB3SACHILConfig, seed: int) -> None:
+        require_continuous(spec, "SB3's SAC")
+        self.config = config
+        self._input = PolicyInput(spec.observation)
+        self._random = GlobalRandom.seeded(seed)
+        with self._aside():
+            self.model = sb3.SAC(
+                self._input.policy_name,
+                Spaces(self._input.space, spec.action.space),
+                learning_rate=config.learning_rate,
+                gamma=config.gamma,
+                tau=config.tau,
+                ent_coef=config.ent_coef,
+                target_entropy=config.target_entropy,
+                policy_kwargs=policy_arguments(config.policy_kwargs),
+                buffer_size=1,  # it is fed from elsewhere
+                device=config.device,
+                seed=seed,
+            )
+        self.model.set_logger(Logger(None, []))
+        self.policy = SB3Policy(self.model, spec, seed=seed)
+        self._metrics = MetricsWindow()
+
+    def update(self, batch: Batch) -> Metrics:
+        """Takes `gradient_steps` updates of critics, actor and temperature; raises NonFiniteUpdate for NaN in a batch."""
+        given = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts")}
+        seen = {f"observations {name}": value for name, value in batch.observations.items()}
+        following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
+        require_finite_data(given | seen | following, self.model._n_updates)
+        self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]
+        try:
+            with self._aside():
+                self.model.train(self.config.gradient_steps, self.config.batch_size)
+        except ValueError as error:  # distributions refuse parameters that are not finite
+            raise self._spoilt(error) from error
+        return self._metrics.add(self._told())
+
+    def _told(self) -> dict[str, float]:
+        """Returns what SB3 logged; raises NonFiniteUpdate where a loss is not finite."""
+        logger = self.model.logger
+        told = {tag: float(value) for tag, value in logger.name_to_value.items() if tag != "train/n_updates"}
+        logger.name_to_value.clear()
+        if bad := {tag: value for tag, value in told.items() if not math.isfinite(value)}:
+            raise self._spoilt(bad)
+        return told
+
+    def _spoilt(self, found: object) -> NonFiniteUpdate:
+        return NonFiniteUpdate(
+            f"Update {self.model._n_updates} of SB3 is not finite; unlike our learners it keeps no parameters back.",
+            got=found,
+            allowed="finite numbers",
+            fix="go back to the last checkpoint (robo-rl resume) with a smaller learning rate or rewards near 1",
+        )
+
+    def state_dict(self) -> StateDict:
+        """Returns networks, optimisers, generators and counters."""
+        return {
+            "model": model_state(self.model),
+            "random": self._random.state_dict(),
+            "policy": self.policy.state_dict(),
+            "metrics": self._metrics.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        load_model_state(self.model, state["model"])
+        self._random = GlobalRandom.from_state_dict(state["random"])
+        self.policy.load_state_dict(state["policy"])
+        self._metrics.load_state_dict(state["metrics"])
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        others = GlobalRandom.current()
+        self._random.restore()
+        try:
+            yield
+        finally:
+            self._random = GlobalRandom.current()
+            others.restore()
+
+
+class Spaces(gymnasium.Env[Any, Any]):
+    """What SB3 asks an environment for before it learns; nobody acts in it."""
+
+    def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, **arguments: Any) -> NoReturn:
+        """Never called."""
+        raise NotImplementedError
+
+    def step(self, action: Any) -> NoReturn:
+        """Never called."""
+        raise NotImplementedError
+
+
+class _Given:
+    """Stands for SB3's replay: one batch, handed out in equal slices."""
+
+    def __init__(self, model: sb3.SAC, view: PolicyInput, batch: Batch) -> None:
+        self._device, self._start = model.device, 0
+        before, after = (as_model_sees(model, view(seen)) for seen in (batch.observations, batch.next_observations))
+        self._columns = {
+            "observations": before,
+            "next_observations": after,
+            "actions": batch.actions,
+            "rewards": batch.rewards[:, None],
+            "dones": 1 - batch.masks[:, None],
+            "discounts": batch.discounts[:, None],
+        }
+
+    def sample(self, batch_size: int, env: object = None) -> SimpleNamespace:
+        """Returns the next slice."""
+        rows = slice(self._start, self._start + batch_size)
+        self._start += batch_size
+        return SimpleNamespace(**{name: self._tensors(value, rows) for name, value in self._columns.items()})
+
+    def _tensors(self, value: Any, rows: slice) -> Any:
+        if isinstance(value, dict):
+            return {name: self._tensors(part, rows) for name, part in value.items()}
+        return torch.as_tensor(np.ascontiguousarray(value[rows]), device=self._device)

@@ -1,0 +1,185 @@
+"""Stable-Baselines3's own loop as a `Training`: it learns as it always does, and an observer is told about it."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
+
+from robo_policies.sb3.environment import SB3Policy
+from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
+from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import TrainingObserver
+from robo_rl.reward_protocols import DelayedRewards
+from robo_rl.stopwatch import OTHER, Stopwatch
+from robo_rl.types import StateDict
+
+
+class SB3Training:
+    """An SB3 model, its environments and how far it got.
+
+    Resuming is warm: networks, optimisers, replay, normalisation, counters and random generators are restored, but
+    every environment starts a new episode, and an on-policy learner a new rollout.
+    """
+
+    def __init__(self, model: BaseAlgorithm, policy: SB3Policy, *, steps: int, rewards: DelayedRewards | None = None) -> None:
+        self.rewards = rewards
+        """Of a model, where it does not learn from the environment's; steps that wait for theirs are lost in a resume."""
+        self.step = 0
+        """Environment steps (over all environments) whose transitions are stored and whose updates are done."""
+        self.resumed: str | None = None
+        """"warm" after `load_state_dict`."""
+        self.stopwatch = Stopwatch()
+        """SB3 tells "collect" (simulation, acting and storing), "update" and the time of its observer apart."""
+        self._model = model
+        self._policy = policy
+        self._steps = steps
+        # SB3 draws from the process-wide generators; kept here, so that nothing drawn between building and running counts.
+        self._random = GlobalRandom.current()
+        self._is_running = False
+
+    @property
+    def policy(self) -> SB3Policy:
+        """The policy being trained."""
+        return self._policy
+
+    @property
+    def model(self) -> BaseAlgorithm:
+        """The SB3 model, for everything that SB3 can do and the workbench does not name."""
+        return self._model
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains as many whole rollouts as fit into the steps.
+
+        Differs from SB3, which goes on to the end of the rollout that contains the last step: a budget is not exceeded. Where
+        updates come after whole episodes nobody knows how long the last one is, and it may be.
+        """
+        size = rollout_size(self._model)
+        remaining = (self._steps - self.step) // size * size
+        if remaining <= 0:
+            return
+        self._model.set_logger(Logger(None, [_MetricsWriter(observer)]))
+        self._random.restore()
+        self._is_running = True
+        self.stopwatch.start()
+        try:
+            self._model.learn(remaining, callback=_Reporter(observer, self), reset_num_timesteps=self.step == 0)
+        finally:
+            self.stopwatch.switch(OTHER)
+            self._is_running = False
+            self._random = GlobalRandom.current()
+
+    def state_dict(self) -> StateDict:
+        """Returns the state without SB3's zip file, whose half is pickled Python."""
+        current = GlobalRandom.current() if self._is_running else self._random
+        training = {"step": self.step, "random": current.state_dict(), "seconds": self.stopwatch.state_dict()}
+        state = {"model": model_state(self._model), "training": training}
+        return state if self.rewards is None else state | {"rewards": self.rewards.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores a state; the next `run` goes on from its step with fresh episodes."""
+        model, training = self._model, state["training"]
+        load_model_state(model, state["model"])
+        self._random = GlobalRandom.from_state_dict(training["random"])
+        self.step = model.num_timesteps = int(training["step"])
+        self.stopwatch.load_state_dict(training["seconds"])
+        self.resumed = "warm"
+        if self.rewards is not None:  # what they have learnt goes on; what waited for them does not
+            self.rewards.load_state_dict(state["rewards"])
+            self.rewards.restart()
+        model._last_obs = None  # makes `learn` reset the environments
+        assert model.env is not None
+        model.env.seed((model.seed or 0) + self.step)  # else the episodes of the beginning would come again
+
+
+def rollout_size(model: BaseAlgorithm) -> int:
+    """Returns the steps of all environments between two updates; 1 where they come after whole episodes."""
+    if isinstance(model, OnPolicyAlgorithm):
+        return model.n_steps * model.n_envs
+    frequency = getattr(model, "train_freq", None)  # SB3 reads the setting when the model is made
+    if isinstance(frequency, TrainFreq) and frequency.unit is TrainFrequencyUnit.STEP:
+        return frequency.frequency * model.n_envs
+    return 1
+
+
+def require_rollout(model: BaseAlgorithm, steps: int) -> None:
+    """Raises InvalidSetting if a training is shorter than one rollout."""
+    size = rollout_size(model)
+    if 0 < steps < size:
+        raise InvalidSetting(
+            f"The training is shorter than one rollout of {type(model).__name__}.",
+            got=f"{steps} steps",
+            allowed=f"{size} or more",
+            fix="more --steps, or a shorter rollout: --learner.n-steps, --learner.n-envs (on-policy), --learner.train-freq",
+        )
+
+
+class _MetricsWriter(KVWriter):
+    """Hands the values of SB3's logger to the observer, tags unchanged."""
+
+    def __init__(self, observer: TrainingObserver) -> None:
+        self._observer = observer
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        """Takes one dump of the logger."""
+        numbers = {key: float(value) for key, value in key_values.items() if isinstance(value, Real)}
+        self._observer.on_metrics(step, numbers)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Reporter(BaseCallback):
+    """Reports a step once it is complete.
+
+    SB3 calls back before it stores a transition, and updates after the rollout; so step N is reported when the next
+    hook is reached: the next step, the next rollout (after the updates), or the end.
+    """
+
+    def __init__(self, observer: TrainingObserver, training: SB3Training) -> None:
+        super().__init__()
+        self._observer = observer
+        self._training = training
+        self._pending: int | None = None
+        self._switch = training.stopwatch.switch
+
+    def _on_step(self) -> bool:
+        self._switch("log")
+        self._report()
+        self._pending = self.num_timesteps
+        for done, info in zip(self.locals["dones"], self.locals["infos"], strict=True):
+            if done:
+                self._observer.on_episode(
+                    self.num_timesteps,
+                    episode_return=float(info["episode"]["r"]),
+                    length=int(info["episode"]["l"]),
+                    success=info.get("success"),
+                    stop_reason=info.get("stop_reason", ""),
+                )
+        self._switch("collect")
+        return True
+
+    def _on_rollout_start(self) -> None:
+        self._switch("log")
+        self._report()
+        self._switch("collect")
+
+    def _on_rollout_end(self) -> None:
+        self._switch("update")
+
+    def _on_training_end(self) -> None:
+        self._switch("log")
+        self._report()
+
+    def _report(self) -> None:
+        if self._pending is not None:
+            first, self._training.step, self._pending = self._training.step + 1, self._pending, None
+            if self._training.rewards is not None:
+                self._observer.on_metrics(self._training.step, self._training.rewards.metrics)
+            for step in range(first, self._training.step + 1):  # several environments complete several steps at once
+                self._observer.on_step(step, self._training)

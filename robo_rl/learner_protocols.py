@@ -7,14 +7,26 @@ from typing import Any, Protocol, runtime_checkable
 
 import gymnasium
 
+from robo_rl.contract import Needs
 from robo_rl.protocols import Learner, Policy, Training
 from robo_rl.reward_protocols import OnlineRewards
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode, StateDict
 
 
 class LearnerConfig(Protocol):
     """What an entry point of `robo_rl.learners` names: a frozen dataclass of settings that can build its learner."""
+
+    @property
+    def needs(self) -> Needs:
+        """Loops that can train it, and actions and observations that it is made for."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling:
+        """What its training loop must provide."""
+        ...
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
         """Returns a fresh learner for an environment, fully determined by the seed."""
@@ -25,7 +37,8 @@ class LearnerConfig(Protocol):
 class SelfTrainedConfig(Protocol):
     """Settings of a learner that brings its own training loop, such as Stable-Baselines3's or that of PPO.
 
-    Where the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once.
+    If the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once. It may
+    declare `needs` with the loop `robo_rl.contract.OWN`, or one that says what its own supports.
     """
 
     def training(

@@ -12,8 +12,9 @@ import gymnasium
 from gymnasium.vector import AutoresetMode
 
 from robo_cli.display import counted
+from robo_cli.loops import loop_of
 from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
-from robo_cli.person import beside, person_of, require_place_for_person
+from robo_cli.person import beside, person_of
 from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, RewardSettings, parse_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
@@ -176,7 +177,7 @@ def training_of(
     `reward` is the recipe's (`reward_of`), and `operator` whoever sits at its console (`operator_of`).
     """
     config: Any = recipe.learner
-    require_place_for_person(recipe)
+    loop_of(recipe)
     if isinstance(config, SelfTrainedConfig):
         episodes = list(demonstrations)  # such a learner keeps them in a memory of its own
         model = {} if reward is None else {"reward": reward}

@@ -26,24 +26,16 @@ PATIENCE = 2 * LASTS
 
 
 def take_over(recipe: Recipe[Any], training: Training) -> None:
-    """Gives a training at step 0 the learner of the recipe's initial run, where it names one.
-
-    Raises SpecMismatch where that policy cannot act here, InvalidSetting where its learner is another.
-    """
-    if not recipe.initial.run:
-        return
-    if not isinstance(training, OnlineTraining):
-        raise InvalidSetting(
-            f"The learner {recipe.algorithm} cannot begin with what a run has learnt.",
-            got=f"initial.run {recipe.initial.run}",
-            allowed="learners that act step by step, such as rlpd, sac and hil-serl",
-            fix="leave initial.run out",
-        )
-    teach(recipe, training.learner)
+    """Gives a training at step 0 the learner of the recipe's initial run, if it names one; raises as `teach`."""
+    if recipe.initial.run and isinstance(training, OnlineTraining):
+        teach(recipe, training.learner)
 
 
 def teach(recipe: Recipe[Any], learner: Learner) -> None:
-    """Gives a fresh learner what that of the recipe's initial run has learnt; raises as `take_over`."""
+    """Gives a fresh learner what that of the recipe's initial run has learnt.
+
+    Raises SpecMismatch if that policy cannot act here, InvalidSetting if its learner is another.
+    """
     run = find_run(recipe.initial.run, Path("."))
     name = run.path.name
     require_same_reading(run, learner)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from robo_cli.collector import is_synchronous
+from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, to_yaml
 from robo_rl.cluster.environment import require_library
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
@@ -20,8 +20,8 @@ from robo_rl.collecting.local import LocalEngine
 from robo_rl.collecting.over_ray import RayEngine
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.synchronous import SynchronousTraining
+from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.errors import InvalidSetting
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.protocols import Training
 from robo_rl.runs import Run
 from robo_rl.types import Episode
@@ -50,36 +50,12 @@ class CollectingSettings:
 
 def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> None:
     """Raises InvalidSetting where a recipe's training cannot have these collectors."""
-    unfit = {
-        "reward.name": recipe.reward.name,
-        "human.kind": recipe.human.kind,
-        "initial.run": recipe.initial.run,
-        "online.steps": recipe.online.steps,
-        "record_episodes": recipe.record_episodes,
-        "learner_process on": recipe.learner_process == "on",
-        "an environment at an address": "://" in recipe.environment.name,
-        "environment.arguments.host": "host" in recipe.environment.arguments,  # one server, or one for each environment
-    }
-    if found := [name for name, value in unfit.items() if value]:
-        raise InvalidSetting(
-            "What this recipe asks for takes place in one process, and not in collectors so far.",
-            got=", ".join(found),
-            fix="leave it out, or leave --collectors out",
-        )
-    sampling = getattr(recipe.learner, "sampling", None)
-    acts = not isinstance(recipe.learner, SelfTrainedConfig) and sampling is not None and sampling.offline_fraction < 1.0
-    if not acts and not is_synchronous(recipe):
-        raise InvalidSetting(
-            f"The learner {recipe.algorithm} has no use for collectors.",
-            got=f"--collectors {settings.count}",
-            allowed="learners that act: ppo, sac, rlpd",
-            fix="leave --collectors out",
-        )
+    loop = loop_of(recipe, collectors=True)
     if settings.ray:
         require_library()
     if settings.count < 1:
         raise InvalidSetting("A training needs a collector.", got=f"--collectors {settings.count}", allowed="1 or more")
-    if is_synchronous(recipe) and recipe.learner.num_envs % settings.count:
+    if loop is COLLECTED_ROLLOUTS and recipe.learner.num_envs % settings.count:
         raise InvalidSetting(
             "Every collector has as many environments as the others.",
             got=f"{recipe.learner.num_envs} environments, --collectors {settings.count}",
@@ -94,8 +70,7 @@ def collected_training(
     """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
     patience = Patience(answer=settings.patience)
     crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, patience=patience)
-    if is_synchronous(recipe):
-        _refuse_demonstrations(demonstrations)
+    if loop_of(recipe, collectors=True) is COLLECTED_ROLLOUTS:
         learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
         return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
     checkpoint = run.load().step if run.has_checkpoint else 0
@@ -145,12 +120,3 @@ def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
         found = {**found, "ray": "" if ray == HERE else ray}
         run.describe(collectors=found)
     return None if found is None else CollectingSettings(**found)
-
-
-def _refuse_demonstrations(demonstrations: Sequence[Episode]) -> None:
-    if demonstrations:
-        raise InvalidSetting(
-            "PPO learns from its own actions alone.",
-            got=f"{len(demonstrations)} demonstrations",
-            fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
-        )

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from robo_cli.assembly import RecipeEnvironments
+from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, parse_recipe
 from robo_cli.threads import use_threads
 from robo_rl.actor_learner.acting import transferable
@@ -16,6 +17,7 @@ from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.collecting.worker import Collector, serve
+from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.protocols import VectorFactory
 from robo_rl.spec import specification
 from robo_rl.training import episode_seed
@@ -26,14 +28,9 @@ def collector_of(job: StateDict) -> Collector:
     """Returns the collector that a job describes: the text of a recipe, and which of how many collectors it is."""
     recipe = parse_recipe(yaml.safe_load(job["recipe"]), source="the recipe of a collector")
     use_threads(recipe.threads)
-    if is_synchronous(recipe):
+    if loop_of(recipe, collectors=True) is COLLECTED_ROLLOUTS:
         return _of_rollouts(recipe, job["index"], job["count"])
     return _of_segments(recipe, job["birth"])
-
-
-def is_synchronous(recipe: Recipe[Any]) -> bool:
-    """Returns whether a recipe's learner forgets what it has learnt from, and waits for whole rollouts."""
-    return hasattr(recipe.learner, "steps_per_env")
 
 
 def _of_rollouts(recipe: Recipe[Any], index: int, count: int) -> RolloutCollector:

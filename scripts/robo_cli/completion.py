@@ -67,18 +67,7 @@ def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:
 
 
 def with_online_phase(recipe: Recipe[Any], steps: int = 0) -> Recipe[Any]:
-    """Returns the recipe with environment steps after its updates: so many, or those it names, or as many as updates.
-
-    Raises InvalidSetting for a learner that learns in the environment anyway.
-    """
-    sampling = getattr(recipe.learner, "sampling", None)
-    if sampling is None or sampling.offline_fraction != 1.0:
-        raise InvalidSetting(
-            f"The learner {recipe.algorithm} is online already.",
-            got="--then online",
-            allowed="a learner from recorded data alone, such as iql, td3-bc or bc",
-            fix="leave it out",
-        )
+    """Return the recipe with environment steps after its updates: so many, or those it names, or as many as updates."""
     return replace(recipe, online=replace(recipe.online, steps=steps or recipe.online.steps or recipe.steps))
 
 

@@ -17,7 +17,6 @@ from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.journal import CRASH, Journal, recover
 from robo_datasets.repair import repair
 from robo_rl.actor_learner.acting import ActingTraining
-from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation
 from robo_rl.protocols import Policy, Training
 from robo_rl.runs import Run
@@ -30,21 +29,9 @@ STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
 """Stop reasons of an episode under way when the training had taken its last step, or was interrupted: nothing crashed."""
 
 
-def require_episodes(recipe: Recipe[Any], training: Training) -> None:
-    """Raises InvalidSetting where a recipe wants episodes kept of a training that makes none."""
-    if recipe.record_episodes and not isinstance(training, OnlineTraining):
-        raise InvalidSetting(
-            f"The learner {recipe.algorithm} keeps no training episodes.",
-            got="record_episodes: true",
-            allowed="learners that act step by step in the loop of robo_rl.training, such as sac and rlpd",
-            fix="set record_episodes to false; `robo-rl record ENV --policy RUN` records the trained policy",
-        )
-
-
 @contextmanager
 def kept(run: Run, recipe: Recipe[Any], training: Training) -> Iterator[None]:
     """Stores the episodes of a training in RUN/episodes while the block runs, where the recipe asks for it."""
-    require_episodes(recipe, training)
     if not recipe.record_episodes or not isinstance(training, OnlineTraining):
         yield
         return

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from robo_cli.assembly import ActingParts, acting_parts, demonstrations_of, recipe_of
 from robo_cli.beginning import teach
 from robo_cli.completion import with_dataset
+from robo_cli.loops import ROBOT
 from robo_cli.online_reward import drawn_spec, reward_of
 from robo_cli.recipe import Recipe
 from robo_cli.threads import use_threads
@@ -30,8 +31,7 @@ from robo_rl.actor_learner.acting import ActingTraining, Apart
 from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess, inherited
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.errors import InvalidSetting, RunError
-from robo_rl.learner_protocols import SelfTrainedConfig
+from robo_rl.errors import RunError
 from robo_rl.plain_files import read_object
 from robo_rl.protocols import Learner, Training
 from robo_rl.recorded import ReplayableEpisodes
@@ -47,24 +47,6 @@ FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
 NICE = 10
 """of a learner beside a robot, which comes first"""
-
-
-def learns_apart(recipe: Recipe[Any]) -> bool:
-    """Returns whether a recipe's learner gets a process of its own; raises InvalidSetting where it is asked to and cannot."""
-    if recipe.learner_process == "off" or (recipe.learner_process == "auto" and not _is_on_robot(recipe)):
-        return False
-    sampling = getattr(recipe.learner, "sampling", None)
-    steps_online = sampling is not None and sampling.offline_fraction < 1.0
-    if not isinstance(recipe.learner, SelfTrainedConfig) and steps_online:
-        return True
-    if recipe.learner_process == "auto":
-        return False
-    raise InvalidSetting(
-        f"The learner {recipe.algorithm} cannot have a process of its own.",
-        got="learner_process: on",
-        allowed="learners that act step by step from the first step on, such as sac, rlpd and hil-serl",
-        fix="set learner_process to off",
-    )
 
 
 def acting_parts_of(recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None) -> ActingParts:
@@ -161,7 +143,7 @@ def main(path: str, dataset: str, descriptor: str) -> int:
     """Learns for the acting process at the other end of an inherited socket. dataset: where that of the recipe lies now."""
     connection, run = inherited(int(descriptor)), Run(Path(path))
     recipe = with_dataset(recipe_of(run), dataset)
-    if _is_on_robot(recipe):
+    if recipe.environment.name.startswith(ROBOT):
         run_as_others()
         os.nice(NICE)
     use_threads(recipe.threads)
@@ -201,10 +183,6 @@ def _demonstrations(folder: Path, recipe: Recipe[Any], drawn: EnvironmentSpec) -
     if (stored / DESCRIPTION).exists():
         return list(Dataset(stored))
     return demonstrations_of(recipe, None, drawn)[0] if recipe.demonstrations.dataset else []
-
-
-def _is_on_robot(recipe: Recipe[Any]) -> bool:
-    return recipe.environment.name.startswith("robot:")
 
 
 if __name__ == "__main__":

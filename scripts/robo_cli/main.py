@@ -19,6 +19,7 @@ from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, Unkno
 
 COMMANDS = {
     "envs": ("Envs", "list environments, or describe one with units and frames"),
+    "learners": ("Learners", "tell which learner can be trained with a person, collectors, recorded data, pictures"),
     "recipes": ("Recipes", "list recipes, or print one to start your own from"),
     "train": (None, "train a recipe, evaluate the policy, write a report"),
     "resume": ("Resume", "go on with an interrupted run"),

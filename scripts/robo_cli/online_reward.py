@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from robo_cli.loops import loop_of
 from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
@@ -32,7 +33,7 @@ def reward_of(recipe: Recipe[Any]) -> OnlineRewards | None:
     if not recipe.reward.name:
         return None
     require_needs(recipe)
-    _require_online(recipe)
+    loop_of(recipe)
     model = read_reward(recipe.reward.name, recipe.reward.settings)
     if isinstance(model, OnlineRewardModel):
         return _reward_of_steps(recipe, model)
@@ -122,22 +123,6 @@ def _pictures_reward(name: str, settings: Mapping[str, Any]) -> PictureReward:
             fix="label a dataset with it (robo-rl label), or choose another (robo-rl reward list)",
         )
     return model
-
-
-def _require_online(recipe: Recipe[Any]) -> None:
-    sampling = getattr(recipe.learner, "sampling", None)
-    if sampling is not None and sampling.offline_fraction == 1.0 and not recipe.online.steps:
-        raise InvalidSetting(
-            f"The learner {recipe.algorithm} takes no step in an environment, and `reward` is for such steps.",
-            got=f"reward.name {recipe.reward.name}",
-            fix="label the dataset (robo-rl label) and train with --labels, or add --then online",
-        )
-    if getattr(recipe.learner, "normalize_rewards", False) and recipe.algorithm.startswith("sb3-"):
-        raise InvalidSetting(
-            "Stable-Baselines3 scales rewards when a step is taken, and a model's rewards come later.",
-            got="normalize_rewards: true",
-            fix="set learner.normalize_rewards to false, and reward.weight to what brings rewards near 1",
-        )
 
 
 def _require_discount(recipe: Recipe[Any], model: PictureReward) -> None:

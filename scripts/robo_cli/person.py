@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 
 from robo_cli.data_view import has_display
+from robo_cli.loops import ROBOT, loop_of
 from robo_cli.recipe import Recipe
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.human import PersonInTheLoop
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
 from robo_rl.simulated_human import SimulatedHuman, habits_of
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 CONSOLE = "console"
 """The kind of a person who is real."""
-ROBOT = "robot:"
-"""Begins the names of environments over a robot that is served."""
 FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, whose experts would have the same habits
 
 
@@ -45,26 +43,6 @@ def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasi
     return attended(environment, tell=partial(print, flush=True))
 
 
-def require_place_for_person(recipe: Recipe[Any]) -> None:
-    """Raises InvalidSetting where a training has no place for the recipe's person, or cannot do without one."""
-    sampling = getattr(recipe.learner, "sampling", None)
-    is_self_trained = sampling is None or isinstance(recipe.learner, SelfTrainedConfig)
-    is_offline = not is_self_trained and sampling.offline_fraction == 1.0
-    if recipe.human.kind and (is_self_trained or (is_offline and not recipe.online.steps)):
-        raise InvalidSetting(
-            f"Nobody can correct the learner {recipe.algorithm} in training.",
-            got=f"human.kind {recipe.human.kind}",
-            allowed="learners that act step by step, such as hil-serl, rlpd and sac; hg-dagger with online.steps",
-            fix="leave human out" if is_self_trained else "set online.steps, or leave human out",
-        )
-    if not recipe.human.kind and is_offline and sampling.keeps_corrections and recipe.online.steps:
-        raise InvalidSetting(
-            f"The learner {recipe.algorithm} learns online from a person's corrections alone, and there is nobody.",
-            got=f"online.steps {recipe.online.steps}, no human.kind",
-            fix="set human.kind, or use bc",
-        )
-
-
 @contextmanager
 def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
     """Opens the console of a recipe whose person is real and gives the operator; None where a person is simulated or missing.
@@ -75,7 +53,7 @@ def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
         yield None
         return
     _require_robot(recipe)
-    require_place_for_person(recipe)
+    loop_of(recipe)
     try:
         from robo_real.console.operator import operator_at
     except ModuleNotFoundError as error:

@@ -12,6 +12,7 @@ import tyro
 from robo_cli.assembly import recipe_of, spec_of
 from robo_cli.beginning import require_same_reading
 from robo_cli.completion import completed
+from robo_cli.loops import ROBOT, asked_of
 from robo_cli.person import CONSOLE
 from robo_cli.recipe import (
     DemonstrationSettings,
@@ -27,6 +28,8 @@ from robo_cli.recipe import (
 )
 from robo_cli.train import start
 from robo_real.family import SETTINGS
+from robo_rl.compatibility import require_loop
+from robo_rl.contract import Feature
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs import Run, find_run
 from robo_rl.settings import plain
@@ -37,7 +40,6 @@ robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick
 robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --human console     (you begin, take over, stop and label)
 robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --dry-run > my.yaml     (for robo-rl train)"""
 NOBODY = "none"
-ROBOT = "robot:"
 STARTS = 100
 """steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
 
@@ -157,15 +159,8 @@ def _with_learner(before: Recipe[Any], is_corrected: bool) -> Recipe[Any]:
 
     They have the same networks where no gripper has a critic of its own, and HIL-SERL keeps corrections as demonstrations.
     """
-    sampling = getattr(before.learner, "sampling", None)
-    if before.algorithm not in ("rlpd", "hil-serl", "sac") or sampling is None:
-        raise InvalidSetting(
-            f"A run of {before.algorithm} cannot be refined on a robot.",
-            got=before.name,
-            allowed="runs of rlpd, hil-serl and sac",
-            fix="robo-rl train arm-pick-rlpd makes one",
-        )
+    require_loop(before.algorithm, before.learner, asked_of(before) | {Feature.INITIAL_RUN})
     goes_on_as_hil = before.algorithm == "rlpd" and is_corrected
-    learner = plain(before.learner) | {"learning_starts": min(sampling.learning_starts, STARTS)}
+    learner = plain(before.learner) | {"learning_starts": min(before.learner.learning_starts, STARTS)}
     tree = plain(before) | {"algorithm": "hil-serl" if goes_on_as_hil else before.algorithm, "learner": learner}
     return parse_recipe(tree, source=f"the refinement of {before.name}")

@@ -17,7 +17,8 @@ from robo_cli.conclude import conclude
 from robo_cli.display import display
 from robo_cli.extension import extended, is_finished
 from robo_cli.interruption import resumable
-from robo_cli.learner_process import ended, is_prepared, learns_apart, resumed
+from robo_cli.learner_process import ended, is_prepared, resumed
+from robo_cli.loops import learns_apart
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.person import operator_of
 from robo_cli.recipe import to_yaml

@@ -18,8 +18,9 @@ from robo_cli.completion import completed, learnt_from, with_dataset, with_onlin
 from robo_cli.conclude import conclude
 from robo_cli.display import LiveDisplay, PlainDisplay, display
 from robo_cli.interruption import gentle_interruption, resumable
-from robo_cli.keeping import keeping_policies, kept, require_episodes
-from robo_cli.learner_process import acting_parts_of, acting_training, ended, learns_apart, prepare, priority
+from robo_cli.keeping import keeping_policies, kept
+from robo_cli.learner_process import acting_parts_of, acting_training, ended, prepare, priority
+from robo_cli.loops import learns_apart, loop_of
 from robo_cli.online_reward import reward_of
 from robo_cli.options import read_options, whole_numbers
 from robo_cli.person import asking, operator_of
@@ -125,6 +126,7 @@ def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
 
 def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None = None) -> int:
     """Trains a recipe in a new run folder under `root`, with collectors where there are some."""
+    loop_of(recipe, collectors=collecting is not None)
     use_threads(recipe.threads)
     with operator_of(recipe) as operator:
         return _start(recipe, root, operator, collecting)
@@ -134,11 +136,10 @@ def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
     reward = reward_of(recipe)
     require_sound_programs(recipe, reward)
     demonstrations, origin = demonstrations_of(recipe, reward)
-    parts = acting_parts_of(recipe, reward, operator) if learns_apart(recipe) else None
+    parts = acting_parts_of(recipe, reward, operator) if collecting is None and learns_apart(recipe) else None
     if parts is None and collecting is None:
         training = training_of(recipe, demonstrations, reward, operator)
         take_over(recipe, training)
-        require_episodes(recipe, training)
     run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
     with run, resumable(run.path):
         if recipe.demonstrations.dataset:

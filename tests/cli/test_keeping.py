@@ -146,7 +146,9 @@ def test_learners_that_make_no_episodes_refuse(algorithm, changes, tmp_path):
     Path("other.yaml").write_text(
         f"environment: {{name: robo/ArmReach-v0}}\nalgorithm: {algorithm}\nsteps: 32\nrecord_episodes: true\n"
     )
-    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} keeps no training episodes(.|\n)*such as sac and rlpd"):
+    with pytest.raises(
+        InvalidSetting, match=rf"The learner {algorithm} cannot be trained with recorded training episodes(.|\n)*rlpd, sac"
+    ):
         dispatch(["train", "other.yaml", "--out", str(tmp_path), *changes])
     assert list(tmp_path.iterdir()) == []
 

@@ -19,7 +19,7 @@ import yaml
 
 from robo_cli import assembly, learner_process, main
 from robo_cli.assembly import recipe_of
-from robo_cli.learner_process import learns_apart
+from robo_cli.loops import learns_apart
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
 from robo_datasets.step_log import StepReader
 from robo_rl.actor_learner.office import Finished
@@ -222,7 +222,16 @@ ON_ROBOT = {"learner_process": "auto", "environment": {"name": "robot:http://127
         ({"learner_process": "auto"}, False),
         (ON_ROBOT, True),
         ({**ON_ROBOT, "learner_process": "off"}, False),
-        ({"learner_process": "auto", "environment": {"name": "robot:http://h:1"}, "algorithm": "bc", "learner": {}}, False),
+        (
+            {
+                "learner_process": "auto",
+                "environment": {"name": "robot:http://h:1"},
+                "algorithm": "bc",
+                "learner": {},
+                "human": {},
+            },
+            False,
+        ),
     ],
 )
 def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -> None:
@@ -232,5 +241,5 @@ def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -
 @pytest.mark.parametrize("algorithm", ["bc", "hg-dagger", "ppo", "sb3-sac"])
 def test_a_learner_that_does_not_act_step_by_step_is_refused(algorithm: str) -> None:
     recipe = parse_recipe({**RECIPE, "algorithm": algorithm, "learner": {}}, source="a test")
-    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot have a process of its own"):
+    with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a learner process of its own"):
         learns_apart(recipe)

@@ -110,7 +110,7 @@ def test_a_value_out_of_range_is_refused_before_anything_is_done(tmp_path: Path,
 
 def test_what_cannot_start_leaves_no_run(tmp_path: Path) -> None:
     out = ["--out", str(tmp_path / "runs")]
-    with pytest.raises(InvalidSetting, match=r"Offline learning needs recorded episodes(.|\n)*demonstrations.episodes"):
+    with pytest.raises(InvalidSetting, match=r"needs recorded episodes with this recipe(.|\n)*set demonstrations"):
         main.dispatch(["train", tiny(tmp_path, algorithm="bc", learner={}), *out])
     environment = {"name": "robo/ArmReach-v0", "arguments": {"colour": "red"}}
     with pytest.raises(UnknownName, match=r"Unknown argument of robo/ArmReach-v0 'colour'(.|\n)*max_steps"):

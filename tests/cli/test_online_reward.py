@@ -150,10 +150,10 @@ REFUSED = {
         "demonstrations: {dataset: x, labels: y}\nsteps: 30",
         r"labels the demonstrations itself",
     ),
-    "no step to reward": (LEARNER, "algorithm: iql\n", r"takes no step in an environment"),
+    "no step to reward": (LEARNER, "algorithm: iql\n", r"iql needs an online phase"),
     "none in a call": ("every: 5", "every: 0", r"'every' is out of range"),
     "unknown key": ("every: 5", "evry: 5", r"did you mean 'every'"),
-    "scaled too early": (LEARNER, SCALED, r"a model's rewards come later"),
+    "scaled too early": (LEARNER, SCALED, r"set learner.normalize_rewards to false"),
 }
 
 

@@ -182,7 +182,12 @@ def test_a_killed_refinement_goes_on_once_its_lease_has_ended_and_counts_the_int
             SpecMismatch,
             r"trained for another robot(.|\n)*action.control_period: 0.1 here, 0.15",
         ),
-        ([], {"algorithm": "bc", "learner": {}}, InvalidSetting, r"A run of bc cannot be refined(.|\n)*rlpd, hil-serl and sac"),
+        (
+            [],
+            {"algorithm": "bc", "learner": {}},
+            InvalidSetting,
+            r"The learner bc cannot be trained with an initial run(.|\n)*hil-serl, rlpd, sac",
+        ),
         (
             ["--demos", ""],
             {},
@@ -246,7 +251,7 @@ def test_a_robot_without_a_rule_of_success_needs_a_person_who_labels(trained, tw
         ),
         (
             {"environment": {"name": "robot:http://127.0.0.1:1"}, "demonstrations": {}, "algorithm": "ppo", "learner": {}},
-            r"Nobody can correct the learner ppo",
+            r"The learner ppo cannot be trained with a person who corrects",
         ),
     ],
 )

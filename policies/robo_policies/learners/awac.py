@@ -11,6 +11,7 @@ from robo_policies.learners.implicit import LARGEST_WEIGHT
 from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.offline_networks import Critics, GaussianActor
+from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -20,6 +21,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True)
 class AWACConfig:
     """Settings of AWAC."""
+
+    needs = Needs(DATA)
 
     temperature: float = 1.0
     """Lambda, by which advantages are divided in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""

@@ -15,6 +15,7 @@ from torch.nn import functional
 from robo_policies.learners.learning import TensorBatch, require_ranges
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.networks import mlp
+from robo_rl.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -23,6 +24,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True)
 class BCConfig:
     """Settings of behaviour cloning."""
+
+    needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE})
 
     lr: float = 1e-3
     """Learning rate of Adam; the default of the `imitation` library."""

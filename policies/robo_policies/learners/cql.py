@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.offline_networks import Critics, TanhGaussianActor
+from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -21,6 +22,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True)
 class CQLConfig:
     """Settings of CQL."""
+
+    needs = Needs(DATA)
 
     alpha: float = 5.0
     """Weight of the conservative term against the squared Bellman residual; 5 to 10 in the authors' commands."""

@@ -18,6 +18,7 @@ from torch.nn import functional
 from robo_policies.learners.learning import TensorBatch, load_generator, require_continuous, require_ranges
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.networks import ObservationEncoder, linear
+from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -30,6 +31,8 @@ OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the f
 @dataclass(frozen=True)
 class DiffusionBCConfig:
     """Settings of a diffusion policy for states."""
+
+    needs = Needs(DATA)
 
     chunk: int = 8
     """H, actions that are predicted at once; the paper takes 16 at 10 Hz."""

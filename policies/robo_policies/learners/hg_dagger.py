@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from robo_policies.learners.bc import BCConfig
+from robo_rl.contract import OFFLINE, OFFLINE_THEN_CORRECTED, Needs
 from robo_rl.sampling import Sampling
 
 
 @dataclass(frozen=True)
 class HGDAggerConfig(BCConfig):
     """Settings of HG-DAgger: those of the cloning."""
+
+    needs = Needs((OFFLINE, OFFLINE_THEN_CORRECTED), BCConfig.needs.spaces)
 
     replay_capacity: int = 200_000
     """Rows of the memory of the corrections."""

@@ -19,6 +19,7 @@ from torch.nn import functional
 from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
 from robo_policies.learners.parts import LearnerParts, cosine
 from robo_policies.networks.offline_networks import Critics, GaussianActor
+from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -46,6 +47,8 @@ class BellmanLoss(Protocol):
 @dataclass(frozen=True)
 class ImplicitConfig:
     """The settings that IQL, XQL and f-DVL share; defaults are IQL's for locomotion."""
+
+    needs = Needs(DATA)
 
     inverse_temperature: float = 3.0
     """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for

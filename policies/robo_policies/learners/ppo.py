@@ -12,6 +12,7 @@ import gymnasium
 from robo_policies.learners.ppo_learner import FEWEST, PPO
 from robo_policies.learners.ppo_policy import PPOPolicy
 from robo_policies.learners.ppo_settings import PPOSettings
+from robo_rl.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
 from robo_rl.errors import InvalidSetting
 from robo_rl.on_policy import OnPolicyTraining, make_vector
 from robo_rl.protocols import Policy
@@ -23,6 +24,8 @@ from robo_rl.types import Episode, StateDict
 @dataclass(frozen=True)
 class PPOConfig(PPOSettings):
     """Settings of PPO; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
+
+    needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
 
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
         """Returns a fresh learner, whose learning rate falls over so many steps; 0: it stays.

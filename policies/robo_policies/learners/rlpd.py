@@ -21,6 +21,7 @@ from robo_policies.learners.learning import (
 )
 from robo_policies.networks.eyes import eyes_of
 from robo_policies.networks.perceptrons import Floats, Precision
+from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -30,6 +31,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True)
 class RLPDConfig:
     """Settings of RLPD; defaults are those of the authors' code for sparse-reward tasks unless a field says otherwise."""
+
+    needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
     lr: float = 3e-4
     """Learning rate of actor, critics and temperature."""

@@ -18,6 +18,7 @@ from robo_policies.learners.learning import (
     track,
 )
 from robo_policies.networks.perceptrons import Floats, Precision
+from robo_rl.contract import STEPS, Needs
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict
@@ -26,6 +27,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True)
 class SACConfig:
     """Settings of SAC; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
+
+    needs = Needs(STEPS)
 
     lr: float = 3e-4
     """Learning rate of actor, critics and temperature."""

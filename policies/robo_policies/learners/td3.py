@@ -14,6 +14,7 @@ from torch import Tensor
 from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.offline_networks import Critics, DeterministicActor
+from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -23,6 +24,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True)
 class TD3Config:
     """The settings that both have; defaults are those of TD3+BC."""
+
+    needs = Needs(DATA)
 
     lr: float = 3e-4
     """Learning rate of Adam for both networks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -22,6 +22,7 @@ from robo_policies.sb3.environment import STATE, Environment, PolicyInput, SB3Po
 from robo_policies.sb3.rewards import RewardedEnvironments, reward_by_model
 from robo_policies.sb3.settings import policy_arguments, schedule, train_frequency
 from robo_policies.sb3.training import SB3Training, require_rollout
+from robo_rl.contract import OWN, Feature, Needs
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
@@ -68,6 +69,13 @@ class SB3Config(ABC):
                 read(getattr(self, name))
         if self.n_envs < 1:
             raise InvalidSetting("n_envs must be positive.", got=self.n_envs, allowed="1 or more")
+
+    @property
+    def needs(self) -> Needs:
+        """Its own loop, whose normalised rewards must be there when a step is taken."""
+        spaces = frozenset(Feature[kind.upper()] for kind in self.action_kinds) | {Feature.PICTURES}
+        late = {Feature.REWARD: "set learner.normalize_rewards to false, and reward.weight to what brings rewards near 1"}
+        return Needs((OWN,), spaces, late if self.normalize_rewards else {})
 
     def training(
         self,
@@ -176,6 +184,14 @@ class OnPolicyConfig(SB3Config):
     """Passes over the demonstrations that fit the policy before training starts; 0 starts from a random policy."""
     clone_lowest_std: float = 0.1
     """Least standard deviation that cloning leaves to explore with, in [-1, 1] units; ours, SB3 has none."""
+
+    @property
+    def needs(self) -> Needs:
+        """Recorded episodes are cloned, and used for nothing else."""
+        needs = super().needs
+        if self.clone_epochs:
+            return needs
+        return replace(needs, excludes={**needs.excludes, Feature.DEMONSTRATIONS: "set learner.clone_epochs (50 is a start)"})
 
     def _start(
         self, model: Any, spec: EnvironmentSpec, demonstrations: Sequence[Episode], initial_policy: Policy | None

@@ -24,6 +24,7 @@ from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy
 from robo_policies.sb3.settings import policy_arguments
 from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
+from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import NonFiniteUpdate, require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
@@ -33,6 +34,8 @@ from robo_rl.types import Batch, Metrics, StateDict
 @dataclass(frozen=True, kw_only=True)
 class SB3SACHILConfig:
     """Settings of SB3's SAC with SB3's names and defaults, and of what it is fed with."""
+
+    needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
     learning_rate: float = 3e-4
     """Step size of Adam; there is no schedule."""

@@ -17,6 +17,8 @@ from robo_rl.errors import InvalidEpisode
 from robo_rl.spec import Observation
 
 Array = npt.NDArray[Any]
+Layout = Mapping[str, tuple[tuple[int, ...], Any]]
+"""name -> shape and type of one row"""
 StateDict = dict[str, Any]
 """Nested dict whose leaves are numpy arrays, torch tensors or JSON values; what a checkpoint stores."""
 Metrics = dict[str, float]
@@ -65,6 +67,8 @@ class Transition:
     policy_action: Array
     source: ActionSource = ActionSource.POLICY
     info: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    """What a learner's extras recorded of the step in the process that acted (robo_rl.extras); empty before that."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Episode:
             truncated=not self.terminated and is_last,
             policy_action=self.policy_actions[step],
             source=ActionSource(int(self.sources[step])),
+            info={"reward_terms": {name: float(values[step]) for name, values in self.reward_terms.items()}}
+            | ({} if self.costs is None else {"cost": float(self.costs[step])}),
         )
 
     @property
@@ -164,7 +170,7 @@ class Batch:
     """(B,) importance of each row, 1 by default"""
     is_human: npt.NDArray[np.bool_]
     extras: Mapping[str, Array] = field(default_factory=dict)
-    """name -> (B, ...) what the learner asked for beyond that"""
+    """name -> (B, ...) what the learner asked for beyond that in its `Sampling` (robo_rl.extras)"""
 
     def __len__(self) -> int:
         return len(self.rewards)

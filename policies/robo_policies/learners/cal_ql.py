@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.cql import CQL, CQLConfig
+from robo_rl.extras import ReturnsToGo
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch
@@ -20,7 +21,7 @@ class CalQLConfig(CQLConfig):
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return replace(super().sampling, returns_to_go=True)
+        return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Returns a fresh learner."""

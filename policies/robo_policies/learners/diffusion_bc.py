@@ -19,6 +19,7 @@ from robo_policies.learners.learning import TensorBatch, load_generator, require
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.networks import ObservationEncoder, linear
 from robo_rl.errors import require_allowed
+from robo_rl.extras import Chunks
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
@@ -59,7 +60,7 @@ class DiffusionBCConfig:
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return Sampling(batch_size=self.batch_size, chunk=self.chunk, offline_fraction=1.0)
+        return Sampling(batch_size=self.batch_size, extras=(Chunks(self.chunk),), offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
         """Returns a fresh learner."""

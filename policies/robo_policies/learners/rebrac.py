@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch import Tensor
 from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.td3 import TD3Config, TD3Learner
 from robo_rl.errors import require_allowed
+from robo_rl.extras import NextActions
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch
 
@@ -36,6 +38,11 @@ class ReBRACConfig(TD3Config):
         super().__post_init__()
         least = {name: (getattr(self, name) >= 0, "0 or more") for name in ("actor_penalty", "critic_penalty")}
         require_allowed(self, least | {"reward_scale": (self.reward_scale > 0, "above 0")})
+
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return replace(super().sampling, extras=(NextActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ReBRAC:
         """Returns a fresh learner."""

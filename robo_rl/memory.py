@@ -11,7 +11,6 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,10 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.types import Array
-
-Layout = Mapping[str, tuple[tuple[int, ...], Any]]
-"""name -> shape and type of one row"""
+from robo_rl.types import Array, Layout
 
 GIGABYTE = 1e9  # bytes
 

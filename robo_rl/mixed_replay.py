@@ -12,6 +12,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.replay import ReplayBuffer
 from robo_rl.sampling import Memory
+from robo_rl.spec import Observation
 from robo_rl.types import ActionSource, Batch, StateDict, Transition
 
 
@@ -26,16 +27,16 @@ class CorrectedReplay:
         """Number of transitions that can be sampled."""
         return len(self.recorded) + len(self.corrections)
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn uniformly from both, in random order."""
         is_corrected = self._generator.random(batch_size) * len(self) < len(self.corrections)
         corrected = int(is_corrected.sum())
         if corrected == 0:
-            return self.recorded.sample(batch_size, n_step, discount, chunk)
-        corrections = self.corrections.sample(corrected, n_step, discount, chunk)
+            return self.recorded.sample(batch_size, n_step, discount)
+        corrections = self.corrections.sample(corrected, n_step, discount)
         if corrected == batch_size:
             return corrections
-        return _interleave(self.recorded.sample(batch_size - corrected, n_step, discount, chunk), corrections, is_corrected)
+        return _interleave(self.recorded.sample(batch_size - corrected, n_step, discount), corrections, is_corrected)
 
     def state_dict(self) -> StateDict:
         """Returns the states of both memories, and the generator."""
@@ -56,10 +57,22 @@ class BothMemories:
     online: ReplayBuffer
     corrections: ReplayBuffer
 
+    @property
+    def is_running(self) -> bool:
+        """True from `begin` to the end of the episode."""
+        return self.online.is_running
+
+    def begin(self, observation: Observation) -> None:
+        """Begin an episode."""
+        self.corrections.cut()
+        self.online.begin(observation)
+
     def add(self, transition: Transition) -> None:
         """Stores one step."""
         self.online.add(transition)
         if transition.source == ActionSource.HUMAN:
+            if not self.corrections.is_running:
+                self.corrections.begin(transition.observation)
             self.corrections.add(transition)
         else:
             self.corrections.cut()
@@ -94,14 +107,14 @@ class SymmetricReplay:
                 fix="record demonstrations and name them in the recipe, or use a learner without offline data such as sac",
             )
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions, offline ones spread evenly among online ones."""
         is_offline = _spread(batch_size, self.fraction)
         total = int(is_offline.sum())
-        online = self.online.sample(batch_size - total, n_step, discount, chunk)
+        online = self.online.sample(batch_size - total, n_step, discount)
         if total == 0:
             return online
-        offline = self.offline.sample(total, n_step, discount, chunk)
+        offline = self.offline.sample(total, n_step, discount)
         return _interleave(online, offline, is_offline)
 
     def state_dict(self) -> StateDict:
@@ -122,12 +135,18 @@ def _spread(size: int, fraction: float) -> npt.NDArray[np.bool_]:
 
 
 def _interleave(online: Batch, offline: Batch, is_offline: npt.NDArray[np.bool_]) -> Batch:
+    if online.extras.keys() != offline.extras.keys():
+        names = [", ".join(sorted(batch.extras)) or "none" for batch in (online, offline)]
+        raise InvalidSetting(
+            "Two memories that are mixed have not the same extras.",
+            got=f"{names[0]} and {names[1]}",
+            allowed="the same in both",
+            fix="make both memories with the extras of the learner's `sampling`",
+        )
     # position k takes the next row of its own source: index into the two batches laid end to end
     order = np.where(is_offline, len(online) + np.cumsum(is_offline) - 1, np.cumsum(~is_offline) - 1)
 
     def mixed(a: Any, b: Any) -> Any:
-        if a is None or b is None:
-            return None
         if isinstance(a, Mapping):
             return {name: mixed(value, b[name]) for name, value in a.items()}
         return np.concatenate((a, b))[order]

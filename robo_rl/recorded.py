@@ -8,8 +8,9 @@ from typing import Protocol, Self, runtime_checkable
 import numpy as np
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.extras import Extra, recorded_columns
 from robo_rl.memory import InMemory
-from robo_rl.rows import RETURNS, RowReader, layout_of, returns_to_go, rows_of, with_views
+from robo_rl.rows import RowReader, layout_of, rows_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Batch, Episode, StateDict, Windows
 
@@ -27,36 +28,35 @@ class RecordedReplay:
         seed: int,
         *,
         content: str | None = None,
-        returns_discount: float | None = None,
+        extras: Sequence[Extra] = (),
     ) -> None:
-        """Reads rows in the layout of robo_rl.rows; with a discount every batch has returns-to-go.
+        """Reads rows in the layout of robo_rl.rows, with the columns of extras as `recorded_columns` returns them.
 
         `content` identifies rows that stay on disk: a saved state then holds it instead of the rows.
         """
-        self._spec, self._content, self._returns_discount = spec, content, returns_discount
+        self._spec, self._content, self._extras = spec, content, extras
         self._generator = np.random.default_rng(seed)
         self._take(rows)
 
     @classmethod
-    def of(
-        cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, returns_discount: float | None = None
-    ) -> Self:
+    def of(cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, extras: Sequence[Extra] = ()) -> Self:
         """Returns the episodes in RAM; raises InvalidSetting where they do not fit."""
-        count = sum(len(episode) + 1 for episode in episodes if len(episode))
+        lengths = [len(episode) for episode in episodes]
+        count = sum(length + 1 for length in lengths if length)
         rows, end = InMemory().allocate(layout_of(spec), count), 0
         for episode in episodes:
             for name, part in rows_of(spec, episode).items():
                 rows[name][end : end + len(part)] = part
             end += len(episode) + 1 if len(episode) else 0
-        return cls(spec, rows, seed, returns_discount=returns_discount)
+        return cls(spec, rows | recorded_columns(spec, extras, lengths, episodes), seed, extras=extras)
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
         return self._count
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement, as ReplayBuffer.sample does."""
-        return self._reader.batch(self._draw(batch_size), n_step, discount, chunk)
+        return self._reader.batch(self._draw(batch_size), n_step, discount, self._generator)
 
     def sample_windows(self, count: int, length: int, before: int = 0) -> Windows:
         """Returns `count` windows of `length` steps: `before` of them precede a step that is drawn uniformly.
@@ -83,13 +83,16 @@ class RecordedReplay:
 
     def _take(self, rows: Mapping[str, Array]) -> None:
         self._rows = {name: rows[name] for name in layout_of(self._spec)}
+        columns = {name for extra in self._extras for name in extra.columns(self._spec)}
+        self._rows |= {name: np.array(rows[name]) for name in columns}  # a copy, because `complete` writes into it
         self._ends = np.flatnonzero(~self._rows["starts"])
         self._firsts = np.concatenate(([0], self._ends[:-1] + 1))
         self._count = len(self._rows["starts"]) - len(self._ends)
-        returns = {}
-        if self._returns_discount is not None:
-            returns[RETURNS] = returns_to_go(with_views(self._spec, self._rows), self._returns_discount)
-        self._reader = RowReader(self._spec, self._rows | returns)
+        self._reader = RowReader(self._spec, self._rows, self._extras)
+        if columns:
+            for first, end in zip(self._firsts, self._ends, strict=True):
+                if end > first:
+                    self._reader.complete(np.arange(first, end))
 
     def _draw(self, size: int) -> Array:
         if not self._count:
@@ -114,6 +117,6 @@ def _changed(then: str, now: str) -> InvalidSetting:
 class ReplayableEpisodes(Protocol):
     """Recorded episodes that lie on disk in rows already, so that none of them need be in RAM."""
 
-    def replay(self, seed: int, returns_discount: float | None = None, spec: EnvironmentSpec | None = None) -> RecordedReplay:
+    def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
         """Return what samples from them, without the pictures that `spec` lacks; with all of them if None."""
         ...

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidEpisode, InvalidSetting
+from robo_rl.extras import Extra, RowNumbers, recorded
 from robo_rl.memory import GIGABYTE, InMemory, Storage, size_of
-from robo_rl.rows import RETURNS, RowReader, columns_of, key_of, layout_of, return_beyond_cut, with_views
+from robo_rl.rows import RowReader, columns_of, key_of, layout_of, with_views
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
 
@@ -25,36 +28,33 @@ class ReplayBuffer:
         capacity: int,
         seed: int,
         storage: Storage = IN_MEMORY,
-        returns_discount: float | None = None,
+        extras: Sequence[Extra] = (),
     ) -> None:
-        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, where they cannot fit.
-
-        With a discount every batch has returns-to-go; those of the running episode are NaN until it ends.
-        """
+        """Reserves `capacity` rows in a storage; raises InvalidSetting, before that, if they cannot fit."""
         if capacity < 2:
             raise InvalidSetting("A replay memory needs two rows for one transition.", got=capacity, allowed="2 or more")
         self._spec = spec
         self._capacity = int(capacity)
         self._generator = np.random.default_rng(seed)
         self._columns = columns_of(spec)
-        self._returns_discount = returns_discount
-        self._stored = storage.allocate(layout_of(spec, with_returns=returns_discount is not None), self._capacity)
+        self._extras = extras
+        self._stored = storage.allocate(layout_of(spec, extras), self._capacity)
         self._rows = with_views(spec, self._stored)
-        self._reader = RowReader(spec, self._stored)
+        self._reader = RowReader(spec, self._stored, extras)
         self._cursor = 0
         self._used = 0
         self._count = 0
         self._is_running = False
 
     @staticmethod
-    def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, *, with_returns: bool = False) -> int:
+    def bytes_at_capacity(spec: EnvironmentSpec, capacity: int, extras: Sequence[Extra] = ()) -> int:
         """Returns the size of a full memory, without making one."""
-        return size_of(layout_of(spec, with_returns=with_returns), capacity)
+        return size_of(layout_of(spec, extras), capacity)
 
     @staticmethod
-    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, *, with_returns: bool = False) -> str:
+    def statement(spec: EnvironmentSpec, capacity: int, storage: Storage, extras: Sequence[Extra] = ()) -> str:
         """Returns in words what a memory would take, for people to see before it is made."""
-        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, with_returns=with_returns) for rows in (capacity, 1))
+        size, row = (ReplayBuffer.bytes_at_capacity(spec, rows, extras) for rows in (capacity, 1))
         return f"replay memory: up to {size / GIGABYTE:.2f} GB in {storage} ({capacity} rows of {row} bytes)"
 
     def __len__(self) -> int:
@@ -66,22 +66,34 @@ class ReplayBuffer:
         """Most rows that are kept; an episode of T steps takes T + 1."""
         return self._capacity
 
-    def add(self, transition: Transition) -> None:
-        """Stores one step.
+    @property
+    def is_running(self) -> bool:
+        """True from `begin` to the end of the episode."""
+        return self._is_running
 
-        A step whose observation is not the one that the step before led to begins a new episode; the one before it
-        then counts as truncated, not as terminated.
-        """
-        if not (self._is_running and self._holds(self._cursor, transition.observation)):
-            self._begin(transition.observation)
+    def begin(self, observation: Observation) -> None:
+        """Begin an episode; one that still runs counts as truncated at its last step."""
+        self.cut()
+        self._write_observation(self._cursor, observation)
+        self._is_running = True
+
+    def add(self, transition: Transition) -> None:
+        """Store the next step of the running episode; raises InvalidEpisode if none was begun."""
+        if not self._is_running:
+            raise InvalidEpisode(
+                "A step came to the replay memory outside of an episode.",
+                got="add without begin",
+                allowed="begin(observation), then add for each step until the episode ends",
+                fix="call begin with the first observation of each episode",
+            )
         row, following = self._cursor, (self._cursor + 1) % self._capacity
         self._write_observation(following, transition.next_observation)
         self._rows["action"][row] = transition.action
         self._rows["reward"][row] = transition.reward
         self._rows["terminates"][row] = transition.terminated
         self._rows["is_human"][row] = transition.source == ActionSource.HUMAN
-        if self._returns_discount is not None:
-            self._rows[RETURNS][row] = np.nan
+        for name, value in recorded(self._spec, self._extras, transition).items():
+            self._rows[name][row] = value
         self._mark(row, True)
         self._cursor = following
         if transition.terminated or transition.truncated:
@@ -89,18 +101,21 @@ class ReplayBuffer:
 
     def cut(self) -> None:
         """Ends the running episode at its last stored step, as a truncation would; does nothing between episodes."""
-        if self._is_running:
-            if self._returns_discount is not None:
-                self._write_returns(self._returns_discount)
+        if self._is_running and self._rows["starts"][self._cursor - 1]:  # one without steps takes no row
+            if self._extras:
+                self._reader.complete(self._steps_of_running_episode())
             self._cursor = (self._cursor + 1) % self._capacity
-            self._is_running = False
+        self._is_running = False
 
     def add_episode(self, episode: Episode) -> None:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
         for step in range(len(episode)):
-            self.add(episode.transition(step))
+            transition = episode.transition(step)
+            if step == 0:
+                self.begin(transition.observation)
+            self.add(transition)
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn uniformly with replacement.
 
         With n_step > 1 the reward is the discounted sum of up to n rewards. The sum stops where the episode ends or has
@@ -110,7 +125,8 @@ class ReplayBuffer:
             raise InvalidSetting(
                 "An empty replay memory cannot be sampled.", got="0 transitions", fix="add steps first: learning_starts >= 1"
             )
-        return self._reader.batch(self._reader.draw(self._generator, self._used, batch_size), n_step, discount, chunk)
+        first = self._reader.draw(self._generator, self._used, batch_size)
+        return self._reader.batch(first, n_step, discount, self._generator)
 
     def state_dict(self) -> StateDict:
         """Returns the used rows, the cursor and the random generator.
@@ -143,19 +159,6 @@ class ReplayBuffer:
         self._is_running = bool(state["is_running"])
         self._generator.bit_generator.state = state["generator"]
 
-    def _begin(self, observation: Observation) -> None:
-        self.cut()
-        self._write_observation(self._cursor, observation)
-        self._is_running = True
-
-    def _holds(self, row: int, observation: Observation) -> bool:
-        return all(
-            np.array_equal(self._rows["vectors"][row, self._columns[name]], np.ravel(observation[name]).astype(np.float32))
-            if name in self._columns
-            else np.array_equal(self._rows[key_of(name)][row], observation[name])
-            for name in self._spec.observation
-        )
-
     def _write_observation(self, row: int, observation: Observation) -> None:
         """Writes a row that starts no transition (yet); whatever the ring held there is forgotten."""
         self._mark(row, False)
@@ -166,17 +169,13 @@ class ReplayBuffer:
             else:
                 self._rows[key_of(name)][row] = observation[name]
 
-    def _write_returns(self, discount: float) -> None:
-        """Fills in the returns of the episode that ends at the cursor; the row before its first one starts no step."""
+    def _steps_of_running_episode(self) -> RowNumbers:
+        """Return its rows (T,), without those that are overwritten; the row before its first one starts no step."""
         rows, row = [], self._cursor - 1
         while self._rows["starts"][row]:  # ends at the cursor at the latest
-            rows.append(row)
+            rows.append(row % self._capacity)
             row -= 1
-        rewards, was_cut = self._rows["reward"][rows], not self._rows["terminates"][self._cursor - 1]
-        following_return = return_beyond_cut(rewards, discount) if was_cut else 0.0
-        for row, reward in zip(rows, rewards, strict=True):
-            following_return = float(reward) + discount * following_return
-            self._rows[RETURNS][row] = following_return
+        return np.asarray(rows[::-1], np.int64)
 
     def _mark(self, row: int, starts: bool) -> None:
         self._count += int(starts) - int(self._rows["starts"][row])

@@ -91,7 +91,7 @@ class Rollout:
         self._actions: list[Array] = []
         self._policy_actions: list[Array] = []
         self._rewards: list[float] = []
-        self._reward_terms: list[Mapping[str, float]] = []
+        self._infos: list[Mapping[str, Any]] = []
         self._sources: list[int] = []
         self._measures: Mapping[str, float] = {}
         self._guarded: dict[str, list[str]] = {}  # step -> why a robot's guard changed the action
@@ -133,7 +133,7 @@ class Rollout:
         return self._execute(action, proposed, source)
 
     def newest(self, count: int) -> list[Transition]:
-        """Returns the last `count` steps of an episode under way, without the environment's `info`."""
+        """Returns the last `count` steps of an episode under way."""
         return [
             Transition(
                 observation=self._observations[step],
@@ -144,6 +144,7 @@ class Rollout:
                 truncated=False,
                 policy_action=self._policy_actions[step],
                 source=ActionSource(self._sources[step]),
+                info=self._infos[step],
             )
             for step in range(len(self) - count, len(self))
         ]
@@ -163,7 +164,10 @@ class Rollout:
             actions=self._stacked(self._actions),
             policy_actions=self._stacked(self._policy_actions),
             rewards=np.asarray(self._rewards, np.float32),
-            reward_terms=stacked_terms(self._reward_terms),
+            reward_terms=stacked_terms([info["reward_terms"] for info in self._infos]),
+            costs=np.asarray([info["cost"] for info in self._infos], np.float32)
+            if self._infos and all("cost" in info for info in self._infos)
+            else None,
             sources=np.asarray(self._sources, np.int8),
             timestamps=np.asarray(self._timestamps, np.float64),
             terminated=self.terminated,
@@ -209,7 +213,7 @@ class Rollout:
         self._actions.append(action)
         self._policy_actions.append(proposed)
         self._rewards.append(reward)
-        self._reward_terms.append(dict(info.get("reward_terms", {})))
+        self._infos.append({**info, "reward_terms": dict(info.get("reward_terms", {}))})
         self._sources.append(int(source))
         self.terminated, self.truncated = terminated, truncated
         self._stop_reason = info.get("stop_reason")

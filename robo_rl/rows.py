@@ -13,19 +13,15 @@ by side in one float32 matrix, `vectors`, so that a batch is one gather; arrays 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.memory import Layout
+from robo_rl.errors import InvalidSetting
+from robo_rl.extras import Extra, RowNumbers, SampledRows
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import ActionSource, Array, Batch, Episode, Windows
-
-RETURNS = "return_to_go"
-"""Name of the rows that hold the return from each step on (`returns_to_go`); only where it is asked for."""
-
-RowNumbers = npt.NDArray[np.int64]
+from robo_rl.types import ActionSource, Array, Batch, Episode, Layout, Windows
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
@@ -38,19 +34,33 @@ def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
     return columns
 
 
-def layout_of(spec: EnvironmentSpec, *, with_returns: bool = False) -> Layout:
-    """Returns shape and type of one row of every array that is stored."""
+def layout_of(spec: EnvironmentSpec, extras: Sequence[Extra] = ()) -> Layout:
+    """Return shape and type of one row of every array that is stored; raises InvalidSetting if two have one name."""
     columns = columns_of(spec)
     actions = {"action": (spec.action.shape, spec.action.dtype)} if spec.action.is_discrete else {}
-    return {
+    layout = {
         "vectors": ((_reward_column(spec) + 1,), np.float32),
         **actions,
         "terminates": ((), np.bool_),
         "starts": ((), np.bool_),
         "is_human": ((), np.bool_),
-        **({RETURNS: ((), np.float32)} if with_returns else {}),
         **{key_of(name): (array.shape, array.dtype) for name, array in spec.observation.items() if name not in columns},
     }
+    for extra in extras:
+        for name, column in extra.columns(spec).items():
+            _require_new(name, extra, {*layout, "action", "reward"})
+            layout[name] = column
+    return layout
+
+
+def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
+    if name in names:
+        raise InvalidSetting(
+            "Two extras of a learner, or an extra and the memory itself, use one name.",
+            got=f"{name!r} of {extra}",
+            allowed="a name of its own",
+            fix="rename the extra's column or array, or ask for it once",
+        )
 
 
 def with_views(spec: EnvironmentSpec, stored: Mapping[str, Array]) -> dict[str, Array]:
@@ -102,36 +112,6 @@ def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], rewards: Arra
     return {**rows, "vectors": vectors, "starts": rows["starts"] & known}
 
 
-def returns_to_go(rows: Mapping[str, Array], discount: float) -> npt.NDArray[np.float32]:
-    """Returns for each row the discounted sum of the rewards until its episode ends; 0 where no step starts.
-
-    An episode that was cut counts as `return_beyond_cut` says.
-    """
-    rewards, starts = rows["reward"], rows["starts"]
-    sums, ends = np.zeros(len(rewards), np.float64), np.flatnonzero(~starts)
-    first = np.concatenate(([0], ends[:-1] + 1))
-    lengths = ends - first
-    for start, end in zip(first, ends, strict=True):
-        if end > start and not rows["terminates"][end - 1]:
-            sums[end] = return_beyond_cut(rewards[start:end], discount)
-    for back in range(1, int(lengths.max(initial=0)) + 1):  # the steps of all episodes that are so far from their end
-        following = ends[lengths >= back] - back + 1
-        sums[following - 1] = rewards[following - 1] + discount * sums[following]
-    return np.where(starts, sums, 0.0).astype(np.float32)
-
-
-def return_beyond_cut(rewards: Array, discount: float) -> float:
-    """Returns a bound from below of what an episode with these rewards would have brought after it was cut.
-
-    As though its lowest reward went on for ever, where that is negative. Without it a penalty for every step would seem to end
-    at the time limit (Nakamoto et al. 2023 do so, in their code, for episodes that earn nothing but the penalty).
-    """
-    lowest = min(float(rewards.min(initial=0.0)), 0.0)
-    if lowest == 0.0:
-        return 0.0
-    return lowest / (1.0 - discount) if discount < 1.0 else -np.inf
-
-
 class RowReader:
     """Reads batches from rows in this layout; a hot path.
 
@@ -139,8 +119,8 @@ class RowReader:
     because row 0 follows the last row of a ring.
     """
 
-    def __init__(self, spec: EnvironmentSpec, stored: Mapping[str, Array]) -> None:
-        self._stored, self._reward = stored, _reward_column(spec)
+    def __init__(self, spec: EnvironmentSpec, stored: Mapping[str, Array], extras: Sequence[Extra] = ()) -> None:
+        self._stored, self._reward, self._extras = stored, _reward_column(spec), extras
         self._action = None if spec.action.is_discrete else slice(self._reward - spec.action.size, self._reward)
         columns = columns_of(spec)
         self._observed = [(name, array.shape, columns.get(name)) for name, array in spec.observation.items()]
@@ -154,8 +134,8 @@ class RowReader:
             rows[rejected] = generator.integers(used, size=len(rejected))
         return rows
 
-    def batch(self, first: RowNumbers, n_step: int, discount: float, chunk: int = 1) -> Batch:
-        """Returns the transitions that start in these rows, each with up to `n_step` rewards and `chunk` actions."""
+    def batch(self, first: RowNumbers, n_step: int, discount: float, generator: np.random.Generator) -> Batch:
+        """Return the transitions that start in these rows, each with up to `n_step` rewards, and their extras."""
         vectors, last = self._take("vectors", first), first
         rewards, discounts = vectors[:, self._reward], np.full(len(first), discount, np.float32)
         if n_step > 1:
@@ -171,16 +151,40 @@ class RowReader:
             next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
             is_human=self._take("is_human", first),
-            next_actions=self._actions(following, next_vectors),
-            has_next_action=self._take("starts", following),
-            returns_to_go=self._take(RETURNS, first) if RETURNS in self._stored else None,
-            **(self._chunks(first, chunk) if chunk > 1 else {}),
+            extras=self._sample_extras(first, following, next_vectors, generator) if self._extras else {},
         )
+
+    def _sample_extras(
+        self, first: RowNumbers, following: RowNumbers, next_vectors: Array, generator: np.random.Generator
+    ) -> dict[str, Array]:
+        rows = SampledRows(self, first, following, self._actions(following, next_vectors), generator)
+        found: dict[str, Array] = {}
+        for extra in self._extras:
+            for name, values in extra.sample(rows).items():
+                _require_new(name, extra, found)
+                found[name] = values
+        return found
+
+    def complete(self, steps: RowNumbers) -> None:
+        """Fill what extras know of an episode that has ended; its steps are in these rows (T,)."""
+        for extra in self._extras:
+            for name, values in extra.complete(self, steps).items():
+                self._stored[name][steps] = values
+
+    def column(self, name: str, rows: RowNumbers) -> Array:
+        """Return the values (*rows.shape, ...) of a stored array, of "action" or of "reward"."""
+        if name == "reward":
+            return self._rewards(rows)
+        return self._actions(rows, self._take("vectors", rows)) if name == "action" else self._take(name, rows)
+
+    def observations(self, rows: RowNumbers) -> dict[str, Array]:
+        """Return name -> the observations of these rows, (*rows.shape, ...)."""
+        return self._observations(rows, self._take("vectors", rows))
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:
         """Returns `length` steps from each row of `start` on (B,); beyond `first` and `last` these steps are repeated.
 
-        Needs to know where each episode begins and ends, which whole recordings tell at once and a ring does not: `_chunks`,
+        Needs to know where each episode begins and ends, which whole recordings tell at once and a ring does not: `Chunks`,
         for a batch of either, walks on row by row, and reads actions only.
         """
         wanted = start[:, None] + np.arange(length)
@@ -195,6 +199,9 @@ class RowReader:
 
     def _take(self, name: str, rows: RowNumbers) -> Array:
         return self._stored[name].take(rows, 0, mode="wrap")
+
+    def _rewards(self, rows: RowNumbers) -> Array:
+        return self._stored["vectors"].reshape(-1).take(rows * (self._reward + 1) + self._reward, mode="wrap")
 
     def _actions(self, rows: RowNumbers, vectors: Array) -> Array:
         return self._take("action", rows) if self._action is None else vectors[..., self._action]
@@ -212,19 +219,9 @@ class RowReader:
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], RowNumbers]:
         """Returns (B,) discounted sums, (B,) discount ** number of rewards in each, (B,) rows of the last one."""
         steps, last = np.ones(len(first), np.int64), first
-        numbers, width = self._stored["vectors"].reshape(-1), self._reward + 1
         for power in range(1, n_step):
             goes_on = self._take("starts", last + 1) & (steps == power)
-            following = np.float32(discount**power) * numbers.take((last + 1) * width + self._reward, mode="wrap")
+            following = np.float32(discount**power) * self._rewards(last + 1)
             rewards = rewards + np.where(goes_on, following, np.float32(0))
             steps, last = steps + goes_on, last + goes_on
         return rewards, np.power(np.float32(discount), steps, dtype=np.float32), last
-
-    def _chunks(self, first: RowNumbers, length: int) -> dict[str, Array]:
-        """Returns the actions of `length` steps from these rows on (B, H, ...), and which of them the episode has (B, H)."""
-        rows, valid = np.empty((len(first), length), np.int64), np.ones((len(first), length), np.bool_)
-        rows[:, 0] = first
-        for step in range(1, length):
-            valid[:, step] = valid[:, step - 1] & self._take("starts", rows[:, step - 1] + 1)
-            rows[:, step] = rows[:, step - 1] + valid[:, step]
-        return {"action_chunks": self._actions(rows, self._take("vectors", rows)), "chunk_valid": valid}

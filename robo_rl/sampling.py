@@ -6,7 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Protocol
 
 from robo_rl.errors import require_allowed
+from robo_rl.extras import Extra
 from robo_rl.protocols import Stateful
+from robo_rl.spec import Observation
 from robo_rl.types import Batch, Transition
 
 
@@ -20,9 +22,6 @@ class Sampling:
     """Critic updates per environment step; `update` receives batch_size * updates_per_step transitions at once."""
     n_step: int = 1
     """Steps of reward summed before the bootstrap value."""
-    chunk: int = 1
-    """Actions that a batch has from each step on, for learners that predict several at once, online too. Windows of whole steps
-    are what RecordedReplay.sample_windows gives."""
     discount: float = 0.99
     learning_starts: int = 5_000
     """Environment steps with uniformly random actions before the first update."""
@@ -35,8 +34,9 @@ class Sampling:
     environment: the learner uses nothing else."""
     keeps_corrections: bool = False
     """Steps that a person chose enter the memory of the recorded episodes too, as if they were demonstrations."""
-    returns_to_go: bool = False
-    """Every batch tells the discounted sum of rewards from each step until its episode ends (robo_rl.rows.returns_to_go)."""
+    extras: tuple[Extra, ...] = ()
+    """Data that `Batch.extras` holds by name (robo_rl.extras), such as NextActions() or Chunks(4). Windows of whole steps are
+    what RecordedReplay.sample_windows gives."""
 
     @classmethod
     def of(cls, settings: object) -> Sampling:
@@ -49,7 +49,6 @@ class Sampling:
             "batch_size": (self.batch_size >= 1, "1 or more"),
             "updates_per_step": (self.updates_per_step >= 1, "1 or more"),
             "n_step": (self.n_step >= 1, "1 or more"),
-            "chunk": (self.chunk >= 1, "1 or more"),
             "discount": (0.0 <= self.discount <= 1.0, "0 to 1"),
             "learning_starts": (self.learning_starts >= 1, "1 or more: an empty memory cannot be sampled"),
             "replay_capacity": (self.replay_capacity >= 2, "2 or more"),
@@ -57,16 +56,11 @@ class Sampling:
         }
         require_allowed(self, allowed)
 
-    @property
-    def returns_discount(self) -> float | None:
-        """Discount of the returns-to-go; None where they are not asked for."""
-        return self.discount if self.returns_to_go else None
-
 
 class Sampler(Protocol):
     """Something that batches can be drawn from."""
 
-    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99, chunk: int = 1) -> Batch:
+    def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn at random, with replacement."""
         ...
 
@@ -80,10 +74,19 @@ class Memory(Sampler, Stateful, Protocol):
 
 
 class StepMemory(Protocol):
-    """What steps are stored in, one by one."""
+    """Stores episodes step by step."""
+
+    @property
+    def is_running(self) -> bool:
+        """True from `begin` to the end of the episode."""
+        ...
+
+    def begin(self, observation: Observation) -> None:
+        """Begin an episode; one that still runs counts as truncated at its last step."""
+        ...
 
     def add(self, transition: Transition) -> None:
-        """Stores one step."""
+        """Store the next step of the running episode; raises InvalidEpisode if none was begun."""
         ...
 
     def cut(self) -> None:

@@ -67,7 +67,7 @@ class OnlineTraining:
         self.environment, self.learner, self.sampling = environment, learner, sampling
         self.steps, self.seed, self.supervisor = steps, seed, supervisor
         storage = storage_in(sampling.replay_folder)
-        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed, storage, sampling.returns_discount)
+        self.replay = ReplayBuffer(spec, sampling.replay_capacity, seed, storage, sampling.extras)
         self.offline: RecordedReplay | CorrectedReplay | None = None
         self.sampler: Sampler = self.replay
         self.memory: StepMemory = self.replay
@@ -106,7 +106,7 @@ class OnlineTraining:
         if self.supervisor is None or not self.sampling.keeps_corrections:
             return recorded
         storage = storage_in(self.sampling.replay_folder)
-        corrections = ReplayBuffer(spec, self.sampling.replay_capacity, self.seed + 2, storage, self.sampling.returns_discount)
+        corrections = ReplayBuffer(spec, self.sampling.replay_capacity, self.seed + 2, storage, self.sampling.extras)
         self.memory = BothMemories(self.replay, corrections)
         return CorrectedReplay(recorded, corrections, self.seed + 3)
 
@@ -144,7 +144,9 @@ class OnlineTraining:
         if self._rollout is None:
             lived = self._lived_before()
             self._rollout = self._begun() if lived is None else lived
-            if self.waiting is not None:
+            if self.waiting is None:
+                self.memory.begin(self._rollout.observation)
+            else:
                 self.waiting.begin(self._rollout)
         transition = self._rollout.step()
         if self.journal is not None and isinstance(self._rollout, Rollout):
@@ -177,7 +179,7 @@ class OnlineTraining:
         if not len(self.replay):
             return {}
         rows = sampling.batch_size * sampling.updates_per_step
-        batch = self.sampler.sample(rows, sampling.n_step, sampling.discount, sampling.chunk)
+        batch = self.sampler.sample(rows, sampling.n_step, sampling.discount)
         if self.relabelling is None:
             return self.learner.update(batch)
         time = self.stopwatch.time
@@ -301,7 +303,7 @@ class OfflineTraining:
 
     def _learn(self) -> Metrics:
         sampling = self.sampling
-        batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount, sampling.chunk)
+        batch = self.replay.sample(sampling.batch_size, sampling.n_step, sampling.discount)
         return self.learner.update(batch)
 
     def state_dict(self) -> StateDict:
@@ -344,9 +346,9 @@ def _nothing_recorded(episode: int) -> None:
 def _recorded(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:
     """Returns what samples from the episodes: where they lie on disk, or in RAM."""
     if isinstance(episodes, ReplayableEpisodes):
-        return episodes.replay(seed, sampling.returns_discount, spec)
+        return episodes.replay(seed, sampling.extras, spec)
     _require_room(episodes, sampling.replay_capacity)
-    return RecordedReplay.of(spec, episodes, seed, returns_discount=sampling.returns_discount)
+    return RecordedReplay.of(spec, episodes, seed, extras=sampling.extras)
 
 
 def _fill(replay: ReplayBuffer, episodes: Sequence[Episode]) -> None:

@@ -17,6 +17,8 @@ from robo_rl.errors import InvalidEpisode
 from robo_rl.spec import Observation
 
 Array = npt.NDArray[Any]
+Layout = Mapping[str, tuple[tuple[int, ...], Any]]
+"""name -> shape and type of one row"""
 StateDict = dict[str, Any]
 """Nested dict whose leaves are numpy arrays, torch tensors or JSON values; what a checkpoint stores."""
 Metrics = dict[str, float]
@@ -65,6 +67,8 @@ class Transition:
     policy_action: Array
     source: ActionSource = ActionSource.POLICY
     info: Mapping[str, Any] = field(default_factory=dict)
+    columns: Mapping[str, Array] = field(default_factory=dict)
+    """What a learner's extras recorded of the step in the process that acted (robo_rl.extras); empty before that."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,8 @@ class Episode:
             truncated=not self.terminated and is_last,
             policy_action=self.policy_actions[step],
             source=ActionSource(int(self.sources[step])),
+            info={"reward_terms": {name: float(values[step]) for name, values in self.reward_terms.items()}}
+            | ({} if self.costs is None else {"cost": float(self.costs[step])}),
         )
 
     @property
@@ -163,17 +169,8 @@ class Batch:
     weights: npt.NDArray[np.float32]
     """(B,) importance of each row, 1 by default"""
     is_human: npt.NDArray[np.bool_]
-    next_actions: Array | None = None
-    """(B, A) or (B,) what was executed at the next observation; None where nothing was recorded"""
-    has_next_action: npt.NDArray[np.bool_] | None = None
-    """(B,) False where the episode ended or has got to the next observation: `next_actions` means nothing there"""
-    action_chunks: Array | None = None
-    """(B, H, A) or (B, H) what was executed from the first step on; None where they were not asked for"""
-    chunk_valid: npt.NDArray[np.bool_] | None = None
-    """(B, H) False beyond the end of the episode, where the last action is repeated"""
-    returns_to_go: npt.NDArray[np.float32] | None = None
-    """(B,) discounted sum of the rewards from the first step until the episode ended, with a bound of what is missing where it
-    was cut (robo_rl.rows.returns_to_go); NaN while it still runs. None where they were not asked for."""
+    extras: Mapping[str, Array] = field(default_factory=dict)
+    """name -> (B, ...) what the learner asked for beyond that in its `Sampling` (robo_rl.extras)"""
 
     def __len__(self) -> int:
         return len(self.rewards)

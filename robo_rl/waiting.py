@@ -19,8 +19,9 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
     """
     if not isinstance(rewards, Relabelling):
         return None
-    usual = {"n_step": 1, "returns_to_go": False, "offline_fraction": 0.0}
-    if others := [name for name, value in usual.items() if getattr(sampling, name) != value]:
+    usual = {"n_step": 1, "offline_fraction": 0.0, "extras": "none that follow from rewards"}
+    is_usual = sampling.n_step == 1, sampling.offline_fraction == 0.0, not any(extra.uses_rewards for extra in sampling.extras)
+    if others := [name for name, fits in zip(usual, is_usual, strict=True) if not fits]:
         raise InvalidSetting(
             "A reward that changes as it is learned is given to single steps of the environment, when they are sampled.",
             got=", ".join(f"{name} {getattr(sampling, name)}" for name in others),
@@ -84,6 +85,7 @@ class WaitingSteps:
 
     def begin(self, rollout: EpisodeUnderWay) -> None:
         """A new episode begins."""
+        self._replay.cut()
         self.rewards.begin(0, rollout.observation, rollout.instruction)
 
     def add(self, transition: Transition) -> None:
@@ -107,12 +109,13 @@ class WaitingSteps:
 
     def _enter(self) -> None:
         for transition, value, is_known, ends in zip(self._steps, *self.rewards.score(), strict=True):
-            if is_known and ends:
-                self._replay.add(replace(transition, reward=float(value), terminated=True, truncated=False))
-            elif is_known:
-                self._replay.add(replace(transition, reward=float(value)))
-            else:
+            if not is_known:
                 self._replay.cut()
+                continue
+            if not self._replay.is_running:  # at its first step, and behind one whose reward is missing
+                self._replay.begin(transition.observation)
+            step = replace(transition, reward=float(value))
+            self._replay.add(replace(step, terminated=True, truncated=False) if ends else step)
         self._steps = []
 
     def state_dict(self) -> StateDict:

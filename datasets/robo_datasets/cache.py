@@ -29,6 +29,7 @@ from robo_datasets.labels import LabelSet
 from robo_datasets.mapped_rows import map_rows, write_rows
 from robo_rl.checkpoints import sync_folder
 from robo_rl.errors import DatasetError, InvalidSetting
+from robo_rl.extras import Extra, recorded_columns
 from robo_rl.memory import GIGABYTE, size_of
 from robo_rl.recorded import RecordedReplay
 from robo_rl.rows import layout_of, rows_of, with_rewards
@@ -83,10 +84,11 @@ class CachedEpisodes(Sequence[Episode]):
         episode = self.dataset.read(entry)
         return episode if self.labels is None else replace(episode, rewards=_whole(self.labels, entry))
 
-    def replay(self, seed: int, returns_discount: float | None = None, spec: EnvironmentSpec | None = None) -> RecordedReplay:
+    def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
         """Return what samples from the episodes; no picture need fit into RAM. A step without a label is not sampled.
 
-        spec: of a policy; pictures that it does not read are not read here. All are read if None.
+        spec: of a policy; pictures that it does not read are not read here. All are read if None. Columns of extras lie in
+        RAM: the episodes are read once for those that are recorded.
         """
         cache = open_cache(self.dataset, self.entries, self.watch)
         rows, content, whole = cache.rows, cache.content, self.dataset.spec
@@ -94,7 +96,9 @@ class CachedEpisodes(Sequence[Episode]):
             rows = with_rewards(whole, rows, *_rewards(self.labels, self.entries))
             content = f"{content}-{self.labels.digest(self.entries)}"
         read = whole if spec is None else whole.without_pictures(but=spec.observation)
-        return RecordedReplay(read, rows, seed, content=content, returns_discount=returns_discount)
+        episodes = (read_listed(self.dataset, entry) for entry in self.watch(self.entries))
+        columns = recorded_columns(read, extras, [entry.steps for entry in self.entries], episodes)
+        return RecordedReplay(read, {**rows, **columns}, seed, content=content, extras=extras)
 
 
 def _whole(labels: LabelSet, entry: Entry) -> Array:

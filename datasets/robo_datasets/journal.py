@@ -25,6 +25,8 @@ from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Episode, Transition
 
 SUFFIX = ".journal"
+COLUMNS = "columns/"
+"""Prefix of what a learner's extras recorded of a step."""
 CRASH = "crash"
 _FRAME = struct.Struct("<II")
 _LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
@@ -65,7 +67,8 @@ class Journal:
         }
         facts |= {"guard": list(info["guard"])} if info.get("guard") else {}
         actions = {"action": transition.action, "policy_action": transition.policy_action}
-        self._write(facts, actions | _prefixed(transition.next_observation))
+        columns = {f"{COLUMNS}{name}": value for name, value in transition.columns.items()}
+        self._write(facts, actions | _prefixed(transition.next_observation) | columns)
 
     def close(self) -> None:
         """Ends writing; the file stays until `remove`, so that what was recorded of an episode that failed is stored later."""

@@ -13,8 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from robo_rl.memory import Layout
-from robo_rl.types import Array
+from robo_rl.types import Array, Layout
 
 
 def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping[str, Array]]) -> dict[str, str]:

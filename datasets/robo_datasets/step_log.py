@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from robo_datasets.journal import SUFFIX, Journal, Record, read_record, records
+from robo_datasets.journal import COLUMNS, SUFFIX, Journal, Record, read_record, records
 from robo_rl.spec import EnvironmentSpec, Observation
-from robo_rl.types import ActionSource, Transition
+from robo_rl.types import ActionSource, Array, Transition
 
 PREFIX = "observations/"
 
@@ -175,7 +175,11 @@ def _path(folder: Path, key: Key) -> Path:
 
 
 def _observation(record: Record) -> Observation:
-    return {name.removeprefix(PREFIX): array for name, array in record.arrays.items() if name.startswith(PREFIX)}
+    return _prefixed(record, PREFIX)
+
+
+def _prefixed(record: Record, prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in record.arrays.items() if name.startswith(prefix)}
 
 
 def _transition(before: Observation, record: Record) -> Transition:
@@ -191,4 +195,5 @@ def _transition(before: Observation, record: Record) -> Transition:
         policy_action=record.arrays["policy_action"],
         source=ActionSource(facts["source"]),
         info=told | {"reward_terms": facts["reward_terms"]},
+        columns=_prefixed(record, COLUMNS),
     )

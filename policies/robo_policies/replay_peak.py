@@ -92,6 +92,8 @@ def _fill(rows: int, storage: Storage) -> None:
     action = np.zeros(1, np.float32)
     for step in range(rows):
         before, after = ({"camera_front": _picture(number)} for number in (step, step + 1))
+        if step % EPISODE == 0:
+            replay.begin(before)
         replay.add(Transition(before, action, 0.0, after, False, step % EPISODE == EPISODE - 1, action))
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(Path(folder), Checkpoint(0, {"replay": replay.state_dict()}))

@@ -12,6 +12,7 @@ import gymnasium
 from robo_rl.actor_learner.learning import Beginning
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.errors import InvalidSetting
+from robo_rl.extras import recorded
 from robo_rl.protocols import Learner, Stateful, TrainingObserver, TrainingSupervisor, TransferablePolicy
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.sampling import Sampling
@@ -80,7 +81,6 @@ class ActingTraining(OnlineTraining):
             replay_folder=None,
             offline_fraction=0.0,
             keeps_corrections=False,
-            returns_to_go=False,
         )
         super().__init__(environment, learner, acting, steps=steps, seed=seed, supervisor=supervisor)
         self.log, self.process, self._most_ahead = apart.log, apart.process, apart.most_ahead
@@ -210,7 +210,8 @@ class ActingTraining(OnlineTraining):
         return rollout
 
     def _remember(self, transition: Transition) -> None:
-        self.log.step(transition)
+        columns = recorded(self.policy.environment_spec, self.sampling.extras, transition)
+        self.log.step(replace(transition, columns=columns))
 
     def _learn(self) -> Metrics:
         found = self.process.metrics()

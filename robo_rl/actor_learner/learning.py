@@ -96,15 +96,17 @@ class LearningTraining(OnlineTraining):
             if found is None:
                 self._office.attend(self.step, self, IDLE)
             else:
-                self._cut()
+                self._begin(found.observation)
         return found
 
-    def _cut(self) -> None:
+    def _begin(self, observation: Observation) -> None:
         """An episode begins, and that before is over."""
-        memory = self.memory if self.waiting is None or not len(self.waiting) else self.waiting
-        memory.cut()
-        if self.waiting is not None:
-            self.waiting.begin(self._steps_taken)
+        if self.waiting is None:
+            self.memory.begin(observation)
+            return
+        if len(self.waiting):
+            self.waiting.cut()
+        self.waiting.begin(self._steps_taken)
 
     def load_from(self, parts: dict[str, StateDict], steps: Steps) -> None:
         """Restores a checkpoint, exactly; `steps` goes on behind its last one."""

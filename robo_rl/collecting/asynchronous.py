@@ -172,7 +172,7 @@ class AsynchronousTraining(OnlineTraining):
     def _open(self, segment: Segment) -> None:
         """Begins to learn from a segment."""
         if segment.begins or segment.birth != self._running:
-            self.memory.cut()
+            self.memory.begin(segment.observation)
         self._segment, self._running = segment, segment.birth
         self._steps.extend(segment.transitions())
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from robo_rl.extras import Extra, recorded
 from robo_rl.protocols import Policy, TransferablePolicy
 from robo_rl.rollout import RandomPolicy, Rollout
+from robo_rl.spec import Observation
 from robo_rl.training import episode_seed
 from robo_rl.types import ActionSource, StateDict, Transition
 
@@ -20,8 +22,20 @@ EPISODES = 10**6  # more than one collector ever begins: the seeds of the next o
 class SegmentCollector:
     """Acts in one environment, episode after episode (robo_rl.collecting.worker.Collector)."""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], policy: TransferablePolicy, *, seed: int, birth: int) -> None:
-        """birth: a number that no other collector of the training has, from which the seeds of its episodes follow."""
+    def __init__(
+        self,
+        environment: gymnasium.Env[Any, Any],
+        policy: TransferablePolicy,
+        *,
+        seed: int,
+        birth: int,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        """birth: a number that no other collector of the training has, from which the seeds of its episodes follow.
+
+        extras: of the learner's `sampling`; what they record of each step is sent with it.
+        """
+        self._extras = extras
         self._environment, self._policy, self._seed, self._birth = environment, policy, seed, birth
         self._random = RandomPolicy(policy.environment_spec, episode_seed(seed + 2, birth))  # no seed of an environment
         self._rollout: Rollout | None = None
@@ -44,7 +58,9 @@ class SegmentCollector:
         while len(steps) < request["steps"] and not self._rollout.done:
             steps.append(self._rollout.step())
         self._return += sum(step.reward for step in steps)
-        return _told(steps) | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
+        columns = [recorded(self._policy.environment_spec, self._extras, step) for step in steps]
+        told = _told(steps) | {"columns": {name: np.stack([each[name] for each in columns]) for name in columns[0]}}
+        return told | {"version": request["version"], "birth": self._birth, "begins": begins, "end": self._end()}
 
     def _end(self) -> StateDict | None:
         """Returns how the episode ended; None while it goes on."""
@@ -105,6 +121,11 @@ class Segment:
         return int(self.content["birth"])
 
     @property
+    def observation(self) -> Observation:
+        """The first observation."""
+        return {name: values[0] for name, values in self.content["observations"].items()}
+
+    @property
     def begins(self) -> bool:
         """Whether an episode begins with it."""
         return bool(self.content["begins"])
@@ -130,4 +151,5 @@ class Segment:
                 policy_action=actions[step],
                 source=ActionSource.POLICY,
                 info={} if end is None else {"stop_reason": end["stop_reason"]},
+                columns={name: values[step] for name, values in self.content["columns"].items()},
             )

@@ -199,7 +199,7 @@ def training_of(
         environment.close()
         return offline
     storage = storage_in(sampling.replay_folder)
-    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, with_returns=sampling.returns_to_go), flush=True)
+    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, sampling.extras), flush=True)
     training = OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
     if recipe.initial.run:
         training.beginner = learner.policy  # nothing is done at random by who can act already

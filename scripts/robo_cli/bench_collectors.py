@@ -149,7 +149,7 @@ def segment_of(kind: str) -> StateDict:
     shape, random = KINDS[kind], np.random.default_rng(0)
     seen = random.normal(size=(STEPS + 1, *shape))
     observed = (100 * seen).astype(np.uint8) if len(shape) == 3 else seen.astype(np.float32)
-    steps = {"actions": np.zeros((STEPS, 6), np.float32), "rewards": np.zeros(STEPS)}
+    steps = {"actions": np.zeros((STEPS, 6), np.float32), "rewards": np.zeros(STEPS), "columns": {}}
     return {"observations": {"seen": observed}, **steps, "version": 0, "birth": 0, "begins": False, "end": None}
 
 

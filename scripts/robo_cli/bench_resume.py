@@ -70,6 +70,8 @@ def _our_training() -> OnlineTraining:
     observation, _ = environment.reset(seed=0)
     action = np.zeros(spec.action.shape, np.float32)
     for step in range(ROWS):
+        if step % 1000 == 0:
+            training.replay.begin(observation)
         training.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
     return training
 

@@ -46,7 +46,8 @@ def _of_segments(recipe: Recipe[Any], birth: int) -> SegmentCollector:
     environment = RecipeEnvironments(recipe)()
     seed = episode_seed(recipe.seed + 1, birth)  # of the random numbers of its actions, which no other collector has
     policy = transferable(recipe.learner.build(specification(environment), seed), fix="leave --collectors out")
-    return SegmentCollector(environment, policy, seed=recipe.seed, birth=birth)
+    extras = recipe.learner.sampling.extras
+    return SegmentCollector(environment, policy, seed=recipe.seed, birth=birth, extras=extras)
 
 
 class RemoteCollector:

@@ -188,6 +188,7 @@ def test_an_episode_that_broke_off_is_not_joined_to_the_next_that_begins_where_t
     stood = demonstrations()[0]
     for begin in (0, 3):  # the learner was lost after three steps, and the arm was left where it was
         log.begin({"place": stood.observations["place"][begin]}, seed=None, instruction=None)
+        expected.memory.begin({"place": stood.observations["place"][begin]})
         for step in range(begin, begin + 3):
             log.step(stood.transition(step))
             expected.memory.add(stood.transition(step))

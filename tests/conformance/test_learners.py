@@ -26,7 +26,7 @@ from robo_policies.learners.xql import XQLConfig
 from robo_policies.networks.networks import ObservationEncoder
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.errors import ConformanceFailure
-from robo_rl.learner_conformance import LEARNER_CHECKS, check_learner, check_policy
+from robo_rl.learner_conformance import LEARNER_CHECKS, batches, check_learner, check_policy
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 ARRAYS = (
@@ -72,7 +72,8 @@ LEARNERS = {
 @pytest.mark.parametrize("name", LEARNERS)
 def test_learner_keeps_the_rule(name, check):
     config, spec = LEARNERS[name]
-    check(lambda seed: config.build(spec, seed), spec, config.sampling.batch_size * config.sampling.updates_per_step)
+    rows = config.sampling.batch_size * config.sampling.updates_per_step
+    check(lambda seed: config.build(spec, seed), spec, batches(spec, rows, config.sampling.extras))
 
 
 ON_POLICY = {

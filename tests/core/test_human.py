@@ -18,6 +18,7 @@ from robo_rl.human import PersonInTheLoop
 from robo_rl.mixed_replay import BothMemories, CorrectedReplay
 from robo_rl.replay import ReplayBuffer
 from robo_rl.rollout import RandomPolicy, RecordedRollout, rollout
+from robo_rl.sampling import StepMemory
 from robo_rl.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.training import OnlineTraining
@@ -202,11 +203,18 @@ def stored(memory: ReplayBuffer) -> list[tuple[float, float, float, float]]:
     return sorted({tuple(row) for row in np.round(np.hstack(columns), 3).tolist()})
 
 
+def put(memory: StepMemory, steps: list[Transition]) -> None:
+    for number, step in enumerate(steps):
+        if number == 0:
+            memory.begin(step.observation)
+        memory.add(step)
+
+
 def test_corrections_enter_both_memories_exactly_once_as_they_were_executed() -> None:
     online, corrections = (ReplayBuffer(SPEC, 100, seed) for seed in (0, 1))
     memory = BothMemories(online, corrections)
-    for step in [*walk(".HH.H"), *walk("HH.", start=20)]:
-        memory.add(step)
+    for steps in (walk(".HH.H"), walk("HH.", start=20)):
+        put(memory, steps)
     assert (len(online), len(corrections)) == (8, 5)
     assert stored(online) == [(x, x + 1, x, 0.0 if x in (4, 22) else 1.0) for x in (0, 1, 2, 3, 4, 20, 21, 22)]
     assert stored(corrections) == [(x, x + 1, x, 0.0 if x == 4 else 1.0) for x in (1, 2, 4, 20, 21)]
@@ -216,8 +224,7 @@ def test_corrections_enter_both_memories_exactly_once_as_they_were_executed() ->
 def test_a_sum_of_rewards_stops_where_the_person_gave_back() -> None:
     corrections = ReplayBuffer(SPEC, 100, 1)
     memory = BothMemories(ReplayBuffer(SPEC, 100, 0), corrections)
-    for step in walk("HH.HH"):
-        memory.add(step)
+    put(memory, walk("HH.HH"))
     batch = corrections.sample(200, n_step=3, discount=1.0)
     found = {(float(x), float(r)) for x, r in zip(batch.observations["x"][:, 0], batch.rewards, strict=True)}
     assert found == {(0, 0 + 1), (1, 1), (3, 3 + 4), (4, 4)}
@@ -226,8 +233,7 @@ def test_a_sum_of_rewards_stops_where_the_person_gave_back() -> None:
 def corrected(recorded: int, human: int, seed: int = 0) -> CorrectedReplay:
     memories = [ReplayBuffer(SPEC, 100, seed + which) for which in range(2)]
     for memory, script in zip(memories, ("." * recorded, "H" * human), strict=True):
-        for step in walk(script):
-            memory.add(step)
+        put(memory, walk(script))
     return CorrectedReplay(*memories, seed)
 
 

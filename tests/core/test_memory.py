@@ -47,6 +47,12 @@ def same(one, other):
         np.testing.assert_array_equal(one.next_observations[name], other.next_observations[name])
 
 
+def put(replay: ReplayBuffer, transition: Transition) -> None:
+    if not replay.is_running:
+        replay.begin(transition.observation)
+    replay.add(transition)
+
+
 OPERATIONS = st.lists(st.sampled_from(["step", "terminated", "truncated", "cut", "sample", "save"]), min_size=1, max_size=40)
 
 
@@ -64,7 +70,7 @@ def test_mapped_and_ram_give_the_same_samples(tmp_path_factory, operations, capa
                 fresh.load_state_dict(load_checkpoint(folder / str(index)).parts["replay"])
                 pair[index] = fresh
             elif operation != "sample":
-                replay.add(step(number, operation))
+                put(replay, step(number, operation))
         assert len(pair[0]) == len(pair[1])
         if len(pair[0]):
             same(pair[0].sample(5, 3, 0.9), pair[1].sample(5, 3, 0.9))
@@ -117,7 +123,7 @@ def test_mapped_files_have_no_name_but_take_their_blocks(tmp_path):
     assert list(tmp_path.iterdir()) == []
     taken = (before - os.statvfs(tmp_path).f_bfree) * os.statvfs(tmp_path).f_frsize
     assert taken > 1_000 * ROW  # others write here too: no exact number
-    replay.add(step(0))
+    put(replay, step(0))
     assert len(replay) == 1
 
 
@@ -128,7 +134,7 @@ sys.path.insert(0, {tests!r})
 from test_memory import *
 replay = ReplayBuffer(PIXELS, 40, 3, Mapped(Path({folder!r})))
 for number in range(60):
-    replay.add(step(number, "truncated" if number % 7 == 6 else ""))
+    put(replay, step(number, "truncated" if number % 7 == 6 else ""))
     if number == 50:
         save_checkpoint(Path({folder!r}) / "checkpoints", Checkpoint(number, {{"replay": replay.state_dict()}}))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -141,12 +147,12 @@ def test_a_kill_leaves_nothing_and_the_checkpoint_goes_on(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
     expected = ReplayBuffer(PIXELS, 40, 3)
     for number in range(51):
-        expected.add(step(number, "truncated" if number % 7 == 6 else ""))
+        put(expected, step(number, "truncated" if number % 7 == 6 else ""))
     resumed = ReplayBuffer(PIXELS, 40, 99, Mapped(tmp_path))
     resumed.load_state_dict(load_checkpoint(tmp_path / "checkpoints").parts["replay"])
     for number in range(51, 70):
         for replay in (expected, resumed):
-            replay.add(step(number))
+            put(replay, step(number))
         same(expected.sample(8, 3), resumed.sample(8, 3))
 
 

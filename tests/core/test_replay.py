@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.errors import InvalidSetting
+from robo_rl.errors import InvalidEpisode, InvalidSetting
+from robo_rl.extras import Chunks, NextActions, ReturnsToGo
 from robo_rl.mixed_replay import SymmetricReplay
 from robo_rl.recorded import RecordedReplay
 from robo_rl.replay import ReplayBuffer
@@ -95,9 +95,16 @@ def rows_of(batch: Batch) -> dict[int, tuple[float, float, float, float, bool]]:
     }
 
 
-EPISODES = st.lists(
-    st.tuples(st.integers(1, 7), st.sampled_from(["terminated", "truncated", "cut", "without a word"])), max_size=12
-)
+def put(replay: ReplayBuffer, *steps: Transition) -> ReplayBuffer:
+    """Adds steps that follow each other; begins an episode where none runs."""
+    for step in steps:
+        if not replay.is_running:
+            replay.begin(step.observation)
+        replay.add(step)
+    return replay
+
+
+EPISODES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from(["terminated", "truncated", "cut", "begun"])), max_size=12)
 
 
 @given(episodes=EPISODES, capacity=st.integers(2, 40), n_step=st.integers(1, 5), running=st.integers(1, 4))
@@ -106,13 +113,15 @@ def test_every_transition_is_the_one_that_was_added(episodes, capacity, n_step, 
     for length, end in [*episodes, (running, "running")]:
         for step in range(length):
             new = transition(number, end if step == length - 1 else "")
-            replay.add(new)
+            put(replay, new)
             naive.add(new)
             number += 1
         number += 1  # the next episode begins in another state
         if end == "cut":
             replay.cut()
-        if end in ("cut", "without a word"):
+        if end == "begun":  # the next episode, with nothing told of the end of this one
+            replay.begin(observation(number))
+        if end in ("cut", "begun"):
             naive.cut()
     expected = naive.expected(n_step)
     assert len(replay) == len(expected)
@@ -141,8 +150,7 @@ def test_sampling_is_uniform():
 def test_an_episode_equals_its_steps():
     steps = [transition(n, "terminated" if n == 3 else "") for n in range(4)]
     one, other = ReplayBuffer(SPEC, 50, 1), ReplayBuffer(SPEC, 50, 1)
-    for step in steps:
-        one.add(step)
+    put(one, *steps)
     other.add_episode(episode_of(steps))
     assert_equal(one.sample(20, 2), other.sample(20, 2))
 
@@ -151,7 +159,7 @@ def test_a_recorded_episode_that_was_cut_ends_as_truncated():
     steps = [transition(n) for n in range(3)]
     replay = ReplayBuffer(SPEC, 50, 1)
     replay.add_episode(episode_of(steps))
-    replay.add(transition(3))  # starts in the very state that the recorded episode had reached
+    put(replay, transition(3))  # starts in the very state that the recorded episode had reached
     sums = rows_of(replay.sample(100, 4, 1.0))
     assert sums[2][0] == 2.0
     assert sums[2][1] == 1.0
@@ -168,8 +176,8 @@ def test_saved_and_loaded_gives_the_same_next_sample(count, tmp_path):
     copy = ReplayBuffer(SPEC, 16, seed=99)
     copy.load_state_dict(load_checkpoint(tmp_path).parts["replay"])
     for step in range(count, count + 20):  # the running episode goes on, through the end of the ring
-        replay.add(transition(step))
-        copy.add(transition(step))
+        put(replay, transition(step))
+        put(copy, transition(step))
         assert_equal(replay.sample(8, 3), copy.sample(8, 3))
 
 
@@ -178,7 +186,7 @@ def test_loading_forgets_what_a_used_memory_held():
     used.load_state_dict(state)
     assert len(used) == 3
     for replay in (used, expected := filled(3)):
-        replay.add(transition(100))
+        put(replay, transition(100))
     assert rows_of(used.sample(100, 3)) == rows_of(expected.sample(100, 3))
 
 
@@ -195,15 +203,37 @@ def test_another_capacity_is_refused():
         ReplayBuffer(SPEC, 60, 0).load_state_dict(filled(3, capacity=50).state_dict())
 
 
-def test_steps_of_double_precision_still_make_one_episode() -> None:
-    spec = EnvironmentSpec("doubles", ObservationSpec((ArraySpec("x", (1,), "float64"),)), ACTION)
-    replay = ReplayBuffer(spec, 50, 0)
-    states = [{"x": np.array([0.1 * number])} for number in range(5)]
-    action = np.zeros(1, np.float32)
-    for before, after in pairwise(states):
-        replay.add(Transition(before, action, 1.0, after, False, False, action))
-    assert replay.state_dict()["cursor"] == 4, "no step began an episode of its own"
-    assert replay.sample(200, n_step=4, discount=1.0).rewards.max() == 4.0
+def test_a_forgotten_begin_is_one_clear_error():
+    replay = ReplayBuffer(SPEC, 50, 0)
+    with pytest.raises(InvalidEpisode, match=r"outside of an episode.\n  got:     add without begin\n(.*\n)*.*call begin"):
+        replay.add(transition(0))
+    put(replay, transition(0, "terminated"))
+    with pytest.raises(InvalidEpisode, match="add without begin"):
+        replay.add(transition(1))
+    assert len(replay) == 1
+
+
+def test_observations_are_never_compared():
+    """Steps of one episode stay one, and those of two apart, whatever their observations say."""
+    replay = ReplayBuffer(SPEC, 50, 0)
+    still = replace(transition(3), next_observation=observation(3))
+    put(replay, still, still, replace(still, observation=observation(9)))
+    replay.begin(observation(3))
+    put(replay, still)
+    assert replay.sample(200, n_step=4, discount=1.0).rewards.max() == 9.0
+    assert replay.state_dict()["cursor"] == 5
+
+
+def test_an_episode_begun_twice_takes_no_row():
+    replay, other = (ReplayBuffer(SPEC, 50, 0) for _ in range(2))
+    for memory in (replay, other, replay):
+        memory.begin(observation(0))
+    replay.cut()
+    replay.begin(observation(0))
+    for memory in (replay, other):
+        put(memory, transition(0), transition(1, "truncated"))
+    assert_equal(replay.sample(9), other.sample(9))
+    assert replay.state_dict()["cursor"] == other.state_dict()["cursor"]
 
 
 def test_images_and_choices_keep_their_types():
@@ -211,7 +241,7 @@ def test_images_and_choices_keep_their_types():
     spec = EnvironmentSpec("image-test", ObservationSpec(arrays), ActionSpec(("left", "right"), mode="discrete"))
     replay = ReplayBuffer(spec, 10, 0)
     first, second = ({"camera_front": np.full((4, 4, 3), k, np.uint8), "action": np.ones(2, np.float32)} for k in (7, 9))
-    replay.add(Transition(first, np.int64(1), 0.5, second, True, False, np.int64(1)))
+    put(replay, Transition(first, np.int64(1), 0.5, second, True, False, np.int64(1)))
     batch = replay.sample(3)
     assert batch.observations["camera_front"].dtype == np.uint8
     assert (batch.observations["camera_front"] == 7).all()
@@ -228,8 +258,8 @@ def test_pictures_that_a_spec_lacks_are_neither_stored_nor_restored():
     seen = [{"camera_front": np.full((4, 4, 3), k, np.uint8), "x": np.full(2, k, np.float32)} for k in range(4)]
     for k in range(3):
         step = Transition(seen[k], np.zeros(1, np.float32), 1.0, seen[k + 1], k == 2, False, np.zeros(1, np.float32))
-        whole.add(step)
-        read.add(step)
+        put(whole, step)
+        put(read, step)
     assert set(read.state_dict()["rows"]) == set(whole.state_dict()["rows"]) - {"observation.camera_front"}
     restored = ReplayBuffer(spec.without_pictures(), 10, 5)
     restored.load_state_dict(whole.state_dict())  # of a run that stored them
@@ -307,7 +337,7 @@ def filled(count: int, *, capacity: int = 50, start: int = 0, end: str = "trunca
     """Returns a memory of one episode that ends after `count` steps, or still runs where the ring has wrapped."""
     replay = ReplayBuffer(SPEC, capacity, 0)
     for number in range(start, start + count):
-        replay.add(transition(number, end if number == start + count - 1 and count < capacity else ""))
+        put(replay, transition(number, end if number == start + count - 1 and count < capacity else ""))
     return replay
 
 
@@ -347,7 +377,7 @@ def assert_equal(one: Batch, other: Batch) -> None:
 
 
 def test_returns_to_go_are_known_when_the_episode_has_ended():
-    replay = ReplayBuffer(SPEC, 6, 0, returns_discount=0.5)
+    replay = ReplayBuffer(SPEC, 6, 0, extras=[ReturnsToGo(0.5)])
     assert_known(replay, [transition(1), transition(2)], {1: np.nan, 2: np.nan})
     assert_known(replay, [transition(3, "truncated")], {1: 1 + 1 + 0.75, 2: 2 + 1.5, 3: 3.0})
     # through the end of the ring: row 4 and 5, then 0; the first step of the first episode is overwritten
@@ -359,9 +389,11 @@ def test_returns_to_go_are_known_when_the_episode_has_ended():
 
 def assert_known(replay: ReplayBuffer, steps: list[Transition], expected: dict[int, float]) -> None:
     for step in steps:
-        replay.add(step)
+        put(replay, step)
     batch = replay.sample(200)
-    found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
+    found = {
+        int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.extras["returns_to_go"], strict=True)
+    }
     assert found == pytest.approx(expected, nan_ok=True)
 
 
@@ -382,52 +414,53 @@ def test_a_cut_does_not_end_what_every_step_costs(make, rewards, terminated, dis
     steps = [replace(transition(n, end if n == 2 else ""), reward=reward) for n, reward in enumerate(rewards)]
     episodes = [episode_of([replace(transition(7, "terminated"), reward=9.0)]), episode_of(steps)]
     if make is RecordedReplay:
-        replay = RecordedReplay.of(SPEC, episodes, 0, returns_discount=discount)
+        replay = RecordedReplay.of(SPEC, episodes, 0, extras=[ReturnsToGo(discount)])
     else:
-        replay = ReplayBuffer(SPEC, 50, 0, returns_discount=discount)
+        replay = ReplayBuffer(SPEC, 50, 0, extras=[ReturnsToGo(discount)])
         for episode in episodes:
             replay.add_episode(episode)
     batch = replay.sample(200)
-    found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
+    found = {
+        int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.extras["returns_to_go"], strict=True)
+    }
     assert found == pytest.approx(dict(enumerate(expected)) | {7: 9.0})
 
 
-def test_without_asking_there_are_no_returns_to_go():
-    assert filled(5).sample(3).returns_to_go is None
-    assert SymmetricReplay(filled(5), filled(5)).sample(4).returns_to_go is None
+def test_without_asking_there_are_no_extras():
+    assert filled(5).sample(3).extras == {}
+    assert SymmetricReplay(filled(5), filled(5)).sample(4).extras == {}
 
 
 def test_an_episode_longer_than_the_memory_keeps_the_returns_of_what_is_left():
-    replay = ReplayBuffer(SPEC, 4, 0, returns_discount=1.0)
+    replay = ReplayBuffer(SPEC, 4, 0, extras=[ReturnsToGo(1.0)])
     assert_known(replay, [transition(n, "terminated" if n == 9 else "") for n in range(1, 10)], {7: 24.0, 8: 17.0, 9: 9.0})
 
 
 def test_mixing_keeps_returns_to_go_with_their_steps():
-    online, offline = (ReplayBuffer(SPEC, 50, 0, returns_discount=0.0) for _ in range(2))
+    online, offline = (ReplayBuffer(SPEC, 50, 0, extras=[ReturnsToGo(0.0)]) for _ in range(2))
     for start, replay in ((0, online), (500, offline)):
         for number in range(5):
-            replay.add(transition(start + number, "terminated" if number == 4 else ""))
+            put(replay, transition(start + number, "terminated" if number == 4 else ""))
     batch = SymmetricReplay(online, offline).sample(64)
-    np.testing.assert_array_equal(batch.returns_to_go, batch.observations["x"][:, 0])
+    np.testing.assert_array_equal(batch.extras["returns_to_go"], batch.observations["x"][:, 0])
 
 
 @pytest.mark.parametrize("capacity", [7, 50])
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_next_actions_and_chunks_stay_within_the_episode(capacity, n_step):
     """Two whole episodes and a running one, in a ring that wraps and one that does not; actions tell the steps apart."""
-    replay, last_of = ReplayBuffer(SPEC, capacity, 0), {}
+    replay, last_of = ReplayBuffer(SPEC, capacity, 0, extras=[NextActions(), Chunks(3)]), {}
     for numbers, end in ((range(4), "truncated"), (range(10, 13), "terminated"), (range(20, 23), "")):
         for number in numbers:
-            replay.add(transition(number, end if number == numbers[-1] else ""))
+            put(replay, transition(number, end if number == numbers[-1] else ""))
             last_of[number] = numbers[-1]
-    batch = replay.sample(300, n_step, DISCOUNT, chunk=3)
+    batch = replay.sample(300, n_step, DISCOUNT)
     for row, first in enumerate(np.rint(batch.observations["x"][:, 0]).astype(int)):
         last = last_of[first]
         following = first + min(n_step, last - first + 1)
-        assert batch.has_next_action[row] == (following <= last)
+        assert batch.extras["has_next_action"][row] == (following <= last)
         if following <= last:
-            assert batch.next_actions[row, 0] == pytest.approx(following / 1000)
+            assert batch.extras["next_actions"][row, 0] == pytest.approx(following / 1000)
         wanted = [min(first + step, last) / 1000 for step in range(3)]
-        assert batch.action_chunks[row, :, 0] == pytest.approx(wanted)
-        assert batch.chunk_valid[row].tolist() == [first + step <= last for step in range(3)]
-    assert replay.sample(3).action_chunks is None
+        assert batch.extras["action_chunks"][row, :, 0] == pytest.approx(wanted)
+        assert batch.extras["chunk_valid"][row].tolist() == [first + step <= last for step in range(3)]

@@ -17,12 +17,14 @@ from robo_datasets import cache as cache_module
 from robo_datasets.cache import CachedEpisodes, cache_folders, content_of, open_cache
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting
+from robo_rl.extras import Chunks, FutureGoals, NextActions, ReturnsToGo
 from robo_rl.recorded import RecordedReplay
 from robo_rl.replay import ReplayBuffer
 from robo_rl.rows import layout_of
 
 BUILD = Path(__file__).with_name("build_cache.py")
 LENGTHS = (5, 1, 9, 3)
+EXTRAS = (ReturnsToGo(0.9), NextActions(), Chunks(3), FutureGoals("joint_position"))
 
 
 @pytest.fixture
@@ -75,11 +77,11 @@ def test_replay_leaves_out_pictures_that_a_spec_lacks(filled):
 
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_batches_are_those_of_a_memory_in_ram_for_the_same_seed(filled, spec, n_step):
-    memory = ReplayBuffer(spec, sum(LENGTHS) + len(LENGTHS), seed=7, returns_discount=0.9)
+    memory = ReplayBuffer(spec, sum(LENGTHS) + len(LENGTHS), seed=7, extras=EXTRAS)
     for episode in filled:
         memory.add_episode(episode)
-    cached = CachedEpisodes(filled, filled.entries()).replay(seed=7, returns_discount=0.9)
-    in_ram = RecordedReplay.of(spec, list(filled), seed=7, returns_discount=0.9)
+    cached = CachedEpisodes(filled, filled.entries()).replay(seed=7, extras=EXTRAS)
+    in_ram = RecordedReplay.of(spec, list(filled), seed=7, extras=EXTRAS)
     assert len(cached) == len(memory) == len(in_ram) == sum(LENGTHS)
     for _ in range(5):
         batch = memory.sample(64, n_step, 0.9)
@@ -103,7 +105,7 @@ def test_a_time_limit_keeps_the_bootstrap_and_an_end_of_the_task_stops_it(filled
 
 
 def test_returns_to_go_are_discounted_sums_within_the_episode(filled):
-    batch = CachedEpisodes(filled, filled.entries()).replay(seed=0, returns_discount=0.9).sample(200)
+    batch = CachedEpisodes(filled, filled.entries()).replay(seed=0, extras=EXTRAS).sample(200)
     expected = {}
     for episode in filled:
         for step in range(len(episode)):
@@ -111,12 +113,12 @@ def test_returns_to_go_are_discounted_sums_within_the_episode(filled):
             powers = 0.9 ** np.arange(len(episode) - step + 1)
             key = episode.observations["joint_position"][step].tobytes()
             expected[key] = float(np.sum(powers * [*episode.rewards[step:], beyond]))
-    for row, value in zip(batch.observations["joint_position"], batch.returns_to_go, strict=True):
+    for row, value in zip(batch.observations["joint_position"], batch.extras["returns_to_go"], strict=True):
         assert value == pytest.approx(expected[row.tobytes()], rel=1e-5)
 
 
-def test_without_asking_there_are_no_returns_to_go(filled):
-    assert CachedEpisodes(filled, filled.entries()).replay(seed=0).sample(3).returns_to_go is None
+def test_without_asking_there_are_no_extras(filled):
+    assert CachedEpisodes(filled, filled.entries()).replay(seed=0).sample(3).extras == {}
 
 
 def test_an_episode_without_steps_takes_no_row(dataset, make_episode):
@@ -347,9 +349,9 @@ def test_another_dataset_at_resume_is_refused(filled):
 
 
 def test_episodes_in_ram_are_saved_with_the_state(spec, make_episode):
-    replay = RecordedReplay.of(spec, [make_episode(0, 4)], seed=1, returns_discount=0.5)
+    replay = RecordedReplay.of(spec, [make_episode(0, 4)], seed=1, extras=EXTRAS)
     state = replay.state_dict()
-    assert state["rows"].keys() == layout_of(spec).keys()
-    other = RecordedReplay.of(spec, [make_episode(1, 6)], seed=2, returns_discount=0.5)
+    assert state["rows"].keys() == layout_of(spec, EXTRAS).keys()
+    other = RecordedReplay.of(spec, [make_episode(1, 6)], seed=2, extras=EXTRAS)
     other.load_state_dict(state)
     assert_equal(replay.sample(16), other.sample(16))

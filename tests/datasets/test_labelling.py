@@ -17,6 +17,7 @@ from robo_datasets.labelling import label, shuffle
 from robo_datasets.labels import LabelSet
 from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, UnknownName
+from robo_rl.extras import ReturnsToGo
 from robo_rl.recorded import RecordedReplay
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.types import RewardLabels
@@ -170,12 +171,13 @@ def test_batches_are_those_of_episodes_with_these_rewards(filled, spec):
         replace(episode, rewards=LabelSet(filled, "mine").read(entry.identity).values)
         for episode, entry in zip(filled, filled.entries(), strict=True)
     ]
-    ours = labelled(filled, "mine").replay(seed=3, returns_discount=0.9)
-    expected = RecordedReplay.of(spec, changed, seed=3, returns_discount=0.9)
+    ours = labelled(filled, "mine").replay(seed=3, extras=[ReturnsToGo(0.9)])
+    expected = RecordedReplay.of(spec, changed, seed=3, extras=[ReturnsToGo(0.9)])
     for n_step in (1, 3):
         one, other = ours.sample(64, n_step, 0.9), expected.sample(64, n_step, 0.9)
-        for name in ("rewards", "masks", "discounts", "actions", "returns_to_go"):
+        for name in ("rewards", "masks", "discounts", "actions"):
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+        np.testing.assert_array_equal(one.extras["returns_to_go"], other.extras["returns_to_go"])
     for episode, wanted in zip(labelled(filled, "mine"), changed, strict=True):
         np.testing.assert_array_equal(episode.rewards, wanted.rewards)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -204,13 +205,19 @@ def test_demonstrations_turn_a_sparse_reward_into_success():
     assert point_success(replace(POINT_CONFIG, offline_fraction=0.0)) <= 0.1
 
 
+def put(memory: ReplayBuffer, transition: Transition) -> None:
+    if not memory.is_running:
+        memory.begin(transition.observation)
+    memory.add(transition)
+
+
 def point_success(config: RLPDConfig, seed: int = 1, steps: int = 2000) -> float:
     """Trains on the point for some steps and returns the success rate of 20 deterministic episodes."""
     sampling, random = config.sampling, np.random.default_rng(seed)
     online, offline = ReplayBuffer(POINT, 10_000, seed), ReplayBuffer(POINT, 10_000, seed + 1)
     learner = config.build(POINT, seed)
     for _ in range(5):
-        play(random, lambda position: demonstrated(position, random), offline.add)
+        play(random, lambda position: demonstrated(position, random), partial(put, offline))
     sampler = SymmetricReplay(online, offline) if sampling.offline_fraction else online
     taken = 0
 
@@ -221,7 +228,7 @@ def point_success(config: RLPDConfig, seed: int = 1, steps: int = 2000) -> float
 
     def learn(transition):
         nonlocal taken
-        online.add(transition)
+        put(online, transition)
         taken += 1
         if taken > sampling.learning_starts:
             size = sampling.batch_size * sampling.updates_per_step

@@ -53,6 +53,12 @@ def walked() -> list[Transition]:
     return steps
 
 
+def put(memory: ReplayBuffer, step: Transition) -> None:
+    """Adds a step that leads to no other."""
+    memory.begin(step.observation)
+    memory.add(step)
+
+
 def test_an_update_is_that_of_stable_baselines_from_its_own_replay() -> None:
     config = SB3SACHILConfig(**SMALL, offline_fraction=0.0)
     ours = config.build(SPEC, 3)
@@ -69,7 +75,7 @@ def test_an_update_is_that_of_stable_baselines_from_its_own_replay() -> None:
     memory, replay = ReplayBuffer(SPEC, 100, 0), plain.replay_buffer
     assert replay is not None
     for step in walked():
-        memory.add(step)
+        put(memory, step)
         joined = [np.concatenate([seen["position"], seen["goal"]])[None] for seen in (step.observation, step.next_observation)]
         is_over = np.array([step.terminated or step.truncated])
         infos = [{"TimeLimit.truncated": step.truncated}]
@@ -150,7 +156,7 @@ def test_a_single_step_is_learnt_from_both_memories() -> None:
             seen = {"position": np.zeros(2, np.float32), "goal": random.uniform(-1, 1, 1).astype(np.float32)}
             action = np.float32([0.8 * seen["goal"][0], 0.0]) if which else random.uniform(-1, 1, 2).astype(np.float32)
             reward = -float((action[0] - 0.8 * seen["goal"][0]) ** 2 + action[1] ** 2)
-            memory.add(Transition(seen, action, reward, seen, terminated=True, truncated=False, policy_action=action))
+            put(memory, Transition(seen, action, reward, seen, terminated=True, truncated=False, policy_action=action))
     learner = SB3SACHILConfig(policy_kwargs={"net_arch": [32]}, batch_size=64, learning_rate=3e-3, device="cpu").build(SPEC, 0)
     both = SymmetricReplay(*memories)
     for _ in range(300):
@@ -171,7 +177,7 @@ def test_a_loss_that_is_not_finite_is_told() -> None:
     learner = SB3SACHILConfig(**SMALL, offline_fraction=0.0).build(SPEC, 0)
     memory = ReplayBuffer(SPEC, 100, 0)
     for step in walked():
-        memory.add(step)
+        put(memory, step)
     with torch.no_grad():
         for parameter in learner.model.critic.parameters():
             parameter.fill_(1e30)

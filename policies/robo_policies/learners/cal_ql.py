@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.cql import CQL, CQLConfig
+from robo_rl.extras import ReturnsToGo
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch
@@ -20,7 +21,7 @@ class CalQLConfig(CQLConfig):
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return replace(super().sampling, returns_to_go=True)
+        return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Returns a fresh learner."""
@@ -32,6 +33,5 @@ def recorded_returns(batch: Batch, reward_scale: float) -> Tensor:
 
     Minus infinity where the episode is still under way, as for the newest steps online: nothing is known of its return.
     """
-    assert batch.returns_to_go is not None, "sampling.returns_to_go asks for them"
-    returns = reward_scale * torch.from_numpy(batch.returns_to_go)
+    returns = reward_scale * torch.from_numpy(batch.extras["returns_to_go"])
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

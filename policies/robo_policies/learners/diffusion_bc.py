@@ -20,6 +20,7 @@ from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.networks import ObservationEncoder, linear
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
+from robo_rl.extras import Chunks
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
@@ -62,7 +63,7 @@ class DiffusionBCConfig:
     @property
     def sampling(self) -> Sampling:
         """What the training loop must provide."""
-        return Sampling(batch_size=self.batch_size, chunk=self.chunk, offline_fraction=1.0)
+        return Sampling(batch_size=self.batch_size, extras=(Chunks(self.chunk),), offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
         """Returns a fresh learner."""
@@ -128,9 +129,8 @@ class DiffusionBC:
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step towards telling the noise in the batch's chunks."""
-        assert batch.action_chunks is not None and batch.chunk_valid is not None, "sampling.chunk asks for them"
         data = TensorBatch.of(batch, self.parts.encoder, self.parts.updates)
-        loss = self.loss(data, torch.from_numpy(batch.action_chunks), torch.from_numpy(batch.chunk_valid))
+        loss = self.loss(data, *(torch.from_numpy(batch.extras[name]) for name in ("action_chunks", "chunk_valid")))
         self.parts.descend("denoiser", loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
         return self.parts.finish_update({"denoising_loss": loss.detach()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from torch import Tensor
 from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.td3 import TD3Config, TD3Learner
 from robo_rl.errors import require_allowed
+from robo_rl.extras import NextActions
+from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch
 
@@ -37,6 +39,11 @@ class ReBRACConfig(TD3Config):
         least = {name: (getattr(self, name) >= 0, "0 or more") for name in ("actor_penalty", "critic_penalty")}
         require_allowed(self, least | {"reward_scale": (self.reward_scale > 0, "above 0")})
 
+    @property
+    def sampling(self) -> Sampling:
+        """What the training loop must provide."""
+        return replace(super().sampling, extras=(NextActions(),))
+
     def build(self, spec: EnvironmentSpec, seed: int) -> ReBRAC:
         """Returns a fresh learner."""
         return ReBRAC(spec, self, seed)
@@ -55,8 +62,7 @@ class ReBRAC(TD3Learner):
         Differs from the authors' code, which leaves out the last step before a time limit: its value is kept here, and its
         penalty, for which there is no recorded action, is 0.
         """
-        assert batch.next_actions is not None and batch.has_next_action is not None, "every replay memory provides them"
-        recorded, is_recorded = torch.from_numpy(batch.next_actions), torch.from_numpy(batch.has_next_action)
+        recorded, is_recorded = (torch.from_numpy(batch.extras[name]) for name in ("next_actions", "has_next_action"))
         next_actions = self.smoothed_actions(data.next_observations)
         penalty = (next_actions - recorded).square().sum(-1) * is_recorded
         next_q = self.target_critic(data.next_observations, next_actions).min(0).values

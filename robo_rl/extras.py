@@ -1,0 +1,263 @@
+"""Data that a learner asks for beyond plain transitions: next actions, chunks of actions, returns-to-go, costs, goals.
+
+A learner lists extras in its `Sampling`; every memory then stores their columns with each step, and its batches hold what
+`sample` returns, by name:
+
+    @dataclass(frozen=True)
+    class StepNumbers(Extra):
+        def columns(self, spec): return {"step_number": ((), np.int32)}
+        def record(self, step): return {"step_number": step.info["step_number"]}
+        def sample(self, rows): return {"step_numbers": rows.column("step_number", rows.first)}
+
+B sampled rows, T steps of an episode; rows are those of `robo_rl.rows`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Array, Episode, Layout, Transition
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+class StoredRows(Protocol):
+    """Rows of a memory; numbers beyond its last row wrap around to the first."""
+
+    def column(self, name: str, rows: RowNumbers) -> Array:
+        """Return the values (*rows.shape, ...) of an extra's column, or of "action", "reward", "terminates" or "starts"."""
+        ...
+
+    def observations(self, rows: RowNumbers) -> dict[str, Array]:
+        """Return name -> observations (*rows.shape, ...)."""
+        ...
+
+
+@dataclass(frozen=True)
+class SampledRows:
+    """Rows of a batch, from which extras are computed."""
+
+    stored: StoredRows
+    first: RowNumbers
+    """(B,) rows in which the sampled steps start."""
+    following: RowNumbers
+    """(B,) rows of `next_observations`: behind the last reward of each n-step sum."""
+    next_actions: Array
+    """(B, ...) actions stored in `following`; they mean nothing unless a step starts there."""
+    generator: np.random.Generator
+    """The memory's own generator; what is drawn from it is the same again after an exact resume."""
+
+    def column(self, name: str, rows: RowNumbers) -> Array:
+        """Return what StoredRows.column returns."""
+        return self.stored.column(name, rows)
+
+    def observations(self, rows: RowNumbers) -> dict[str, Array]:
+        """Return what StoredRows.observations returns."""
+        return self.stored.observations(rows)
+
+
+class Extra(ABC):
+    """One kind of additional data: columns stored for each step, and arrays computed for sampled rows.
+
+    Values recorded by `record` must not follow from reward or termination: a reward model may replace both later. `complete`
+    and `sample` see the final ones.
+    """
+
+    uses_rewards: ClassVar[bool] = False
+    """True if values follow from rewards; refused with rewards that change after they were stored."""
+    unknown: ClassVar[float | None] = None
+    """Value of the columns until `complete` fills them, for extras without `record`."""
+
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        """Return name -> shape and type of what is stored for each step."""
+        return {}
+
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        """Return the value of each column for a step; in the process that acts."""
+        return {}
+
+    def record_episode(self, episode: Episode) -> Mapping[str, Array]:
+        """Return the values (T, ...) of each column for a recorded episode."""
+        steps = [self.record(episode.transition(step)) for step in range(len(episode))]
+        return {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+
+    def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
+        """Return values (T,) of columns that are known once an episode has ended.
+
+        steps: (T,) rows of the episode's steps in their order, without those that the ring has overwritten.
+        """
+        return {}
+
+    @abstractmethod
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        """Return name -> (B, ...) for `Batch.extras`."""
+
+
+@dataclass(frozen=True)
+class NextActions(Extra):
+    """`next_actions` (B, A) or (B,): executed at the next observation; `has_next_action` (B,): False if none was recorded."""
+
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        """Return the actions stored with the next observations."""
+        return {"next_actions": rows.next_actions, "has_next_action": rows.column("starts", rows.following)}
+
+
+@dataclass(frozen=True)
+class Chunks(Extra):
+    """`action_chunks` (B, H, A) or (B, H): executed from each step on; `chunk_valid` (B, H).
+
+    Beyond the end of the episode the last action is repeated and is not valid.
+    """
+
+    length: int
+    """H"""
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise InvalidSetting("A chunk of actions is too short.", got=self.length, allowed="1 or more")
+
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        """Return the actions, walking on row by row."""
+        numbers, valid = np.empty((len(rows.first), self.length), np.int64), np.ones((len(rows.first), self.length), np.bool_)
+        numbers[:, 0] = rows.first
+        for step in range(1, self.length):
+            valid[:, step] = valid[:, step - 1] & rows.column("starts", numbers[:, step - 1] + 1)
+            numbers[:, step] = numbers[:, step - 1] + valid[:, step]
+        return {"action_chunks": rows.column("action", numbers), "chunk_valid": valid}
+
+
+@dataclass(frozen=True)
+class ReturnsToGo(Extra):
+    """`returns_to_go` (B,): discounted sum of rewards until the episode's end; NaN while it runs.
+
+    An episode that was cut counts as `return_beyond_cut` says.
+    """
+
+    uses_rewards = True
+    unknown = np.nan
+    discount: float = 0.99
+    """Discount per step."""
+
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        """Return one number."""
+        return {"return_to_go": ((), np.float32)}
+
+    def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
+        """Return the sums, from the last step backwards."""
+        rewards = rows.column("reward", steps)
+        beyond = 0.0 if rows.column("terminates", steps[-1:])[0] else return_beyond_cut(rewards, self.discount)
+        discount = self.discount
+        sums = [*accumulate(rewards[::-1].tolist(), lambda total, reward: reward + discount * total, initial=beyond)]
+        return {"return_to_go": np.asarray(sums[:0:-1], np.float32)}
+
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        """Return the stored sums."""
+        return {"returns_to_go": rows.column("return_to_go", rows.first)}
+
+
+def return_beyond_cut(rewards: Array, discount: float) -> float:
+    """Return a lower bound of the return after an episode with these rewards was cut.
+
+    As if its lowest reward continued forever, if that is negative. Without it a penalty for every step would seem to end
+    at the time limit (Nakamoto et al. 2023 do so, in their code, for episodes that earn nothing but the penalty).
+    """
+    lowest = min(float(rewards.min(initial=0.0)), 0.0)
+    if lowest == 0.0:
+        return 0.0
+    return lowest / (1.0 - discount) if discount < 1.0 else -np.inf
+
+
+@dataclass(frozen=True)
+class Column(Extra):
+    """An entry of each step's `info` under its own name, such as "cost"; recorded episodes provide "cost" from `costs`."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        """Return the entry."""
+        return {self.name: (self.shape, np.dtype(self.dtype))}
+
+    def record(self, step: Transition) -> Mapping[str, Any]:
+        """Return the entry; raises InvalidSetting if the step lacks it."""
+        if self.name not in step.info:
+            raise InvalidSetting(
+                f"The learner asks for {self.name!r} of each step, and a step has none.",
+                got=f"info with {', '.join(sorted(step.info)) or 'no entries'}",
+                allowed=f"info with {self.name!r}",
+                fix="take an environment, or recorded episodes, that provide it; or another learner",
+            )
+        return {self.name: step.info[self.name]}
+
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        """Return the stored entries of the first steps."""
+        return {self.name: rows.column(self.name, rows.first)}
+
+
+@dataclass(frozen=True)
+class FutureGoals(Extra):
+    """`goals` (B, ...): an entry of an observation that the same episode reached at or after the next observation.
+
+    Drawn uniformly ("future" of Andrychowicz et al. 2017, "Hindsight Experience Replay", section 4.5). While an episode runs
+    its future is not known yet, and the goal is the next observation's own.
+    """
+
+    unknown = 0.0
+    entry: str
+    """Name of the observation, such as "object_position"."""
+
+    def columns(self, spec: EnvironmentSpec) -> Layout:
+        """Return the number of steps behind each one in its episode."""
+        return {"steps_left": ((), np.int32)}
+
+    def complete(self, rows: StoredRows, steps: RowNumbers) -> Mapping[str, Array]:
+        """Count backwards."""
+        return {"steps_left": np.arange(len(steps))[::-1]}
+
+    def sample(self, rows: SampledRows) -> Mapping[str, Array]:
+        """Draw a row of the future for each step."""
+        ahead = rows.generator.integers(rows.column("steps_left", rows.following - 1) + 1)
+        return {"goals": rows.observations(rows.following + ahead)[self.entry]}
+
+
+def recorded(spec: EnvironmentSpec, extras: Sequence[Extra], step: Transition) -> Mapping[str, Any]:
+    """Return the value of every column for a step; what another process has recorded is taken as it is."""
+    if step.columns:
+        return step.columns
+    found: dict[str, Any] = {}
+    for extra in extras:
+        found |= extra.record(step) if extra.unknown is None else dict.fromkeys(extra.columns(spec), extra.unknown)
+    return found
+
+
+def recorded_columns(
+    spec: EnvironmentSpec, extras: Sequence[Extra], lengths: Iterable[int], episodes: Iterable[Episode]
+) -> dict[str, Array]:
+    """Return name -> the columns of whole episodes in RAM, T + 1 rows for each of T steps.
+
+    Episodes are read only if an extra records something of them; values that `complete` fills are `unknown`.
+    """
+    count = sum(length + 1 for length in lengths if length)
+    rows = {
+        name: np.full((count, *shape), extra.unknown or 0, dtype)
+        for extra in extras
+        for name, (shape, dtype) in extra.columns(spec).items()
+    }
+    if reading := [extra for extra in extras if extra.unknown is None and extra.columns(spec)]:
+        end = 0
+        for episode in (episode for episode in episodes if len(episode)):
+            for extra in reading:
+                for name, values in extra.record_episode(episode).items():
+                    rows[name][end : end + len(episode)] = values
+            end += len(episode) + 1
+    return rows

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from robo_rl.memory import Layout
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import ActionSource, Array, Batch, Episode, Windows
+from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Windows
 
 RETURNS = "return_to_go"
 """Name of the rows that hold the return from each step on (`returns_to_go`); only where it is asked for."""
@@ -92,14 +92,14 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     return stored | pictures
 
 
-def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], rewards: Array, known: Array) -> dict[str, Array]:
+def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
     """Returns the rows with other rewards (rows,), in RAM what is float and mapped as it was what is not.
 
-    Where none is known (rows,) no step starts: neither a transition nor a sum of rewards can then hold one that is missing.
+    A row without a label starts no step: neither a transition nor a sum of rewards can then hold one that is missing.
     """
     vectors = np.array(rows["vectors"])
-    vectors[:, _reward_column(spec)] = np.where(known, rewards, 0)
-    return {**rows, "vectors": vectors, "starts": rows["starts"] & known}
+    vectors[:, _reward_column(spec)] = np.where(labels.valid, labels.values, 0)
+    return {**rows, "vectors": vectors, "starts": rows["starts"] & labels.valid}
 
 
 def returns_to_go(rows: Mapping[str, Array], discount: float) -> npt.NDArray[np.float32]:

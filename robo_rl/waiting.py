@@ -106,10 +106,13 @@ class WaitingSteps:
         self._replay.cut()
 
     def _enter(self) -> None:
-        for transition, value, is_known, ends in zip(self._steps, *self.rewards.score(), strict=True):
-            if is_known and ends:
+        found = self.rewards.score()
+        for transition, value, is_valid, ends in zip(
+            self._steps, found.labels.values, found.labels.valid, found.ends, strict=True
+        ):
+            if is_valid and ends:
                 self._replay.add(replace(transition, reward=float(value), terminated=True, truncated=False))
-            elif is_known:
+            elif is_valid:
                 self._replay.add(replace(transition, reward=float(value)))
             else:
                 self._replay.cut()

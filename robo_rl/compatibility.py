@@ -11,11 +11,10 @@ from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting, RoboRLError
 from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.spec import EnvironmentSpec
+from robo_rl.waiting import unlike_single_steps
 
 MODES = (Feature.LEARNER_PROCESS, Feature.COLLECTORS, Feature.ONLINE_PHASE)
 """Features that choose the loop."""
-SINGLE_STEPS = {"n_step": 1, "returns_to_go": False, "offline_fraction": 0.0}
-"""Sampling whose batches can be relabelled."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Capabilities:
         if any(loop in STEPS or loop in DATA for loop in needs.loops):
             if config.sampling.offline_fraction > 0:
                 requires = frozenset({Feature.DEMONSTRATIONS})
-            others = [name for name, value in SINGLE_STEPS.items() if getattr(config.sampling, name) != value]
+            others = unlike_single_steps(config.sampling)
             if others and ONLINE in needs.loops:
                 excludes[Feature.RELABELLED] = f"single steps of the environment can be relabelled: change {', '.join(others)}"
         has_device = any(item.name == "device" for item in fields(config))

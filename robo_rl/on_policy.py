@@ -6,7 +6,7 @@ episode, and a rollout under way is left out. With rewards that do not repeat th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from robo_rl.reward_protocols import DelayedRewards, DelayedVectorRewards
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import MOST_DIVERGED, episode_seed
-from robo_rl.types import DIVERGED, Array, Metrics, StateDict
+from robo_rl.types import DIVERGED, Array, Labels, Metrics, StateDict, StepRewards
 from robo_rl.vector import SequentialEnvironments
 from robo_rl.waiting import repeats_itself, require_unchanging
 
@@ -73,8 +73,8 @@ class OnPolicyLearner(Stateful, Protocol):
         """Takes in what the actions led to."""
         ...
 
-    def reward(self, rewards: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rewards (T, N) of a rollout that came without; only known ones count, and some end the task."""
+    def reward(self, rewards: StepRewards) -> None:
+        """Take in the rewards of the T N steps of a rollout that came without, step after step."""
         ...
 
     def update(self) -> Metrics:
@@ -139,7 +139,7 @@ class OnPolicyTraining:
             time("infer", partial(self._observe, actions, outcome, observer))
             if self.learner.is_ready or not self._has_steps_left:
                 if self._rollout is not None:
-                    self.learner.reward(*self._rollout.rewards(self.environments.num_envs))
+                    self.learner.reward(self._rollout.rewards())
                 metrics = time("update", self.learner.update)
                 metrics |= {} if self._rollout is None else self._rollout.metrics
                 time("log", partial(observer.on_metrics, self.step, metrics))
@@ -203,7 +203,7 @@ class UnrewardedRollout:
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction
         self._at_once = rewards if isinstance(rewards, DelayedVectorRewards) else None
-        self._scored: list[tuple[Array, Array, Array]] = []
+        self._scored: list[StepRewards] = []
 
     @property
     def repeats_itself(self) -> bool:
@@ -259,12 +259,10 @@ class UnrewardedRollout:
             if has_ended:
                 self._begin(index, observations, infos)
 
-    def rewards(self, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the rollout, which are known, and which end the task, (T, N); begins the next one."""
-        parts = [*self._scored, self._rewards.score()]
-        self._scored = []
-        values, known, ends = (np.concatenate(part).reshape(-1, count) for part in zip(*parts, strict=True))
-        return values, known, ends
+    def rewards(self) -> StepRewards:
+        """Return the rewards of the T N steps of the rollout, step after step; the next one begins."""
+        parts, self._scored = [*self._scored, self._rewards.score()], []
+        return _joined(parts)
 
     def _begin(self, index: int, observations: Mapping[str, Array], infos: Mapping[str, Any]) -> None:
         told = infos["instruction"][index] if "instruction" in infos else None
@@ -272,17 +270,20 @@ class UnrewardedRollout:
 
     def state_dict(self) -> StateDict:
         """Returns the rewards so far, and what waits for one."""
-        scored = {str(number): dict(zip(_SCORED, part, strict=True)) for number, part in enumerate(self._scored)}
-        return {"scored": scored, "waiting": self._rewards.state_dict()}
+        scored = _joined(self._scored)
+        arrays = {"values": scored.labels.values, "valid": scored.labels.valid, "ends": scored.ends}
+        return {"scored": arrays, "waiting": self._rewards.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; `restart` forgets the rollout where the environments begin anew."""
-        scored = [state["scored"][str(number)] for number in range(len(state["scored"]))]
-        self._scored = [(part["values"], part["known"], part["ends"]) for part in scored]
+        scored = state["scored"]
+        self._scored = [StepRewards(Labels(scored["values"], scored["valid"]), scored["ends"])]
         self._rewards.load_state_dict(state["waiting"])
 
 
-_SCORED = ("values", "known", "ends")
+def _joined(parts: Sequence[StepRewards]) -> StepRewards:
+    ends = [np.zeros(0, np.bool_), *(part.ends for part in parts)]
+    return StepRewards(Labels.joined([Labels.missing(0), *(part.labels for part in parts)]), np.concatenate(ends))
 
 
 def _at(observations: Mapping[str, Array], index: int) -> dict[str, Array]:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from robo_rl.protocols import Stateful
 from robo_rl.spec import EnvironmentSpec, Observation
-from robo_rl.types import Array, Batch, Episode, Metrics, RewardLabels
+from robo_rl.types import Array, Batch, Episode, Metrics, RewardLabels, StepRewards
 
 
 class DelayedRewards(Stateful, Protocol):
@@ -41,13 +41,10 @@ class DelayedRewards(Stateful, Protocol):
         """
         ...
 
-    def score(self) -> tuple[Array, Array, Array]:
-        """Returns the rewards of the steps added since the last call, which are known, and which ended the task, (K,) each.
+    def score(self) -> StepRewards:
+        """Return the rewards of the K steps added since the last call, in their order.
 
-        In the order of the steps. One with which the task ended, as the model sees it, is to be learnt from as terminated; what
-        follows it, until the environment begins anew, is not known.
-
-        Raises RewardUnavailable where the model has given no usable answer for long.
+        Raises RewardUnavailable if the model has given no usable answer for long.
         """
         ...
 

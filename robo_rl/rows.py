@@ -21,7 +21,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Extra, RowNumbers, SampledRows
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import ActionSource, Array, Batch, Episode, Layout, Windows
+from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, Windows
 
 
 def columns_of(spec: EnvironmentSpec) -> dict[str, slice]:
@@ -102,14 +102,14 @@ def rows_of(spec: EnvironmentSpec, episode: Episode) -> dict[str, Array]:
     return stored | pictures
 
 
-def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], rewards: Array, known: Array) -> dict[str, Array]:
+def with_rewards(spec: EnvironmentSpec, rows: Mapping[str, Array], labels: Labels) -> dict[str, Array]:
     """Returns the rows with other rewards (rows,), in RAM what is float and mapped as it was what is not.
 
-    Where none is known (rows,) no step starts: neither a transition nor a sum of rewards can then hold one that is missing.
+    A row without a label starts no step: neither a transition nor a sum of rewards can then hold one that is missing.
     """
     vectors = np.array(rows["vectors"])
-    vectors[:, _reward_column(spec)] = np.where(known, rewards, 0)
-    return {**rows, "vectors": vectors, "starts": rows["starts"] & known}
+    vectors[:, _reward_column(spec)] = np.where(labels.valid, labels.values, 0)
+    return {**rows, "vectors": vectors, "starts": rows["starts"] & labels.valid}
 
 
 class RowReader:

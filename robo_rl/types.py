@@ -5,7 +5,7 @@ B batch, T steps, A action size. Arrays that are rewards, actions or states are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidEpisode
+from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.spec import Observation
 
 Array = npt.NDArray[Any]
@@ -194,18 +194,80 @@ class Windows:
 
 
 @dataclass(frozen=True)
-class RewardLabels:
+class Labels:
+    """Rewards of K steps, or scores of K pictures; a missing one is missing, not zero.
+
+    Raises InvalidSetting for arrays that differ in length or type, and for a valid value that is not finite.
+    """
+
+    values: Array
+    """(K,) float32; float64 on the way to a sum. Meaningless where a label is missing."""
+    valid: npt.NDArray[np.bool_]
+    """(K,) False where a label is missing"""
+
+    def __post_init__(self) -> None:
+        values, valid = self.values, self.valid
+        if values.shape != valid.shape or values.ndim != 1:
+            raise InvalidSetting(
+                "Values and validity of labels differ.", got=f"{values.shape} and {valid.shape}", allowed="(K,)"
+            )
+        if values.dtype not in (np.float32, np.float64) or valid.dtype != np.bool_:
+            raise InvalidSetting(
+                "Labels are of a wrong type.", got=f"{values.dtype} and {valid.dtype}", allowed="float32 or float64, and bool"
+            )
+        if not np.isfinite(values[valid]).all():
+            raise InvalidSetting("A valid label is not finite.", got=values, fix="mark what is missing as not valid")
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @classmethod
+    def finite(cls, values: npt.ArrayLike, valid: npt.ArrayLike = True) -> Labels:
+        """Return float32 labels that are 0 and missing if not `valid`, or if not finite as float32."""
+        with np.errstate(over="ignore"):
+            found = np.asarray(values).astype(np.float32)
+        present = np.isfinite(found) & valid
+        return cls(np.where(present, found, np.float32(0)), present)
+
+    @classmethod
+    def missing(cls, count: int) -> Labels:
+        """Return `count` labels that are all missing."""
+        return cls(np.zeros(count, np.float32), np.zeros(count, np.bool_))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Labels]) -> Labels:
+        """Return the labels of one part or more as one, in their order."""
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.valid for part in parts]))
+
+    @property
+    def or_nan(self) -> npt.NDArray[np.float64]:
+        """(K,) float64, NaN where a label is missing."""
+        return np.where(self.valid, self.values.astype(np.float64), np.nan)
+
+    def by(self, identity: tuple[str, str], prompt_hash: str = "none", confidence: Array | None = None) -> RewardLabels:
+        """Return these labels with their provenance: the identity of the model, and a hash of the words it was told."""
+        return RewardLabels(self.values, self.valid, *identity, prompt_hash, confidence)
+
+
+@dataclass(frozen=True)
+class RewardLabels(Labels):
     """Rewards of a model beside one episode; never an overwrite of the recorded ones."""
 
-    values: npt.NDArray[np.float32]
-    """(T,)"""
-    valid: npt.NDArray[np.bool_]
-    """(T,) False where a label is missing: missing is not zero."""
     model: str
     weights_hash: str
     prompt_hash: str
     confidence: npt.NDArray[np.float32] | None = None
     """(T,) in [0, 1]"""
+
+
+@dataclass(frozen=True)
+class StepRewards:
+    """Rewards of K steps of environments under way, and the model's view of the end of the task."""
+
+    labels: Labels
+    ends: npt.NDArray[np.bool_]
+    """(K,) True if the model sees the task completed with a step: it is learnt from as terminated, and what follows until the
+    environment begins anew has no label."""
 
 
 @dataclass(frozen=True)

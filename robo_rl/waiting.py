@@ -20,8 +20,7 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
     if not isinstance(rewards, Relabelling):
         return None
     usual = {"n_step": 1, "offline_fraction": 0.0, "extras": "none that follow from rewards"}
-    is_usual = sampling.n_step == 1, sampling.offline_fraction == 0.0, not any(extra.uses_rewards for extra in sampling.extras)
-    if others := [name for name, fits in zip(usual, is_usual, strict=True) if not fits]:
+    if others := unlike_single_steps(sampling):
         raise InvalidSetting(
             "A reward that changes as it is learned is given to single steps of the environment, when they are sampled.",
             got=", ".join(f"{name} {getattr(sampling, name)}" for name in others),
@@ -30,6 +29,13 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
         )
     rewards.reserve(sampling.replay_capacity)
     return rewards
+
+
+def unlike_single_steps(sampling: Sampling) -> list[str]:
+    """Return the settings with which a batch is not of single steps of the environment, whose rewards can be replaced."""
+    extras_follow = any(extra.uses_rewards for extra in sampling.extras)
+    unlike = {"n_step": sampling.n_step != 1, "offline_fraction": sampling.offline_fraction > 0, "extras": extras_follow}
+    return [name for name, is_unlike in unlike.items() if is_unlike]
 
 
 def require_unchanging(rewards: DelayedRewards) -> None:
@@ -108,8 +114,10 @@ class WaitingSteps:
         self._replay.cut()
 
     def _enter(self) -> None:
-        for transition, value, is_known, ends in zip(self._steps, *self.rewards.score(), strict=True):
-            if not is_known:
+        found = self.rewards.score()
+        scored = zip(self._steps, found.labels.values, found.labels.valid, found.ends, strict=True)
+        for transition, value, is_valid, ends in scored:
+            if not is_valid:
                 self._replay.cut()
                 continue
             if not self._replay.is_running:  # at its first step, and behind one whose reward is missing

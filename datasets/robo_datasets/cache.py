@@ -21,8 +21,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
-import numpy as np
-
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
@@ -35,7 +33,7 @@ from robo_rl.recorded import RecordedReplay
 from robo_rl.rows import layout_of, rows_of, with_rewards
 from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Array, Episode
+from robo_rl.types import Array, Episode, Labels
 
 SCHEMA = "robo_rl.cache/1"
 MANIFEST = "cache.json"
@@ -93,7 +91,7 @@ class CachedEpisodes(Sequence[Episode]):
         cache = open_cache(self.dataset, self.entries, self.watch)
         rows, content, whole = cache.rows, cache.content, self.dataset.spec
         if self.labels is not None:
-            rows = with_rewards(whole, rows, *_rewards(self.labels, self.entries))
+            rows = with_rewards(whole, rows, _rewards(self.labels, self.entries))
             content = f"{content}-{self.labels.digest(self.entries)}"
         read = whole if spec is None else whole.without_pictures(but=spec.observation)
         episodes = (read_listed(self.dataset, entry) for entry in self.watch(self.entries))
@@ -104,26 +102,23 @@ class CachedEpisodes(Sequence[Episode]):
 def _whole(labels: LabelSet, entry: Entry) -> Array:
     """Returns a reward for each step; raises InvalidSetting where one is missing, because missing is not zero."""
     found = labels.read(entry.identity)
-    known = 0 if found is None else int(found.valid.sum())
-    if found is None or known < entry.steps:
+    count = 0 if found is None else int(found.valid.sum())
+    if found is None or count < entry.steps:
         raise InvalidSetting(
             f"An episode has steps without a label of the set {labels.name!r}, and this learner cannot leave them out.",
-            got=f"{known} of {entry.steps} steps of {entry.identity}",
+            got=f"{count} of {entry.steps} steps of {entry.identity}",
             allowed="a label for each step",
             fix="label them, filter the dataset, or take a learner of our own, such as iql or rlpd",
         )
     return found.values
 
 
-def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> tuple[Array, Array]:
-    """Returns the rewards of all rows of the episodes, and which are known; an episode of T steps has T + 1 rows or none."""
-    rewards, known = [np.zeros(0, np.float32)], [np.zeros(0, np.bool_)]
+def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> Labels:
+    """Return labels of all rows of the episodes; an episode of T steps has T + 1 rows or none."""
+    parts = [Labels.missing(0)]
     for entry in entries:
-        found = labels.read(entry.identity)
-        last = np.zeros(min(entry.steps, 1), np.bool_)
-        rewards += [np.zeros(entry.steps) if found is None else found.values, last]
-        known += [np.zeros(entry.steps, np.bool_) if found is None else found.valid, last]
-    return np.concatenate(rewards), np.concatenate(known)
+        parts += [labels.read(entry.identity) or Labels.missing(entry.steps), Labels.missing(min(entry.steps, 1))]
+    return Labels.joined(parts)
 
 
 def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:

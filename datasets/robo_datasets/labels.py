@@ -69,15 +69,9 @@ class LabelSet:
 
     def _require_fit(self, identity: str, labels: RewardLabels) -> None:
         steps = self._steps.get(identity)
-        lengths = {
-            len(labels.values),
-            len(labels.valid),
-            len(labels.values if labels.confidence is None else labels.confidence),
-        }
+        lengths = {len(labels), len(labels.values if labels.confidence is None else labels.confidence)}
         if lengths != {steps}:
             raise InvalidSetting("Labels and episode differ in length.", got=sorted(lengths), allowed=f"{steps} steps")
-        if not np.isfinite(labels.values[labels.valid]).all():
-            raise InvalidSetting("A valid label is not finite.", got=labels.values, fix="mark what is missing as not valid")
 
     def read(self, identity: str) -> RewardLabels | None:
         """Returns the labels of an episode, or None; raises EpisodeCorrupt if they are not as they were written."""
@@ -91,7 +85,7 @@ class LabelSet:
         labels = None
         with suppress(TypeError, ValueError):  # SQLite keeps whatever it is given, whatever a column is declared as
             labels = labels_of(_unsealed(row))
-        if labels is None or len(labels.values) != self._steps.get(row[0], len(labels.values)):
+        if labels is None or len(labels) != self._steps.get(row[0], len(labels)):
             raise EpisodeCorrupt(f"The labels {self.name!r} of episode {row[0]} were changed.", fix="label it again")
         return labels
 
@@ -137,8 +131,8 @@ class LabelSet:
                 (model, weights) for model, weights in connection.execute("SELECT DISTINCT model, weights_hash FROM labels")
             }
 
-    def known(self, entries: Iterable[Entry]) -> int:
-        """Returns how many steps of these episodes have a label."""
+    def count(self, entries: Iterable[Entry]) -> int:
+        """Return the number of steps of these episodes that have a label."""
         found = (self.read(entry.identity) for entry in entries)
         return sum(int(labels.valid.sum()) for labels in found if labels is not None)
 

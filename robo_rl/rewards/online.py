@@ -97,10 +97,10 @@ def lived(episode: Episode, live: DelayedRewards, spec: EnvironmentSpec) -> Iter
             terminated=terminated,
             truncated=is_last and not terminated,
         )
-    values, known, ends = live.score()
-    for start, stop in _stretches(known):
-        terminated = bool(ends[stop - 1]) or (episode.terminated and stop == len(episode))
-        yield _piece(replace(episode, rewards=values), slice(start, stop), spec, terminated=terminated)
+    found = live.score()
+    for start, stop in _stretches(found.labels.valid):
+        terminated = bool(found.ends[stop - 1]) or (episode.terminated and stop == len(episode))
+        yield _piece(replace(episode, rewards=found.labels.values), slice(start, stop), spec, terminated=terminated)
 
 
 def _told(model: PictureReward, prefix: str) -> dict[str, str | float]:

@@ -6,14 +6,13 @@ from collections import deque
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
 from robo_rl.rewards.picture_queue import PictureQueue
 from robo_rl.rewards.pictures import PictureReward, Scores
 from robo_rl.spec import Observation
 from robo_rl.stopwatch import timed
-from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.types import Array, Labels, Metrics, StateDict, StepRewards
 
 RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.record)
 MOST_MISSING = 1000  # steps in a row without a label; an endpoint that is down should not cost a night of learning nothing
@@ -138,8 +137,8 @@ class RunningRewards:
         state = self._model.states({name: np.asarray(value)[None] for name, value in observation.items()})[0]
         self._events.append(_Event(index, terminated=terminated, ended=ended, asks=asks, state=tuple(state.tolist())))
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call, in their order, which are known, and which end the task."""
+    def score(self) -> StepRewards:
+        """Return the rewards of the steps since the last call, in their order."""
         steps, events = [], self._events
         seen = iter(timed("score", self._seen.scores))
         done = iter(timed("score", self._done.scores) if self._done is not None else [])
@@ -153,7 +152,7 @@ class RunningRewards:
                 now = next(seen) if event.asks else (episode.score, episode.known)
                 steps.append(self._reward(event, now, next(done, None) if event.asks else None))
         values, valid, ends = (np.array([step[part] for step in steps]) for part in range(3))
-        return values.astype(np.float32), valid.astype(np.bool_), ends.astype(np.bool_)
+        return StepRewards(Labels.finite(values, valid.astype(np.bool_)), ends.astype(np.bool_))
 
     def _reward(self, event: _Event, now: tuple[float, bool], done: tuple[float, bool] | None) -> tuple[float, bool, bool]:
         """Returns the reward of a step, whether it is known, and whether the task ends with it.

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rewards.episode_sums import EpisodeSums
 from robo_rl.rewards.pipeline_parts import Given, Mixture
 from robo_rl.rewards.steps import StepQueue
 from robo_rl.spec import Observation
-from robo_rl.types import Array, Metrics, StateDict
-
-Answer = tuple[Array, Array, Array]
+from robo_rl.types import Array, Labels, Metrics, StateDict, StepRewards
 
 
 class RunningPipeline:
@@ -66,26 +63,27 @@ class RunningPipeline:
         for taker in takers:
             taker.add(index, observation, action=action, reward=reward, terminated=terminated, truncated=truncated)
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call, which are known, and which end the task for a source."""
+    def score(self) -> StepRewards:
+        """Return the rewards of the steps since the last call; the task ends if it does for a source."""
         steps = self._queue.take()
         answers = [None if source is None else source.score() for _, source in self._sources]
         ends = np.zeros(len(steps), np.bool_)
         for answer in answers:
-            ends |= False if answer is None else answer[2]
+            ends |= False if answer is None else answer.ends
         if not len(steps):
-            return np.zeros(0, np.float32), np.zeros(0, np.bool_), ends
+            return StepRewards(Labels.missing(0), ends)
         ended = replace(steps, terminated=steps.terminated | ends)
-        given = [None if answer is None else Given(answer[0].astype(np.float64), answer[1]) for answer in answers]
+        given = [
+            None if answer is None else Given(answer.labels.values.astype(np.float64), answer.labels.valid)
+            for answer in answers
+        ]
         found = self._mixture.of(ended, given)
         total = self._weight * np.where(found.valid, found.total, 0.0)
-        with np.errstate(over="ignore"):
-            values = total.astype(np.float32)
-        known = found.valid & np.isfinite(values)
+        labels = Labels.finite(total, found.valid)
         self._steps += len(steps)
-        self._missing += int((~known).sum())
-        self._sums.add(steps, {**found.terms, "model_return": np.where(known, total, np.nan)})
-        return np.where(known, values, np.float32(0)), known, ends
+        self._missing += int((~labels.valid).sum())
+        self._sums.add(steps, {**found.terms, "model_return": np.where(labels.valid, total, np.nan)})
+        return StepRewards(labels, ends)
 
     def state_dict(self) -> StateDict:
         """Returns what waits, what stages and sources remember, and the sums for the log."""

@@ -137,12 +137,12 @@ def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSp
 def labels_of(dataset: Dataset, name: str, entries: Sequence[Entry]) -> tuple[LabelSet, str]:
     """Returns a label set, and how many steps of the episodes have a label; raises InvalidSetting where none has."""
     labels = LabelSet.existing(dataset, name)
-    steps, known = sum(entry.steps for entry in entries), labels.known(entries)
-    if not known:
+    steps, count = sum(entry.steps for entry in entries), labels.count(entries)
+    if not count:
         raise InvalidSetting(
             f"No step has a label of the set {name!r}.", got=f"0 of {steps} steps", fix="robo-rl label DATASET"
         )
-    left_out = f" ({known} of {steps} steps have one, the others are left out)" if known < steps else ""
+    left_out = f" ({count} of {steps} steps have one, the others are left out)" if count < steps else ""
     return labels, f", rewards of the label set {name}{left_out}"
 
 

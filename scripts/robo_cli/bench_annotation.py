@@ -111,7 +111,7 @@ def _acting(reward: ONI | None) -> Trial:
                     if rollout is not None:
                         rollout.add(actions, outcome)
                 if rollout is not None:
-                    rollout.rewards(count)
+                    rollout.rewards()
                 return count * length
 
             return _speed(advance, seconds)

@@ -85,9 +85,9 @@ def run(arguments: Label) -> int:
         if cache is not None:
             tell(cache)
     entries = dataset.entries()
-    steps, known = sum(entry.steps for entry in entries), LabelSet(dataset, arguments.name).known(entries)
-    if known < steps:
-        print(f"{known} of {steps} steps have a label; the same command asks about these episodes again")
+    steps, count = sum(entry.steps for entry in entries), LabelSet(dataset, arguments.name).count(entries)
+    if count < steps:
+        print(f"{count} of {steps} steps have a label; the same command asks about these episodes again")
     print(f"{done} of {len(dataset)} episodes labelled now; train with --dataset {dataset.path} --labels {arguments.name}")
     return 0
 

@@ -93,10 +93,10 @@ def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: Environme
     for episode in episodes:
         steps += len(episode)
         found += list(reward.labelled(episode, spec))
-    known = sum(len(piece) for piece in found)
-    if steps and not known:
+    count = sum(len(piece) for piece in found)
+    if steps and not count:
         raise InvalidSetting("No step of the demonstrations has a label.", got=f"0 of {steps} steps", fix="look at the reward")
-    left_out = f" ({known} of {steps} steps have one, the others are left out)" if known < steps else ""
+    left_out = f" ({count} of {steps} steps have one, the others are left out)" if count < steps else ""
     return found, f", rewards of the model {reward.identity['model']}{left_out}"
 
 

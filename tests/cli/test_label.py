@@ -84,7 +84,7 @@ def test_steps_without_a_label_are_told_of(dataset, capsys):
     dispatch(["label", "data", "--reward", "noisy-oracle", "--settings", "missing=0.5", "--name", "half"])
     trained("--labels", "half")
     steps = sum(entry.steps for entry in dataset.entries())
-    known = LabelSet(dataset, "half").known(dataset.entries())
+    known = LabelSet(dataset, "half").count(dataset.entries())
     assert f"({known} of {steps} steps have one, the others are left out)" in capsys.readouterr().out
     dispatch(["label", "data", "--reward", "noisy-oracle", "--settings", "missing=1", "--name", "none"])
     with pytest.raises(InvalidSetting, match="No step has a label of the set 'none'"):

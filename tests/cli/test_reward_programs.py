@@ -115,7 +115,7 @@ def test_a_dataset_is_labelled_by_a_program_and_references_are_written_down(reco
     dispatch(["label", str(recorded), "--reward", "program:arm_reach", "--name", "written", "--cache", "none"])
     dataset = Dataset(recorded)
     labels = LabelSet(dataset, "written")
-    assert labels.known(dataset.entries()) == sum(entry.steps for entry in dataset.entries())
+    assert labels.count(dataset.entries()) == sum(entry.steps for entry in dataset.entries())
     assert {model for model, _ in labels.makers} == {"program"}
     command = ["reward", "references", "program:arm_reach", "--dataset", str(recorded), "--out", "references.json"]
     assert dispatch(command) == 0

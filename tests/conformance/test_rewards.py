@@ -188,12 +188,12 @@ def test_reward_keeps_the_rule(name, check, tmp_path):
 class TooLong(Oracle):
     def label(self, episode):
         labels = super().label(episode)
-        return replace(labels, values=np.append(labels.values, np.float32(0)))
+        return replace(labels, values=np.append(labels.values, np.float32(0)), valid=np.append(labels.valid, True))
 
 
-class NotFinite(Oracle):
+class Doubtful(Oracle):
     def label(self, episode):
-        return replace(super().label(episode), values=episode.rewards, valid=np.ones(len(episode), np.bool_))
+        return replace(super().label(episode), values=np.zeros(len(episode)))
 
 
 class SomebodyElse(Oracle):
@@ -219,7 +219,7 @@ class Writes(Oracle):
     ("broken", "rule"),
     [
         (TooLong, "labels fit the episode"),
-        (NotFinite, "labels fit the episode"),
+        (Doubtful, "labels fit the episode"),
         (SomebodyElse, "labels say whose they are"),
         (Moody, "labels repeat"),
         (Writes, "episodes stay as they are"),

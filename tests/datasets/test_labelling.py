@@ -245,8 +245,8 @@ class Server:
 def test_gaps_are_filled_by_the_same_command(filled):
     model = Server(down=[5, 9])
     assert label(filled, model, "mine") == 4
-    assert LabelSet(filled, "mine").known(filled.entries()) == 4
+    assert LabelSet(filled, "mine").count(filled.entries()) == 4
     model.down.clear()
     assert label(filled, model, "mine") == 2 and sorted(model.asked[4:]) == [5, 9]
-    assert LabelSet(filled, "mine").known(filled.entries()) == sum(LENGTHS)
+    assert LabelSet(filled, "mine").count(filled.entries()) == sum(LENGTHS)
     assert label(filled, model, "mine") == 0

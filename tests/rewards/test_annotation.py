@@ -97,7 +97,8 @@ def test_no_step_waits_for_a_server_that_never_answers():
     running = begun(given := annotator(model))
     for start in range(0, 100, 10):
         steps(running, range(start, start + 10), reward=1.0)
-        values, known, ends = running.score()
+        found = running.score()
+        values, known, ends = found.labels.values, found.labels.valid, found.ends
         assert values.tolist() == [1.0] * 10 and known.all() and not ends.any()
     assert running.metrics["reward/missing"] == 1.0 and running.metrics["annotation/labels"] == 0
     assert given._desk.sizes[1] <= 2  # what was asked first is still under way
@@ -108,15 +109,15 @@ def test_a_caption_pays_only_after_its_label_has_arrived():
     model = Model(is_open=False)
     running = begun(given := annotator(model))
     steps(running, [1], ended=True)
-    assert running.score()[0].tolist() == [0.0]
+    assert running.score().labels.values.tolist() == [0.0]
     running.begin(0, word(0), None)
     steps(running, [1], ended=True)
-    assert running.score()[0].tolist() == [0.0]  # asked, not answered
+    assert running.score().labels.values.tolist() == [0.0]  # asked, not answered
     model.open.set()
     settled(given)
     running.begin(0, word(0), None)
     steps(running, [1], ended=True)
-    assert running.score()[0].tolist() == [0.5]
+    assert running.score().labels.values.tolist() == [0.5]
     assert sum(map(len, model.asked)) == 1
 
 
@@ -127,7 +128,7 @@ def test_a_label_counts_for_steps_that_waited_while_it_arrived():
     settled(given)
     running.begin(0, word(0), None)
     steps(running, [1, 2])
-    assert running.score()[0].tolist() == [0.5, 0.0]
+    assert running.score().labels.values.tolist() == [0.5, 0.0]
 
 
 def test_labels_are_taken_in_once_a_step_so_that_a_record_can_give_them_again():
@@ -203,7 +204,7 @@ def test_a_fault_of_the_server_is_a_status_and_never_a_label(status, times):
     running = begun(given := annotator(model))
     for _ in range(5):
         steps(running, [1, 0])
-        assert not running.score()[0].any()
+        assert not running.score().labels.values.any()
         settled(given)
     assert Counter(query for batch in model.asked for query in batch) == {("0>1",): times, ("1>0",): times}
     told = running.metrics
@@ -235,7 +236,7 @@ def test_when_the_annotator_dies_one_warning_says_so_and_rewards_go_on():
             assert running.metrics["annotation/stopped"] == 1.0, "every line of the log says so"
             running.begin(0, word(0), None)
             steps(running, [1, 9], ended=True)
-            assert running.score()[0].tolist() == [0.5, 0.0]
+            assert running.score().labels.values.tolist() == [0.5, 0.0]
 
 
 def test_without_any_label_a_training_ends_when_the_annotator_dies():
@@ -272,7 +273,7 @@ def test_the_reward_is_the_sum_of_the_paper_and_counts_begin_anew_with_the_episo
     running.begin(0, word(0), None)
     steps(running, [0])
     expected = [2 * (10 * own + 0.5 * 1.0 / count**3) for own, count in [(0.25, 1), (0.25, 2), (0.25, 3), (0.0, 1)]]
-    assert running.score()[0].tolist() == pytest.approx(expected)
+    assert running.score().labels.values.tolist() == pytest.approx(expected)
     assert running.metrics["reward/model_return"] == pytest.approx(2 * 0.5 * (1 + 1 / 8 + 1 / 27))
 
 
@@ -280,14 +281,15 @@ def test_the_sum_is_kept_within_its_limit():
     running = begun(RecordedAnnotator([]), limit=3.0)
     steps(running, [1, 2], reward=7.0)
     steps(running, [3], reward=-7.0)
-    assert running.score()[0].tolist() == [3.0, 3.0, -3.0]
+    assert running.score().labels.values.tolist() == [3.0, 3.0, -3.0]
 
 
 def test_a_reward_of_the_environment_that_is_none_is_unknown_where_it_counts():
     for weight, is_known in ((1.0, False), (0.0, True)):
         running = begun(RecordedAnnotator([]), environment_weight=weight)
         steps(running, [1], reward=float("nan"))
-        values, known, _ = running.score()
+        found = running.score()
+        values, known, _ = found.labels.values, found.labels.valid, found.ends
         assert values.tolist() == [0.0] and known.tolist() == [is_known]
 
 
@@ -297,7 +299,7 @@ def test_counts_of_two_environments_are_apart():
         running.begin(index, word(0), None)
     for index in (0, 1, 0):
         steps(running, [0], index=index)
-    assert running.score()[0].tolist() == pytest.approx([0.5, 0.5, 0.5 / 8])
+    assert running.score().labels.values.tolist() == pytest.approx([0.5, 0.5, 0.5 / 8])
 
 
 def test_steps_of_all_environments_at_once_are_those_one_by_one():
@@ -319,7 +321,7 @@ def test_steps_of_all_environments_at_once_are_those_one_by_one():
                     steps(running, [now[index]], ended=bool(is_over[index]), index=index)
                 if is_over[index]:
                     running.begin(index, word(0), None)
-        found.append(running.score()[0])
+        found.append(running.score().labels.values)
     assert np.array_equal(*found) and found[0].any()
 
 
@@ -349,7 +351,7 @@ def test_a_restart_has_the_table_of_the_checkpoint_and_asks_again_what_was_under
     restarted.restart()
     restarted.begin(0, word(0), None)
     steps(restarted, [1, 0])
-    assert restarted.score()[0].tolist() == [0.5, 0.5]
+    assert restarted.score().labels.values.tolist() == [0.5, 0.5]
     assert len(after.asked) == 1
     after.open.set()
 
@@ -366,6 +368,6 @@ def test_what_waits_goes_on_from_a_checkpoint_to_the_bit(tmp_path):
     resumed.load_state_dict(load_checkpoint(tmp_path).parts["rewards"])
     for running in (whole, resumed):
         steps(running, numbers[5:])
-    one, other = whole.score()[0], resumed.score()[0]
+    one, other = whole.score().labels.values, resumed.score().labels.values
     assert np.array_equal(one, other) and len(one) == 8 and one.any()
     assert whole.metrics == resumed.metrics and resumed.repeats_itself

@@ -111,7 +111,7 @@ def test_a_budget_pauses_and_the_same_command_goes_on(dataset, order, chat_serve
         assert asked < len(chat_server.asked) <= most / 110 + 2
         asked = len(chat_server.asked)
     assert dispatch(order("mine", terms={"most_tokens": 10**6})) == 0 and len(chat_server.asked) == 28
-    assert LabelSet(dataset, "mine").known(dataset.entries()) == 4 * STEPS
+    assert LabelSet(dataset, "mine").count(dataset.entries()) == 4 * STEPS
 
 
 def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_server):
@@ -121,7 +121,7 @@ def test_a_server_that_goes_away_leaves_no_label_of_zero(dataset, order, chat_se
         dispatch(order("mine", concurrency=1))
     assert len(LabelSet(dataset, "mine").labelled) == 1
     chat_server.script.clear()
-    assert dispatch(order("mine")) == 0 and LabelSet(dataset, "mine").known(dataset.entries()) == 4 * STEPS
+    assert dispatch(order("mine")) == 0 and LabelSet(dataset, "mine").count(dataset.entries()) == 4 * STEPS
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])

@@ -146,7 +146,8 @@ def test_a_step_without_finite_factors_leaves_its_episode_out(tmp_path):
         for step in range(4):
             after = {name: np.full(2, first + step, np.float32) for name in REACHER.observation}
             running.add(0, after, action=np.zeros(2, np.float32), reward=1.0, terminated=False, truncated=step == 3)
-    places, known, ends = running.score()
+    found = running.score()
+    places, known, ends = found.labels.values, found.labels.valid, found.ends
     assert known.tolist() == [True] * 4 + [False] * 4 + [True] * 4 and not ends.any() and len(running.memory) == 2
     assert np.allclose(running.memory.inputs(places[known].astype(int))[:, 0] ** 2, [1, 2, 3, 4, 2, 3, 4, 5])
 

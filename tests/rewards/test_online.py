@@ -25,6 +25,7 @@ from robo_rl.rewards.running import MOST_MISSING, Completion
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import OnlineTraining
+from robo_rl.types import Labels, StepRewards
 from robo_rl.vector import SequentialEnvironments
 
 POISON = 1e30
@@ -312,7 +313,8 @@ def test_a_score_that_is_held_costs_nothing_and_does_not_outlive_its_episode():
                 ends = {"terminated": step == 5 == len(episode), "truncated": step == 7}
                 seen = {name: each[step] for name, each in episode.observations.items()}
                 live.add(0, seen, action=episode.actions[step - 1], reward=np.nan, **ends)
-            found, known, ends = live.score()
+            found = live.score()
+            found, known, ends = found.labels.values, found.labels.valid, found.ends
             assert known.all() and not ends.any()
             assert np.allclose(found, values), "the first, every third and the last picture"
     assert sum(model.calls) == 2 * (4 + 3)
@@ -538,7 +540,7 @@ def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
         assert resumed.resumed == "exact" and finished(resumed) == expected, f"resumed at step {step}"
     mistaken = make()
     parts = load_checkpoint(tmp_path / "48").parts
-    parts["rewards"]["scored"]["0"]["values"] = parts["rewards"]["scored"]["0"]["values"] + np.float32(0.1)
+    parts["rewards"]["scored"]["values"] = parts["rewards"]["scored"]["values"] + np.float32(0.1)
     mistaken.load_state_dict(parts)
     assert finished(mistaken) != expected, "the comparison can fail"
 
@@ -546,7 +548,6 @@ def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
 def test_a_rollout_without_any_label_teaches_nothing():
     learner = PPOConfig(**PPO, **PLAIN).build(VISIBLE, 0)
     before = learner.networks.parameters.copy()
-    nothing = np.zeros((32, 3), np.bool_)
     learner.trajectories.length = 32
-    learner.reward(np.zeros((32, 3), np.float32), nothing, nothing)
+    learner.reward(StepRewards(Labels.missing(96), np.zeros(96, np.bool_)))
     assert learner.update() == {} and not learner.is_ready and np.array_equal(learner.networks.parameters, before)

@@ -208,9 +208,10 @@ def test_in_rollouts_of_several_environments_a_reward_is_that_of_the_last_frame_
             wanted.append(before[index] + 2 + 0.5 * np.clip(actions[index, 0], -1, 1))
             if ended:
                 live.begin(index, {name: each[index] for name, each in observations.items()}, None)
-    values, known, ends = live.score()
+    found = live.score()
+    values, known, ends = found.labels.values, found.labels.valid, found.ends
     np.testing.assert_allclose(values, wanted, rtol=1e-6)
-    assert known.all() and not ends.any() and len(live.score()[0]) == 0
+    assert known.all() and not ends.any() and len(live.score().labels.values) == 0
 
 
 SMALL = {"learning_rate": 1e-3, "batch_size": 16, "policy_kwargs": {"net_arch": [8]}}

@@ -229,10 +229,11 @@ def test_the_reward_is_the_environments_and_the_bonus() -> None:
     step(rewards, 0, 0.0, 0.5)
     step(rewards, 1, 0.0, 0.0)
     step(rewards, 0, 0.9, 1.0, ends=True)
-    values, known, ends = rewards.score()
+    found = rewards.score()
+    values, known, ends = found.labels.values, found.labels.valid, found.ends
     assert values.tolist() == pytest.approx([0.2, 0.0, 2.2]) and known.all() and not ends.any()
     assert rewards.metrics == pytest.approx({"reward/subgoals_completed": 2.0, "reward/bonus_return": 0.3})
-    assert len(rewards.score()[0]) == 0
+    assert len(rewards.score().labels.values) == 0
 
 
 def test_steps_of_all_environments_at_once_are_worth_the_same() -> None:
@@ -247,7 +248,7 @@ def test_steps_of_all_environments_at_once_are_worth_the_same() -> None:
             step(each, index, rewards[number, index], earned[number, index], ends=bool(ended[number, index]))
         facts = {"actions": np.zeros(2), "terminated": ended[number], "truncated": np.zeros(2, np.bool_)}
         at_once.add_all({BONUS: earned[number][:, None]}, rewards=rewards[number], **facts)
-    assert each.score()[0].tolist() == at_once.score()[0].tolist()
+    assert each.score().labels.values.tolist() == at_once.score().labels.values.tolist()
     assert each.metrics == at_once.metrics
 
 
@@ -258,7 +259,7 @@ def test_rewards_under_way_are_saved() -> None:
     other.load_state_dict(one.state_dict())
     for each in (one, other):
         step(each, 0, 1.0, 0.0, ends=True)
-    assert one.score()[0].tolist() == other.score()[0].tolist() == pytest.approx([0.1, 1.0])
+    assert one.score().labels.values.tolist() == other.score().labels.values.tolist() == pytest.approx([0.1, 1.0])
     assert one.metrics == other.metrics
 
 

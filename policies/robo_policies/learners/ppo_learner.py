@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_policies.learners.clipped_surrogate import ClippedSurrogate, Descent, divergence
 from robo_policies.learners.learning import require_finite_data
@@ -24,7 +23,7 @@ from robo_policies.networks.tanh_towers import Floats, TanhTowers
 from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.on_policy import VectorStep
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.types import Array, Metrics, StateDict, StepRewards
 
 FEWEST = 2
 """Rows that a rollout must have: advantages are normalised."""
@@ -129,18 +128,17 @@ class PPO(ClippedSurrogate):
         rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards(step.rewards, ended)
         self.trajectories.add(self.senses.scaled(observations), rewards, ended, final_values, step.observations)
 
-    def reward(self, rewards: Floats, known: npt.NDArray[np.bool_], ends: npt.NDArray[np.bool_]) -> None:
-        """Takes in the rewards (T, N) of a rollout that came without them, which are known, and which end the task.
-
-        Raises NonFiniteUpdate where one is not finite.
-        """
-        require_finite_data({"rewards": rewards}, self.updates, "rollout")
-        data, taken = self.trajectories, slice(len(rewards))
+    def reward(self, rewards: StepRewards) -> None:
+        """Take in the rewards of the T N steps of a rollout that came without them, step after step."""
+        labels, count = rewards.labels, self.config.num_envs
+        paid = np.where(labels.valid, labels.values, np.float32(0)).reshape(-1, count)
+        ends = rewards.ends.reshape(-1, count)
+        data, taken = self.trajectories, slice(len(paid))
         data.ended[taken] |= ends
         data.final_values[taken][ends] = 0.0  # an end as the model sees it, although the clock may have struck
-        for step, (values, ended) in enumerate(zip(rewards, data.ended[taken], strict=True)):
+        for step, (values, ended) in enumerate(zip(paid, data.ended[taken], strict=True)):
             data.rewards[step] = self.rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
-        data.known[taken] = known
+        data.valid[taken] = labels.valid.reshape(-1, count)
 
     def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
         vectors = self.senses.vectors(observations)
@@ -167,17 +165,17 @@ class PPO(ClippedSurrogate):
         decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended[taken]
         advantages, total = np.empty_like(residuals), np.zeros_like(residuals[0])
         for step in reversed(range(len(residuals))):
-            total = np.where(data.known[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
+            total = np.where(data.valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
             advantages[step] = total
         return advantages
 
     def update(self) -> Metrics:
         """Takes `epochs` passes over the rollout, then begins the next one; returns metrics with Stable-Baselines3's tags.
 
-        Learns nothing from a rollout of which no reward is known, or of a single row.
+        Learns nothing from a rollout without any valid reward, or of a single row.
         """
-        config, known = self.config, self.trajectories.known[: self.trajectories.length]
-        if known.size < FEWEST or not known.any():
+        config, valid = self.config, self.trajectories.valid[: self.trajectories.length]
+        if valid.size < FEWEST or not valid.any():
             self._next_rollout()
             return {}
         self._optimizer.lr = self.learning_rate

@@ -39,8 +39,8 @@ class Trajectories:
         """(T, N) whether an episode ended with this step, for whatever reason"""
         self.final_values = np.zeros((steps, environments), np.float32)
         """(T, N) value of the last observation of an episode that was cut, 0 elsewhere"""
-        self.known = np.ones((steps, environments), np.bool_)
-        """(T, N) whether the reward is known; a model may have given none"""
+        self.valid = np.ones((steps, environments), np.bool_)
+        """(T, N) False if a model has given no reward"""
         self.pictures = {each.name: np.zeros((steps + 1, environments, *each.shape), np.uint8) for each in pictures}
         """name -> (T+1, N, height, width, channels)"""
         self.length = 0
@@ -76,10 +76,10 @@ class Trajectories:
 
     @property
     def learnt(self) -> npt.NDArray[np.int64] | slice:
-        """Returns the rows to learn from: all, or with others in the place of those whose reward is not known."""
-        stored = self.known[: self.length]
-        known = np.flatnonzero(flat(stored))
-        return slice(None) if len(known) == stored.size else np.resize(known, stored.size)
+        """Returns the rows to learn from: all, or with others in place of those without a reward."""
+        stored = self.valid[: self.length]
+        valid = np.flatnonzero(flat(stored))
+        return slice(None) if len(valid) == stored.size else np.resize(valid, stored.size)
 
     def begin(self, observations: Floats, raw: Mapping[str, Array]) -> None:
         """Forgets what is stored and begins with scaled observations (N, D) and the pictures among the raw ones."""
@@ -90,7 +90,7 @@ class Trajectories:
         """Stores the outcome of the actions at `length`, (N,) each, and the observations that they led to, as `begin` does."""
         step = self.length
         self.rewards[step], self.ended[step], self.final_values[step] = rewards, ended, final_values
-        self.known[step] = True
+        self.valid[step] = True
         self._place(step + 1, observations, raw)
         self.length = step + 1
 

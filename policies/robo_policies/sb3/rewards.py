@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from robo_rl.errors import RewardUnavailable
 from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.types import Array
+from robo_rl.types import Array, StepRewards
 from robo_rl.waiting import require_unchanging
 
 LIMIT = "TimeLimit.truncated"
@@ -103,10 +103,10 @@ class WaitingRows:
             self._enter()
 
     def _enter(self) -> None:
-        values, known, ends = (part.reshape(len(self._rows), self._replay.n_envs) for part in self._rewards.score())
-        for row, value, is_known, is_end in zip(self._rows, values, known, ends, strict=True):
+        values, valid, ends = _by_row(self._rewards.score(), self._replay.n_envs)
+        for row, value, is_valid, is_end in zip(self._rows, values, valid, ends, strict=True):
             obs, next_obs, action, done, limits = row
-            if is_known.all():
+            if is_valid.all():
                 told = [{LIMIT: limit[LIMIT] and not end} for limit, end in zip(limits, is_end, strict=True)]
                 self._store(obs, next_obs, action, value, done | is_end, told)
             elif self._replay.size():
@@ -123,7 +123,7 @@ class WaitingRows:
 
 
 class WaitingRollout:
-    """A rollout whose rewards are known when it is full, before SB3 computes advantages."""
+    """A rollout whose rewards come when it is full, before SB3 computes advantages."""
 
     def __init__(self, rollout: RolloutBuffer, rewards: DelayedRewards) -> None:
         self._rollout, self._rewards = rollout, rewards
@@ -132,17 +132,17 @@ class WaitingRollout:
     def compute(self, last_values: torch.Tensor, dones: npt.NDArray[Any]) -> None:
         """Adds the rewards to what SB3 bootstrapped at time limits, then computes advantages and returns."""
         rollout = self._rollout
-        values, known, ends = (part.reshape(rollout.buffer_size, rollout.n_envs) for part in self._rewards.score())
+        values, valid, ends = _by_row(self._rewards.score(), rollout.n_envs)
         rollout.rewards[:] = np.where(ends, values, rollout.rewards + values)  # what ended is not bootstrapped
         rollout.episode_starts[1:] = np.maximum(rollout.episode_starts[1:], ends[:-1])
         dones = np.logical_or(dones, ends[-1])
         self._compute(last_values, dones)
-        if not known.all():
-            self._end_before_gaps(known, last_values.clone().cpu().numpy().flatten(), dones)
-        if known.any() and not known.all():
-            self._fill_gaps(known)
+        if not valid.all():
+            self._end_before_gaps(valid, last_values.clone().cpu().numpy().flatten(), dones)
+        if valid.any() and not valid.all():
+            self._fill_gaps(valid)
 
-    def _end_before_gaps(self, known: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
+    def _end_before_gaps(self, valid: npt.NDArray[np.bool_], last_values: Array, dones: npt.NDArray[Any]) -> None:
         """Computes advantages as SB3 does, except that a sum ends with the value of a state whose step has no label."""
         rollout = self._rollout
         goes_on = 1.0 - np.vstack((rollout.episode_starts[1:], np.asarray(dones, np.float32)))
@@ -151,17 +151,24 @@ class WaitingRollout:
         total = np.zeros(rollout.n_envs, np.float32)
         for step in reversed(range(rollout.buffer_size)):
             total = residuals[step] + rollout.gamma * rollout.gae_lambda * goes_on[step] * total
-            rollout.advantages[step] = total = np.where(known[step], total, 0.0)
+            rollout.advantages[step] = total = np.where(valid[step], total, 0.0)
         rollout.returns = rollout.advantages + rollout.values
 
-    def _fill_gaps(self, known: npt.NDArray[np.bool_]) -> None:
+    def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:
         """Puts other steps in the place of those without a label: SB3 learns from whole rollouts only."""
-        gaps, others = np.argwhere(~known), np.argwhere(known)
+        gaps, others = np.argwhere(~valid), np.argwhere(valid)
         chosen = others[np.arange(len(gaps)) % len(others)]
         for name in ("observations", "actions", "values", "log_probs", "advantages", "returns"):
             stored = getattr(self._rollout, name)
             for array in stored.values() if isinstance(stored, dict) else [stored]:
                 array[tuple(gaps.T)] = array[tuple(chosen.T)]
+
+
+def _by_row(rewards: StepRewards, environments: int) -> tuple[Array, Array, Array]:
+    """Return values, validity and ends, (rows, environments) each."""
+    labels = rewards.labels
+    values, valid, ends = (part.reshape(-1, environments) for part in (labels.values, labels.valid, rewards.ends))
+    return values, valid, ends
 
 
 def _copy(observations: Any) -> Any:

@@ -19,7 +19,7 @@ from robo_rl.rewards.annotation.recorded import RECORD, Arrival
 from robo_rl.rewards.running import RECENT
 from robo_rl.spec import Observation
 from robo_rl.stopwatch import timed
-from robo_rl.types import Array, Metrics, StateDict
+from robo_rl.types import Array, Labels, Metrics, StateDict, StepRewards
 
 
 @dataclass(frozen=True)
@@ -111,21 +111,20 @@ class AnnotatedRewards:
         self._step += len(rewards)
         self._waiting.add_all(observations, actions=actions, rewards=rewards, ended=terminated | truncated)
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call, which are known, and that none ends the task by itself.
+    def score(self) -> StepRewards:
+        """Return the rewards of the steps since the last call.
 
-        A step is unknown only where the environment's own reward counts and is not finite.
+        One is missing only if the environment's own reward counts and is not finite.
         """
         return timed("score", self._score)
 
-    def _score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    def _score(self) -> StepRewards:
         steps = self._waiting.take()
         self._hear()
         llm = self._looked_up(steps)
         rewards, intrinsic = self._factors.rewards(steps.rewards, llm, steps.occurrences)
-        known = np.isfinite(rewards)
         self._sum_up(steps, np.where(np.isfinite(intrinsic), intrinsic, 0.0))
-        return np.where(known, rewards, 0.0).astype(np.float32), known, np.zeros(len(known), np.bool_)
+        return StepRewards(Labels.finite(rewards), np.zeros(len(rewards), np.bool_))
 
     def _hear(self) -> None:
         """Takes in labels, at most once at a step: a record of these steps gives them at the same places again."""

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.spec import EnvironmentSpec, Observation
-from robo_rl.types import Array, Episode, Metrics, RewardLabels, StateDict
+from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels, StateDict, StepRewards
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,10 @@ class RunningReturns:
         self._totals[index] += reward
         self._paid.append(self._weight * self._totals[index] if terminated or truncated else 0.0)
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns what the steps since the last call were paid; a return that is not finite is not known."""
-        values, self._paid = np.array(self._paid, np.float32), []
-        known = np.isfinite(values)
-        return np.where(known, values, np.float32(0)), known, np.zeros(len(values), np.bool_)
+    def score(self) -> StepRewards:
+        """Return the rewards of the steps since the last call; a return that is not finite is missing."""
+        values, self._paid = np.array(self._paid), []
+        return StepRewards(Labels.finite(values), np.zeros(len(values), np.bool_))
 
     def state_dict(self) -> StateDict:
         """Returns sums and what waits."""

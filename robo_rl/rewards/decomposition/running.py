@@ -20,7 +20,7 @@ from robo_rl.rewards.decomposition.episodes import EpisodeMemory
 from robo_rl.rewards.decomposition.inputs import Floats, StepInputs
 from robo_rl.rewards.running import MOST_MISSING, RECENT
 from robo_rl.spec import Observation
-from robo_rl.types import Array, Batch, Metrics, StateDict
+from robo_rl.types import Array, Batch, Labels, Metrics, StateDict, StepRewards
 
 METRICS_EVERY = 100  # updates between two reports, as of learners
 
@@ -84,15 +84,14 @@ class RunningDecomposition:
         if terminated or truncated:
             self._store()
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the places of the steps, of which those are known whose episode has ended; none ends the task."""
+    def score(self) -> StepRewards:
+        """Return the places of the steps; those whose episode has not ended have none."""
         if self._actions:  # asked in the middle of an episode, or where it was cut: no return will ever be that of its steps
             self._leave_out(len(self._actions))
             self._observations, self._actions, self._total = self._observations[-1:], [], np.nan
         places = np.concatenate([np.zeros(0, np.float32), *self._scored])
         self._scored = []
-        known = np.isfinite(places)
-        return np.where(known, places, np.float32(0)), known, np.zeros(len(places), np.bool_)
+        return StepRewards(Labels.finite(places), np.zeros(len(places), np.bool_))
 
     def update(self) -> Metrics:
         """Takes one step of the decoder towards the returns of some episodes (`draws.decomposition_loss`)."""

@@ -22,7 +22,7 @@ from robo_rl.rewards.running import MOST_MISSING
 from robo_rl.rewards.steps import StepQueue, Steps
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import timed
-from robo_rl.types import Array, Episode, Metrics, RewardLabels, StateDict
+from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels, StateDict, StepRewards
 
 
 @dataclass(frozen=True)
@@ -148,17 +148,15 @@ class RunningProgram:
         del reward
         self._queue.add(index, observation, action=action, reward=0.0, terminated=terminated, truncated=truncated)
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call and which are known; a program ends no task."""
+    def score(self) -> StepRewards:
+        """Return the rewards of the steps since the last call; a program ends no task."""
         steps = self._queue.take()
         if not len(steps):
-            return np.zeros(0, np.float32), np.zeros(0, np.bool_), np.zeros(0, np.bool_)
+            return StepRewards(Labels.missing(0), np.zeros(0, np.bool_))
         found = timed("score", lambda: self._judge.judge(self._view.batch_of(steps.before, steps.actions, steps.after)))
-        with np.errstate(over="ignore"):
-            values = np.where(found.valid, self._weight * found.total, 0.0).astype(np.float32)
-        known = found.valid & np.isfinite(values)
-        self._count(steps, found, known)
-        return np.where(known, values, np.float32(0)), known, np.zeros(len(steps), np.bool_)
+        labels = Labels.finite(self._weight * found.total, found.valid)
+        self._count(steps, found, labels.valid)
+        return StepRewards(labels, np.zeros(len(steps), np.bool_))
 
     def _count(self, steps: Steps, found: Judged, known: npt.NDArray[np.bool_]) -> None:
         named = {**found.terms, "model_return": self._weight * found.total}

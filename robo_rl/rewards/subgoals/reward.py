@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import lived
 from robo_rl.spec import EnvironmentSpec, Observation, ObservationSpec
-from robo_rl.types import Array, Episode, Metrics, RewardLabels, StateDict
+from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels, StateDict, StepRewards
 
 BONUS = "subgoal_bonus"
 RECENT = 100
@@ -140,15 +139,11 @@ class RunningSubgoalRewards:
         for index in np.flatnonzero(terminated | truncated).tolist():
             self._recent.append((int(self._completed[index]), float(self._earned[index])))
 
-    def score(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Returns the rewards of the steps since the last call, and which are known: those that are finite.
-
-        The task ends where the environment says.
-        """
-        values = np.array(self._waiting, np.float32)
+    def score(self) -> StepRewards:
+        """Return the rewards of the steps since the last call; one that is not finite is missing."""
+        values = np.array(self._waiting)
         self._waiting.clear()
-        known = np.isfinite(values)
-        return np.where(known, values, np.float32(0)), known, np.zeros(len(values), np.bool_)
+        return StepRewards(Labels.finite(values), np.zeros(len(values), np.bool_))
 
     def state_dict(self) -> StateDict:
         """Returns what waits, and the counts."""

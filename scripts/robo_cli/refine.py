@@ -9,10 +9,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 import tyro
 
+import robo_rl
 from robo_cli.assembly import recipe_of, spec_of
 from robo_cli.beginning import require_same_reading
 from robo_cli.completion import completed
-from robo_cli.person import CONSOLE
+from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import (
     DemonstrationSettings,
     EnvironmentSettings,
@@ -25,7 +26,6 @@ from robo_cli.recipe import (
     require_at_least,
     to_yaml,
 )
-from robo_cli.train import start
 from robo_real.family import SETTINGS
 from robo_rl.errors import InvalidSetting
 from robo_rl.runs import Run, find_run
@@ -37,7 +37,6 @@ robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick
 robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --human console     (you begin, take over, stop and label)
 robo-rl refine RUN --robot http://127.0.0.1:5000 --demos data/pick --dry-run > my.yaml     (for robo-rl train)"""
 NOBODY = "none"
-ROBOT = "robot:"
 STARTS = 100
 """steps in which the policy acts as it is before the first update, as many as HIL-SERL waits for"""
 
@@ -84,7 +83,8 @@ def run(arguments: Refine) -> int:
     if arguments.dry_run:
         print(to_yaml(recipe), end="")
         return 0
-    return start(recipe, arguments.runs)
+    robo_rl.train(recipe, out=arguments.runs, progress=True)
+    return 0
 
 
 def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
@@ -124,11 +124,6 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
             fix="--human console",
         )
     return completed(recipe)
-
-
-def robot_at(address: str) -> str:
-    """Returns the environment of a robot's address."""
-    return f"{ROBOT}{address.removeprefix(ROBOT)}"
 
 
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:

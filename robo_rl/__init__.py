@@ -1,1 +1,67 @@
-"""Robotics and control reinforcement learning: one line of data from simulator or robot to trained policy."""
+"""Robotics and control reinforcement learning: one line of data from simulator or robot to trained policy.
+
+    import robo_rl
+
+    run = robo_rl.train("arm-pick-rlpd", seed=1, learner={"lr": 1e-4})
+    print(run.evaluate(episodes=50))
+
+The names below are loaded when they are used, so that the import costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from robo_rl.discovery import make_environment, make_vector_environment
+    from robo_rl.evaluation import Evaluation, evaluate
+    from robo_rl.protocols import Policy
+    from robo_rl.rollout import rollout as run_episode
+    from robo_rl.runs import Run
+    from robo_rl.types import Episode
+    from robo_rl.workbench import load_policy, open_dataset, open_run, resume, train
+
+__all__ = [
+    "Episode",
+    "Evaluation",
+    "Policy",
+    "Run",
+    "evaluate",
+    "load_policy",
+    "make_environment",
+    "make_vector_environment",
+    "open_dataset",
+    "open_run",
+    "resume",
+    "run_episode",
+    "train",
+]
+_PLACES = {
+    "Episode": "types",
+    "Evaluation": "evaluation",
+    "Policy": "protocols",
+    "Run": "runs",
+    "evaluate": "evaluation",
+    "load_policy": "workbench",
+    "make_environment": "discovery",
+    "make_vector_environment": "discovery",
+    "open_dataset": "workbench",
+    "open_run": "workbench",
+    "resume": "workbench",
+    "run_episode": "rollout:rollout",
+    "train": "workbench",
+}
+"""Module of each name, and its name there if that is another: a function `rollout` would hide the module of that name."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, there = _PLACES[name].partition(":")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), there or name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,5 +1,7 @@
 """Find environments, learners, rewards, the models behind them, robots and formats by name, through package entry points.
 
+So are the operations of `robo_rl`, such as `train`, which packages above it implement.
+
 A third party adds one by declaring an entry point in its own package; nothing here is edited.
 """
 
@@ -13,11 +15,20 @@ from typing import Any, Literal
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.errors import BrokenPlugin, InvalidSetting, RoboRLError, UnknownName
+from robo_rl.errors import BrokenPlugin, InvalidSetting, MissingOperation, RoboRLError, UnknownName
 from robo_rl.vector import SequentialEnvironments
 
 Group = Literal[
-    "environments", "learners", "rewards", "raters", "image_text_models", "judges", "captioners", "robots", "formats"
+    "environments",
+    "learners",
+    "rewards",
+    "raters",
+    "image_text_models",
+    "judges",
+    "captioners",
+    "robots",
+    "formats",
+    "operations",
 ]
 
 
@@ -35,6 +46,14 @@ def load(group: Group, name: str) -> Any:
     if name not in points:
         raise UnknownName(group.removesuffix("s").replace("_", "-"), name, points)
     return component(group, points[name])
+
+
+def operation(name: str) -> Any:
+    """Return the implementation of `robo_rl.<name>`; raises MissingOperation if its package is not installed."""
+    points = known("operations")
+    if name not in points:
+        raise MissingOperation(name)
+    return component("operations", points[name])
 
 
 def component(group: Group, point: EntryPoint) -> Any:

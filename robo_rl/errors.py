@@ -3,6 +3,7 @@
     RoboRLError
     ├── UnknownName          a component, recipe, run or key that does not exist
     ├── MissingExtra         an optional package is not installed
+    ├── MissingOperation     the package behind a function of robo_rl is not installed
     ├── BrokenPlugin         a component of an installed package cannot be loaded
     ├── InvalidSetting       a recipe or constructor value of the wrong type or range
     ├── SpecError
@@ -133,6 +134,17 @@ class MissingExtra(RoboRLError):
         super().__init__(
             f"{component} needs the package {package!r}, which is not installed.",
             fix=f'pip install "robo-rl[{extra}]"',
+        )
+
+
+class MissingOperation(RoboRLError):
+    """No installed package implements a function of `robo_rl`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"robo_rl.{name} is not installed.",
+            got=f"no entry point {name!r} in the group robo_rl.operations",
+            fix="pip install robo-rl; in a checkout scripts/setup, which also renews the entry points",
         )
 
 

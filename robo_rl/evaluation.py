@@ -178,8 +178,9 @@ def evaluation_seeds(episodes: int) -> range:
 def evaluate(
     policy: Policy,
     environment: gymnasium.Env[Any, Any],
+    episodes: int = 50,
     *,
-    seeds: Iterable[int],
+    seeds: Iterable[int] | None = None,
     deterministic: bool = True,
     training_seed: int | None = None,
     on_episode: Callable[[Episode], None] | None = None,
@@ -187,38 +188,40 @@ def evaluate(
 ) -> Evaluation:
     """Plays one episode per seed and returns the outcome; raises SpecMismatch for a policy of another environment.
 
+    seeds: by default the first `episodes` of those on which all evaluations play (`evaluation_seeds`).
+
     A film that cannot be drawn becomes a note: an evaluation never fails for want of a picture.
     """
     spec = specification(environment)
     policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than this {spec.name}")
     started = time.monotonic()
-    episodes = []
-    for seed in seeds:
+    played = []
+    for seed in evaluation_seeds(episodes) if seeds is None else seeds:
         episode = rollout(environment, policy, seed=seed, deterministic=deterministic)
         if on_episode is not None:
             on_episode(episode)
-        episodes.append(replace(episode, observations={}))  # pictures of many episodes would fill the memory
-    if not episodes:
-        raise InvalidSetting("An evaluation needs at least one seed.", got=0, fix="pass seeds=evaluation_seeds(50)")
+        played.append(replace(episode, observations={}))  # pictures of many episodes would fill the memory
+    if not played:
+        raise InvalidSetting("An evaluation needs at least one episode.", got=0, fix="pass episodes=50")
     duration = time.monotonic() - started
     measures = measures_of(environment)
-    videos, notes = _film(environment, episodes, video)
+    videos, notes = _film(environment, played, video)
     return Evaluation(
         environment=spec.name,
         spec_fingerprint=spec.fingerprint,
         success_rule=spec.success_rule,
-        seeds=tuple(episode.seed for episode in episodes if episode.seed is not None),
-        returns=tuple(episode.undiscounted_return for episode in episodes),
-        lengths=tuple(len(episode) for episode in episodes),
-        successes=tuple(episode.success for episode in episodes),
-        stop_reasons=tuple(episode.stop_reason for episode in episodes),
+        seeds=tuple(episode.seed for episode in played if episode.seed is not None),
+        returns=tuple(episode.undiscounted_return for episode in played),
+        lengths=tuple(len(episode) for episode in played),
+        successes=tuple(episode.success for episode in played),
+        stop_reasons=tuple(episode.stop_reason for episode in played),
         deterministic=deterministic,
         duration=duration,
         training_seed=training_seed,
         videos=videos,
         notes=notes,
         measures=measures,
-        measured=measured_in(episodes, measures),
+        measured=measured_in(played, measures),
     )
 
 

@@ -20,16 +20,31 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from robo_rl.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint, sync_folder
+from robo_rl.discovery import operation
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, UnknownName
-from robo_rl.plain_files import read_object
+from robo_rl.evaluation import FIRST_SEED, Evaluation
+from robo_rl.plain_files import read_object, read_yaml
+from robo_rl.protocols import Policy
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Metrics, StateDict
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PACKAGES = ("robo-rl", "numpy", "torch", "mujoco", "dm_control", "gymnasium", "stable-baselines3", "minigrid", "metaworld")
+
+
+class Curve(NamedTuple):
+    """One metric over a training."""
+
+    steps: npt.NDArray[np.int64]
+    """(N,) environment steps, or updates of a learner from recorded data."""
+    values: npt.NDArray[np.float64]
+    """(N,)"""
 
 
 class Run:
@@ -39,6 +54,9 @@ class Run:
         self.path = path
         self._metrics: IO[str] | None = None
         self._lock: IO[str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
 
     @classmethod
     def create(cls, root: Path, *, recipe_name: str, seed: int, recipe: str, spec: EnvironmentSpec) -> Run:
@@ -60,6 +78,15 @@ class Run:
             return EnvironmentSpec.from_json(found)
         except (RoboRLError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             raise RunError(f"{path} is damaged.", got=f"{type(error).__name__}: {error}", fix="take it from a copy") from None
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe, every default written out; `robo_rl.train` takes it. Raises RunError if it is damaged."""
+        found, path = read_yaml(self.path / "recipe.yaml"), self.path / "recipe.yaml"
+        if not isinstance(found, dict):
+            fix = "take it from a copy, or train again"
+            raise RunError(f"{path} is damaged.", got=type(found).__name__, allowed="a YAML mapping", fix=fix)
+        return found
 
     @property
     def description(self) -> dict[str, Any]:
@@ -98,6 +125,71 @@ class Run:
         lines = path.read_text(errors="replace").splitlines(keepends=True) if path.exists() else []
         return [_metrics_in(line, path, number) for number, line in enumerate(lines, 1) if line.endswith("\n")]
 
+    def curve(self, tag: str) -> Curve:
+        """Return a metric of metrics.jsonl, such as "eval/success_rate"; raises UnknownName with the nearest tags."""
+        lines = self.metrics()
+        found = [(line["step"], line[tag]) for line in lines if isinstance(line.get(tag), int | float)]
+        if not found:
+            tags = {name for line in lines for name in line} - {"step", "time"}
+            raise UnknownName("metric", tag, tags)
+        steps, values = zip(*found, strict=True)
+        return Curve(np.asarray(steps, np.int64), np.asarray(values, np.float64))
+
+    @property
+    def checkpoints(self) -> tuple[int, ...]:
+        """Steps whose policy can be loaded, ascending."""
+        folders = (self.path / "checkpoints", self.path / "policies")
+        return tuple(sorted({step for folder in folders for step in checkpoint_steps(folder)}))
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation at the end of the training; None before it."""
+        path = self.path / "evaluation.json"
+        return Evaluation.read(path) if path.exists() else None
+
+    @property
+    def report(self) -> Path:
+        """The page about the run, written at its end."""
+        return self.path / "report.html"
+
+    def policy(self, step: int | None = None) -> Policy:
+        """Return the policy of the newest sound checkpoint, or that of one of `checkpoints`.
+
+        Raises SpecMismatch if the environment has changed since, InvalidSetting for a step that was not kept, RunError.
+        """
+        found: Policy = operation("load_policy")(self, step)
+        return found
+
+    def evaluate(
+        self,
+        episodes: int = 50,
+        *,
+        seed: int = FIRST_SEED,
+        environment: str = "",
+        routes: str = "",
+        arguments: Mapping[str, Any] | None = None,
+        films: int | None = None,
+        stochastic: bool = False,
+    ) -> Evaluation:
+        """Evaluate the newest policy on the seeds `seed`, `seed` + 1, ...; `robo-rl evaluate` is this.
+
+        environment: another one than that of the training; one of the same family is made with the same arguments. routes: of
+        a run that drives, a set of routes instead, such as town-test. arguments: of the environment, that differ from those of
+        the training. films: by default 2 elsewhere than in the training's environment, which has filmed it, and 0 there.
+        stochastic: sample actions, as always if the recipe says so. What is evaluated elsewhere is kept in the run.
+        """
+        found: Evaluation = operation("evaluate")(
+            self,
+            episodes,
+            seed=seed,
+            environment=environment,
+            routes=routes,
+            arguments=arguments or {},
+            films=films,
+            stochastic=stochastic,
+        )
+        return found
+
     def save(self, checkpoint: Checkpoint) -> Path:
         """Writes a checkpoint that a kill cannot damage; the metrics until then are made durable first."""
         if self._metrics is not None:
@@ -119,11 +211,10 @@ class Run:
         for folder in folders:
             if step in checkpoint_steps(folder):
                 return load_checkpoint(folder, step)
-        steps = sorted({known for folder in folders for known in checkpoint_steps(folder)})
         raise InvalidSetting(
             f"The run {self.path.name} has kept no policy of that step.",
             got=step,
-            allowed=", ".join(map(str, steps)) or "no step",
+            allowed=", ".join(map(str, self.checkpoints)) or "no step",
             fix="train with --record-episodes, which keeps the policy of every evaluation",
         )
 
@@ -224,12 +315,18 @@ def circumstances() -> dict[str, Any]:
     """Returns versions, commit, machine and command line of this process."""
     return {
         "started": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "command": " ".join(["robo-rl", *sys.argv[1:]]),
+        "command": " ".join([_program(sys.argv[0]), *sys.argv[1:]]),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "commit": _commit(),
         "machine": {"system": platform.platform(), "processor": _processor(), "cores": len(os.sched_getaffinity(0))},
     }
+
+
+def _program(path: str) -> str:
+    """Return the name of what runs: the command line, however it was started, or a script."""
+    name = Path(path).name
+    return "robo-rl" if name == "main.py" and Path(path).parent.name == "robo_cli" else name or "python"
 
 
 def _unused(path: Path) -> Path:

@@ -57,13 +57,16 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise _without_value(where, "a mapping")
         return settings_as(hint, value, source=where)
     try:
-        return pydantic.TypeAdapter(hint).validate_python(_whole(value) if hint is int else value)
+        found = pydantic.TypeAdapter(hint).validate_python(_whole(value) if hint is int else value)
     except pydantic.ValidationError as error:
         problem = f"{hint}: {error.errors()[0]['msg']}"
         if value is None:
             raise _without_value(where, problem) from None
         fix = "write null for no value; None is a word in YAML" if value == "None" else None
         raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=problem, fix=fix) from None
+    if isinstance(value, bool) and not isinstance(found, bool):  # pydantic takes True for 1
+        raise InvalidSetting(f"{where} has the wrong type.", got=repr(value), allowed=hint)
+    return found
 
 
 def _without_value(where: str, allowed: str) -> InvalidSetting:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from robo_cli.display import counted
+from robo_cli.display import counted, say
 from robo_cli.loops import loop_of
 from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
 from robo_cli.person import beside, person_of
@@ -21,13 +21,12 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.discovery import make_environment, make_vector_environment
-from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.human import PersonInTheLoop
 from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.memory import storage_in
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.plain_files import read_yaml
 from robo_rl.protocols import Learner, Policy, Training
 from robo_rl.replay import ReplayBuffer
 from robo_rl.reward_protocols import OnlineRewards
@@ -199,7 +198,7 @@ def training_of(
         environment.close()
         return offline
     storage = storage_in(sampling.replay_folder)
-    print(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, sampling.extras), flush=True)
+    say(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, sampling.extras))
     training = OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
     if recipe.initial.run:
         training.beginner = learner.policy  # nothing is done at random by who can act already
@@ -232,10 +231,7 @@ def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:
 
 def recipe_of(run: Run) -> Recipe[Any]:
     """Returns the recipe that a run was made with."""
-    found, source = read_yaml(run.path / "recipe.yaml"), f"recipe.yaml of {run.path.name}"
-    if not isinstance(found, dict):
-        raise RunError(f"The {source} is damaged.", got=type(found).__name__, fix="take it from a copy, or train again")
-    return parse_recipe(found, source=source)
+    return parse_recipe(run.recipe, source=f"recipe.yaml of {run.path.name}")
 
 
 def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from robo_cli.assembly import judged_environment_of
 from robo_cli.beginning import before_and_after
+from robo_cli.display import say
 from robo_cli.extension import ENDED
 from robo_cli.recipe import Recipe
 from robo_cli.regret import regret
@@ -26,27 +27,26 @@ if TYPE_CHECKING:
     from robo_real.console.operator import Operator
 
 
-def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> int:
-    """Evaluates on all seeds of the recipe, writes evaluation.json and report.html, prints the result."""
+def conclude(run: Run, recipe: Recipe[Any], policy: Policy, record: RunRecord, operator: Operator | None = None) -> None:
+    """Evaluate on all seeds of the recipe, write evaluation.json and report.html, show the result."""
     run.describe(training_seconds=round(record.elapsed, 1), **{ENDED: {"step": record.step, "asked": recipe.total_steps}})
-    print(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
+    say(f"trained in {record.elapsed:.0f} s; evaluating on {recipe.evaluation.episodes} seeds")
     evaluation = judge(run, recipe, policy, recipe.evaluation.episodes, operator=operator)
     write_text(run.path / "evaluation.json", json.dumps(evaluation.to_json()))
     lost = regret(run, recipe)
     if lost is not None:
         run.describe(regret=round(lost, 4))
-        print(f"regret   {lost:.3f}, mean shortfall over the evaluations of the online phase")
+        say(f"regret   {lost:.3f}, mean shortfall over the evaluations of the online phase")
     if (found := probe(run.metrics())) is not None:
         run.describe(hacking=asdict(found) | {"is_suspicious": found.is_suspicious})
-        print(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
+        say(f"{'WARNING' if found.is_suspicious else 'reward'}  {found}")
     newest = {tag: value for line in run.metrics() for tag, value in line.items()}
     for warning in annotation_warnings(newest):
-        print(f"WARNING  {warning}")
+        say(f"WARNING  {warning}")
     report = write_report([run.path], run.path / "report.html")
-    print(f"{evaluation}\nreport   {report}")
+    say(f"{evaluation}\nreport   {report}")
     if recipe.evaluation.before:
-        print(before_and_after(run, evaluation))
-    return 0
+        say(before_and_after(run, evaluation))
 
 
 def judge(

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from robo_cli import record, resume
+import robo_rl
+from robo_cli import record
 from robo_cli.actions import run_action
 from robo_cli.completion import completed
-from robo_cli.person import CONSOLE
+from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
-from robo_cli.refine import robot_at
-from robo_cli.train import start
 from robo_cli.twin_beside import twin_beside
 from robo_rl.runs import Run
 
@@ -78,8 +77,10 @@ def hil(arguments: Hil) -> int:
 def _go_on(arguments: Hil, url: str, demonstrations: Path) -> int:
     runs = arguments.out / "runs"
     if (interrupted := _interrupted(runs, _name(arguments))) is not None:
-        return resume.run(resume.Resume(str(interrupted.path), runs, robot=url))
-    return start(recipe_of(arguments, url, demonstrations), runs)
+        robo_rl.resume(interrupted, robot=url, progress=True)
+    else:
+        robo_rl.train(recipe_of(arguments, url, demonstrations), out=runs, progress=True)
+    return 0
 
 
 def recipe_of(arguments: Hil, url: str, demonstrations: Path) -> Recipe[Any]:

@@ -1,12 +1,14 @@
-"""Show progress: a live bar on a terminal, one plain line now and then in a pipe."""
+"""Show progress: a live bar on a terminal, one plain line now and then in a pipe, or what a caller from Python wants."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,8 +16,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from robo_rl.errors import printable_lines
 from robo_rl.types import Metrics
 
+if TYPE_CHECKING:
+    from robo_rl.record import Display
+
 Item = TypeVar("Item")
 PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
+_PROGRESS: ContextVar[bool | Display] = ContextVar("progress", default=True)
 
 
 class LiveDisplay:
@@ -48,7 +54,7 @@ class LiveDisplay:
 
     def say(self, message: str) -> None:
         """Prints one line above the bar."""
-        self._progress.console.print(printable_lines(message), highlight=False, markup=False)
+        self._progress.console.print(printable_lines(message), highlight=False, markup=False, soft_wrap=True)
 
 
 class PlainDisplay:
@@ -84,9 +90,59 @@ class PlainDisplay:
         print(printable_lines(message), flush=True)
 
 
-def display(title: str, total: int, unit: str = "steps") -> LiveDisplay | PlainDisplay:
-    """Returns the display that fits standard output; `unit` is what it counts."""
+class CallersDisplay:
+    """The display of a caller from Python, or none at all."""
+
+    def __init__(self, shown: Display | None) -> None:
+        self._shown = shown
+
+    def __enter__(self) -> CallersDisplay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        return None
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Passes the step on."""
+        if self._shown is not None:
+            self._shown.update(step, metrics)
+
+    def say(self, message: str) -> None:
+        """Passes the line on."""
+        if self._shown is not None:
+            self._shown.say(message)
+
+
+Shown = LiveDisplay | PlainDisplay | CallersDisplay
+
+
+@contextmanager
+def showing(progress: bool | Display) -> Iterator[None]:
+    """Show what happens inside the block, in this thread, on standard output (True), not at all, or on a caller's display."""
+    before = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(before)
+
+
+def display(title: str, total: int, unit: str = "steps") -> Shown:
+    """Returns the display of `showing`, by default that which fits standard output; `unit` is what it counts."""
+    progress = _PROGRESS.get()
+    if not isinstance(progress, bool):
+        return CallersDisplay(progress)
+    if not progress:
+        return CallersDisplay(None)
     return LiveDisplay(title, total, unit, Console()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
+
+
+def say(message: str) -> None:
+    """Show lines that belong to no bar, as `showing` has it."""
+    progress = _PROGRESS.get()
+    if not isinstance(progress, bool):
+        progress.say(message)
+    elif progress:
+        print(printable_lines(message), flush=True)
 
 
 def counted(title: str, unit: str, items: Sequence[Item], metrics: Callable[[], Metrics] = dict) -> Iterator[Item]:

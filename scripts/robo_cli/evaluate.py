@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from robo_cli.assembly import policy_of, recipe_of
-from robo_cli.conclude import judge
-from robo_cli.recipe import EnvironmentSettings, require_at_least
+import robo_rl
+from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
-from robo_cli.threads import use_threads
 from robo_cli.typed_settings import settings_of
-from robo_rl.discovery import load
-from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.evaluation import FIRST_SEED, Evaluation
-from robo_rl.report import write_report
-from robo_rl.runs import Run, find_run, write_text
+from robo_rl.errors import InvalidSetting
+from robo_rl.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
 robo-rl evaluate latest --episodes 200 --json
@@ -73,51 +67,21 @@ class Evaluate:
 
 def run(arguments: Evaluate) -> int:
     """Prints n, the success rule, seeds, measures and intervals."""
-    trained = find_run(arguments.run, arguments.runs)
-    recipe = recipe_of(trained)
-    use_threads(recipe.threads)
-    policy = policy_of(trained, recipe)
-    there = _elsewhere(recipe.environment, arguments)
-    name = _name(arguments)
-    how = replace(
-        recipe.evaluation,
-        arguments={} if name else recipe.evaluation.arguments,
-        films=(2 if name else 0) if arguments.films is None else arguments.films,
-        stochastic=arguments.stochastic or recipe.evaluation.stochastic,
+    trained = robo_rl.open_run(arguments.run, runs=arguments.runs)
+    before = trained.report.stat().st_mtime_ns if trained.report.exists() else None
+    evaluation = trained.evaluate(
+        arguments.episodes,
+        seed=arguments.seed,
+        environment=arguments.environment,
+        routes=arguments.routes,
+        arguments=with_server(settings_of(arguments.arguments), arguments),
+        films=arguments.films,
+        stochastic=arguments.stochastic,
     )
-    recipe = replace(recipe, environment=there, evaluation=how)
-    evaluation = judge(trained, recipe, policy, arguments.episodes, arguments.seed, name or "evaluation")
-    print(json.dumps(evaluation.to_json()) if arguments.json else f"run      {trained.path}\n{evaluation}")
-    if name:
-        _keep(trained, name, evaluation)
-    if name or how.films:
-        report = write_report([trained.path], trained.path / "report.html")
-        print("" if arguments.json else f"report   {report}\n", end="")
+    if arguments.json:
+        print(json.dumps(evaluation.to_json()))
+        return 0
+    print(f"run      {trained.path}\n{evaluation}")
+    if trained.report.exists() and trained.report.stat().st_mtime_ns != before:
+        print(f"report   {trained.report}")
     return 0
-
-
-def _keep(run: Run, name: str, evaluation: Evaluation) -> None:
-    """Keeps an evaluation elsewhere in the run, for its report."""
-    (run.path / "evaluations").mkdir(exist_ok=True)
-    write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
-
-
-def _name(arguments: Evaluate) -> str:
-    """Returns what tells an evaluation from that of the training; "" where nothing does."""
-    server = [f"at-{arguments.carla_host or 'this-machine'}"] if arguments.carla_host or arguments.carla_port else []
-    parts = [arguments.environment, arguments.routes, *arguments.arguments, *server]
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
-
-
-def _elsewhere(trained_on: EnvironmentSettings, arguments: Evaluate) -> EnvironmentSettings:
-    family = trained_on.name.partition("/")[0]
-    name, own = arguments.environment or trained_on.name, dict(trained_on.arguments)
-    if arguments.routes:
-        known: dict[str, str] = dict(getattr(load("environments", family), "routes", {}))
-        if arguments.routes not in known:
-            raise UnknownName(f"set of routes of {family}", arguments.routes, known, fix="--environment takes any environment")
-        name = f"{family}/{known[arguments.routes]}"
-        own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
-    elif name.partition("/")[0] != family:
-        own = {}
-    return EnvironmentSettings(name, with_server({**own, **settings_of(arguments.arguments)}, arguments))

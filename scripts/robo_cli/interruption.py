@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C; what `kill`, job schedulers
 
 @contextmanager
 def gentle_interruption(request_stop: Callable[[], None]) -> Iterator[None]:
-    """Turns the first Ctrl-C or SIGTERM inside the block into a request; the second one acts at once, as it always does."""
+    """Turns the first Ctrl-C or SIGTERM inside the block into a request; the second one acts at once, as it always does.
+
+    Signals reach the main thread alone: in another one the block runs as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     usual = {number: signal.getsignal(number) for number in SIGNALS}
 
     def restore() -> None:
@@ -56,9 +63,10 @@ def resumable(run: Path) -> Iterator[None]:
 def loud_exit(fix: str) -> Iterator[None]:
     """Raises RunError for a SystemExit, and makes os._exit an error exit: no simulator ends a command as if it were done.
 
-    An exit from within a library in C is not seen.
+    An exit from within a library in C is not seen, nor is os._exit if the block runs in another thread than the main one.
     """
     before, process = os._exit, os.getpid()
+    is_main = threading.current_thread() is threading.main_thread()  # two threads would restore each other's function
 
     def ends(status: int) -> None:
         if os.getpid() == process:
@@ -66,10 +74,12 @@ def loud_exit(fix: str) -> Iterator[None]:
             status = status or 1
         _exit(status)
 
-    os._exit = ends  # type: ignore[assignment]
+    if is_main:
+        os._exit = ends  # type: ignore[assignment]
     try:
         yield
     except SystemExit as error:
         raise RunError(_ENDED, got=f"SystemExit({error.code!r})", fix=fix) from error
     finally:
-        os._exit = before
+        if is_main:
+            os._exit = before

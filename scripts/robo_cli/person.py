@@ -28,6 +28,11 @@ CONSOLE = "console"
 FIRST_SEED = 7_000_000  # apart from the seeds of demonstrations, whose experts would have the same habits
 
 
+def robot_at(address: str) -> str:
+    """Returns the environment of a robot's address."""
+    return f"{ROBOT}{address.removeprefix(ROBOT)}"
+
+
 def person_of(recipe: Recipe[Any], spec: EnvironmentSpec, expert_for: Callable[[int], Policy]) -> PersonInTheLoop:
     """Returns who corrects the policy in training; raises UnknownName, InvalidSetting."""
     human = SimulatedHuman(expert_for, habits_of(recipe.human.kind), FIRST_SEED + recipe.seed)

@@ -9,11 +9,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import tyro
 
+import robo_rl
 from robo_cli.assembly import recipe_of, spec_of
 from robo_cli.beginning import require_same_reading
 from robo_cli.completion import completed
-from robo_cli.loops import ROBOT, asked_of
-from robo_cli.person import CONSOLE
+from robo_cli.loops import asked_of
+from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import (
     DemonstrationSettings,
     EnvironmentSettings,
@@ -26,7 +27,6 @@ from robo_cli.recipe import (
     require_at_least,
     to_yaml,
 )
-from robo_cli.train import start
 from robo_real.family import SETTINGS
 from robo_rl.compatibility import require_loop
 from robo_rl.contract import Feature
@@ -86,7 +86,8 @@ def run(arguments: Refine) -> int:
     if arguments.dry_run:
         print(to_yaml(recipe), end="")
         return 0
-    return start(recipe, arguments.runs)
+    robo_rl.train(recipe, out=arguments.runs, progress=True)
+    return 0
 
 
 def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
@@ -126,11 +127,6 @@ def refinement(trained: Run, arguments: Refine) -> Recipe[Any]:
             fix="--human console",
         )
     return completed(recipe)
-
-
-def robot_at(address: str) -> str:
-    """Returns the environment of a robot's address."""
-    return f"{ROBOT}{address.removeprefix(ROBOT)}"
 
 
 def _settings(before: Recipe[Any], address: str) -> dict[str, Any]:

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import robo_rl
 from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.conclude import judge
 from robo_cli.recipe import Recipe, RewardSettings
-from robo_cli.resume import Resume
-from robo_cli.resume import run as resume
-from robo_cli.train import start
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
@@ -93,10 +91,8 @@ def trained(recipe: Recipe[Any], place: Path) -> Run:
     runs = [Run(path.parent) for path in sorted(place.glob("*/recipe.yaml"))]
     begun = next((run for run in reversed(runs) if run.has_checkpoint), None)
     if begun is None:
-        start(recipe, place)
-        return Run(max(place.glob("*/recipe.yaml")).parent)
-    resume(Resume(str(begun.path)))
-    return begun
+        return robo_rl.train(recipe, out=place, progress=True)
+    return robo_rl.resume(begun, progress=True)
 
 
 def term_traces(metrics: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, ...]]:

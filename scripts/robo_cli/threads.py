@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 def use_threads(count: int) -> None:
     """Has torch compute with so many threads in this process."""
@@ -15,3 +18,14 @@ def threads_in_use() -> int:
     import torch
 
     return int(torch.get_num_threads())
+
+
+@contextmanager
+def tensor_threads(count: int) -> Iterator[None]:
+    """Compute with `count` threads inside the block, and with as many as before after it."""
+    before = threads_in_use()
+    use_threads(count)
+    try:
+        yield
+    finally:
+        use_threads(before)

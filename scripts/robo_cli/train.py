@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal
 
 import tyro
 
-from robo_cli.assembly import Evaluator, demonstrations_of, spec_of, training_of
-from robo_cli.beginning import begin, left_still, take_over
-from robo_cli.collecting import CollectingSettings, collected_training, dismissed, require_collectable
-from robo_cli.completion import completed, learnt_from, with_dataset, with_online_phase
-from robo_cli.conclude import conclude
-from robo_cli.display import LiveDisplay, PlainDisplay, display
-from robo_cli.interruption import gentle_interruption, resumable
-from robo_cli.keeping import keeping_policies, kept
-from robo_cli.learner_process import acting_parts_of, acting_training, ended, prepare, priority
-from robo_cli.loops import learns_apart, loop_of
-from robo_cli.online_reward import reward_of
+import robo_rl
+from robo_cli.assembly import spec_of
+from robo_cli.collecting import CollectingSettings
+from robo_cli.completion import completed, with_dataset, with_online_phase
 from robo_cli.options import read_options, whole_numbers
-from robo_cli.person import asking, operator_of
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
-from robo_cli.reward_probation import require_sound_programs
 from robo_cli.servers import with_server
-from robo_cli.threads import use_threads
 from robo_cli.train_seeds import seeds_of, train_seeds
 from robo_cli.typed_mappings import mappings_in, with_mappings
 from robo_rl.errors import InvalidSetting
-from robo_rl.protocols import Training
-from robo_rl.record import Cadence, RunRecord
-from robo_rl.runs import Run
-
-if TYPE_CHECKING:
-    from robo_real.console.operator import Operator
 
 EXAMPLES = """robo-rl train arm-pick-rlpd
 robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4
@@ -107,10 +90,23 @@ def main(arguments: list[str]) -> int:
             got="--ray without --seeds or --collectors",
             fix="--seeds 0-9 or --collectors 4, or leave --ray out",
         )
-    collecting = _collecting(order, recipe)
+    if order.seeds and order.collectors:
+        raise InvalidSetting(
+            "Several seeds and collectors cannot be combined so far.",
+            got=f"--seeds {order.seeds} --collectors {order.collectors}",
+            fix="leave one of them out",
+        )
     if order.seeds:
         return train_seeds(recipe, seeds_of(order.seeds), order.out, order.jobs, order.ray)
-    return start(recipe, order.out, collecting)
+    robo_rl.train(recipe, collectors=_collectors(order), out=order.out, progress=True)
+    return 0
+
+
+def _collectors(order: Train[Any]) -> dict[str, Any] | int:
+    """Return the collectors that an order asks for, 0 for none."""
+    if not order.collectors:
+        return 0
+    return CollectingSettings(order.collectors, order.ray, order.patience, order.most_stale).to_json()
 
 
 def _require_environment(recipe: Recipe[Any]) -> None:
@@ -122,95 +118,6 @@ def _require_environment(recipe: Recipe[Any]) -> None:
 def recipe_of(arguments: Sequence[str]) -> Recipe[Any]:
     """Returns the recipe that `robo-rl train` would train, given the words that follow it."""
     return resolved(parsed(Train, arguments[0], arguments[1:]))
-
-
-def start(recipe: Recipe[Any], root: Path, collecting: CollectingSettings | None = None) -> int:
-    """Trains a recipe in a new run folder under `root`, with collectors where there are some."""
-    loop_of(recipe, collectors=collecting is not None)
-    use_threads(recipe.threads)
-    with operator_of(recipe) as operator:
-        return _start(recipe, root, operator, collecting)
-
-
-def _start(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> int:
-    reward = reward_of(recipe)
-    require_sound_programs(recipe, reward)
-    demonstrations, origin = demonstrations_of(recipe, reward)
-    parts = acting_parts_of(recipe, reward, operator) if collecting is None and learns_apart(recipe) else None
-    if parts is None and collecting is None:
-        training = training_of(recipe, demonstrations, reward, operator)
-        take_over(recipe, training)
-    run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
-    with run, resumable(run.path):
-        if recipe.demonstrations.dataset:
-            run.describe(dataset=learnt_from(recipe))
-        elif run.spec.action.control_period is not None:
-            steps = sum(len(episode) for episode in demonstrations)
-            run.describe(demonstrated_seconds=round(steps * run.spec.action.control_period, 3))
-        if reward is not None:
-            run.describe(reward=dict(reward.identity))
-        if parts is not None:
-            prepare(run, recipe, demonstrations, parts.learner)
-            training = acting_training(run, recipe, parts)
-        if collecting is not None:
-            run.describe(collectors=collecting.to_json())
-            training = collected_training(run, recipe, collecting, demonstrations)
-        with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
-            shown.say(f"run {run.path}")
-            if demonstrations:
-                shown.say(origin)
-            record = train_on(run, recipe, training, shown, operator=operator)
-        return conclude(run, recipe, training.policy, record, operator)
-
-
-def train_on(
-    run: Run,
-    recipe: Recipe[Any],
-    training: Training,
-    shown: LiveDisplay | PlainDisplay,
-    state: dict[str, Any] | None = None,
-    operator: Operator | None = None,
-) -> RunRecord:
-    """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
-    cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
-    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
-        record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
-        if state is not None:
-            record.load_state_dict(state)
-        try:
-            with priority(training):
-                begin(run, recipe, training, record)
-                with kept(run, recipe, training), gentle_interruption(asking(record, operator)):
-                    training.run(record)
-        except KeyboardInterrupt:
-            shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
-            raise
-        record.finish(training.step, training)
-    if training.step != recipe.total_steps:
-        shown.say(_other_steps(training.step, recipe.total_steps))
-    return record
-
-
-def _other_steps(step: int, asked: int) -> str:
-    """Returns why a training ended at another step than asked for: environments that step together, whole rollouts."""
-    if step < asked:
-        return f"ended at step {step}: the {asked - step} left of {asked} are too few for another step or rollout"
-    return f"ended at step {step}, {step - asked} more than asked for: updates come after whole episodes"
-
-
-def _collecting(order: Train[Any], recipe: Recipe[Any]) -> CollectingSettings | None:
-    """Returns who collects, None where nobody does; raises InvalidSetting where that cannot be."""
-    if not order.collectors:
-        return None
-    settings = CollectingSettings(order.collectors, order.ray, order.patience, order.most_stale)
-    if order.seeds:
-        raise InvalidSetting(
-            "Several seeds and collectors cannot be combined so far.",
-            got=f"--seeds {order.seeds} --collectors {order.collectors}",
-            fix="leave one of them out",
-        )
-    require_collectable(recipe, settings)
-    return settings
 
 
 def resolved(order: Train[Any]) -> Recipe[Any]:

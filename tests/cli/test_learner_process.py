@@ -105,7 +105,7 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
     monkeypatch.setattr(LearnerProcess, "_start", lambda self: (started.append(self), start(self)))
     died = [sys.executable, Path(__file__).with_name("train_and_die.py"), recipe, tmp_path, "step", "25"]
     assert subprocess.run(died, timeout=200, check=False).returncode == -signal.SIGKILL
-    for place in ("robo_cli.train.Evaluator", "robo_cli.resume.wait_for_robot"):
+    for place in ("robo_cli.training_runs.Evaluator", "robo_cli.training_runs.wait_for_robot"):
         with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
             patched.setattr(place, lost)
             main.dispatch(["resume", "latest", "--runs", str(tmp_path)])

@@ -10,12 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
+import robo_rl
 from robo_cli.main import dispatch
-from robo_cli.recipe import read_recipe
-from robo_cli.train import start
 from robo_rl import checkpoints
 from robo_rl.record import RunRecord
 
@@ -66,7 +64,7 @@ def main(recipe: str, folder: str, moment: str, *numbers: str) -> None:
         dispatch(["resume", "latest", "--runs", folder])
         return
     (die_after_step if moment == "step" else die_while_writing)(*map(int, numbers))  # type: ignore[operator]
-    start(read_recipe(recipe), Path(folder))
+    robo_rl.train(recipe, out=folder)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def test_a_policy_may_be_tried_on_another_task_with_the_same_interface():
 
 
 def test_no_seed_is_an_error():
-    with pytest.raises(InvalidSetting, match="An evaluation needs at least one seed"):
+    with pytest.raises(InvalidSetting, match="An evaluation needs at least one episode"):
         evaluate(RandomPolicy(SPEC, 0), Coin(), seeds=[])
 
 

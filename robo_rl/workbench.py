@@ -1,0 +1,146 @@
+"""The workbench as functions: train, resume, load a policy, open runs and datasets. The command line calls the same.
+
+Packages above this one implement them and are found through the entry points `robo_rl.operations`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from robo_rl.discovery import operation
+from robo_rl.protocols import Policy
+from robo_rl.record import Display
+from robo_rl.runs import Run, find_run
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Episode
+
+
+class Recipe(Protocol):
+    """Everything that determines a training, as `robo_cli.recipe.Recipe` holds it."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run folder."""
+
+    @property
+    def algorithm(self) -> str:
+        """Entry point of `robo_rl.learners`."""
+
+    @property
+    def learner(self) -> Any:
+        """Settings of the algorithm."""
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of all phases."""
+
+
+class Dataset(Protocol):
+    """Recorded episodes of one environment; iterating reads and checks them one by one."""
+
+    @property
+    def path(self) -> Path:
+        """Folder of the dataset."""
+
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What the episodes observe and command."""
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """How the dataset was made."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Episode]: ...
+
+
+RecipeLike = str | os.PathLike[str] | Mapping[str, Any] | Recipe
+"""Name of a recipe that comes with the package, path of a YAML file, mapping such as `Run.recipe`, or a Recipe."""
+RunLike = Run | str | os.PathLike[str]
+"""A run, its folder, its name, or "latest"."""
+
+
+def train(
+    recipe: RecipeLike,
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+    dataset: str | os.PathLike[str] = "",
+    labels: str = "",
+    collectors: int | Mapping[str, Any] = 0,
+    out: str | os.PathLike[str] = "runs",
+    progress: bool | Display = False,
+    **overrides: Any,
+) -> Run:
+    """Train a recipe in a new run folder under `out`, evaluate the policy, write the report, and return the run.
+
+        robo_rl.train("arm-pick-rlpd", seed=1, learner={"lr": 1e-4}, evaluation={"films": 0})
+
+    overrides: values of the recipe by key, nested as in its YAML, checked as strictly as on the command line. dataset, labels:
+    short for demonstrations={"dataset": ..., "labels": ...}. collectors: processes that act for the learner, or a mapping with
+    `count`, `ray`, `patience`, `most_stale`. progress: True shows a bar or lines, a Display gets them; by default nothing is
+    printed. Ctrl-C, or SIGTERM, saves a checkpoint and raises KeyboardInterrupt; `resume` goes on.
+
+    Raises UnknownName or InvalidSetting naming the key, NonFiniteUpdate or SimulationFailed if the training diverges.
+    """
+    run: Run = operation("train")(
+        recipe,
+        seed=seed,
+        steps=steps,
+        dataset=dataset,
+        labels=labels,
+        collectors=collectors,
+        out=out,
+        progress=progress,
+        **overrides,
+    )
+    return run
+
+
+def resume(
+    run: RunLike = "latest",
+    *,
+    steps: int | None = None,
+    online_steps: int | None = None,
+    dataset: str | os.PathLike[str] = "",
+    ray: str = "",
+    robot: str = "",
+    runs: str | os.PathLike[str] = "runs",
+    progress: bool | Display = False,
+) -> Run:
+    """Go on with an interrupted run from its newest sound checkpoint; a finished run is left as it is.
+
+    steps: train to this step, counted from the run's beginning, also if it was finished. online_steps: go on in the environment
+    after learning from recorded data; 0 for as many as the recipe names. dataset, robot: where they are now. ray: where the
+    run's collectors are from now on. progress: as for `train`. Raises RunNotFound, UnknownName, RunError, SpecMismatch.
+    """
+    found: Run = operation("resume")(
+        open_run(run, runs=runs),
+        steps=steps,
+        online_steps=online_steps,
+        dataset=dataset,
+        ray=ray,
+        robot=robot,
+        progress=progress,
+    )
+    return found
+
+
+def open_run(run: RunLike = "latest", *, runs: str | os.PathLike[str] = "runs") -> Run:
+    """Return the run of a folder, of a name under `runs`, or the newest one there; raises RunNotFound, UnknownName."""
+    return run if isinstance(run, Run) else find_run(os.fspath(run), Path(runs))
+
+
+def load_policy(run: RunLike = "latest", step: int | None = None, *, runs: str | os.PathLike[str] = "runs") -> Policy:
+    """Return the policy of a run, of its newest checkpoint or of a step that it kept; raises what `Run.policy` raises."""
+    return open_run(run, runs=runs).policy(step)
+
+
+def open_dataset(folder: str | os.PathLike[str]) -> Dataset:
+    """Return the recorded episodes of a folder, such as RUN/episodes; raises DatasetNotFound, DatasetError."""
+    found: Dataset = operation("open_dataset")(Path(folder))
+    return found

@@ -1,0 +1,76 @@
+"""A recipe from Python values: a name, a path, a mapping or a Recipe, with some of its keys changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from robo_cli.recipe import Recipe, parse_recipe, read_recipe
+from robo_rl.errors import InvalidSetting
+from robo_rl.settings import plain
+from robo_rl.workbench import RecipeLike
+
+FIXED = ("algorithm", "summary", "needs")
+"""Keys that a recipe brings and no option of the command line changes."""
+
+
+def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]:
+    """Return the recipe with the values of overrides in it, mapping by mapping.
+
+    Raises UnknownName, InvalidSetting naming the key.
+    """
+    recipe = _recipe(source)
+    if not overrides:
+        return recipe
+    if fixed := [key for key in FIXED if key in overrides]:
+        raise InvalidSetting(
+            f"The key {fixed[0]!r} comes with the recipe {recipe.name}.",
+            got=f"{fixed[0]}={overrides[fixed[0]]!r}",
+            allowed="other keys of the recipe",
+            fix='pass a mapping as the recipe: {"algorithm": ..., "environment": {"name": ...}, "steps": ...}',
+        )
+    return parse_recipe(_merged(plain(recipe), plain_value(overrides)), source=f"{recipe.name} with overrides")
+
+
+def _recipe(source: RecipeLike) -> Recipe[Any]:
+    if isinstance(source, Recipe):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return read_recipe(os.fspath(source))
+    if not isinstance(source, Mapping):
+        allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
+        raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
+    return parse_recipe({"name": str(source.get("algorithm")), **plain_value(source)}, source="the recipe")
+
+
+def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(values)
+    for key, change in changes.items():
+        before = found.get(key)
+        found[key] = _merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
+    return found
+
+
+def plain_value(value: Any, key: str = "overrides") -> Any:
+    """Return a value as a recipe's YAML holds it; raises InvalidSetting for what it cannot hold."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | np.generic):
+        return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain_value(plain(value), key)
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(item, key) for item in value]
+    raise InvalidSetting(
+        f"The value of {key!r} cannot be written into a recipe.",
+        got=repr(value)[:200],
+        allowed="numbers, texts, booleans, None, and lists and mappings of them",
+    )

@@ -1,0 +1,95 @@
+"""Load and evaluate the policies of runs: what `Run.policy` and `Run.evaluate` do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from robo_cli.assembly import policy_of, recipe_of
+from robo_cli.conclude import judge
+from robo_cli.overrides import plain_value
+from robo_cli.recipe import EnvironmentSettings
+from robo_cli.servers import LOCAL
+from robo_cli.threads import tensor_threads
+from robo_rl.discovery import load
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation import FIRST_SEED, Evaluation
+from robo_rl.protocols import Policy
+from robo_rl.report import write_report
+from robo_rl.runs import Run, write_text
+
+
+def load_policy(run: Run, step: int | None = None) -> Policy:
+    """Implement `Run.policy`."""
+    return policy_of(run, recipe_of(run), step)
+
+
+def evaluate(
+    run: Run,
+    episodes: int = 50,
+    *,
+    seed: int = FIRST_SEED,
+    environment: str = "",
+    routes: str = "",
+    arguments: Mapping[str, Any],
+    films: int | None = None,
+    stochastic: bool = False,
+) -> Evaluation:
+    """Implement `Run.evaluate`; an evaluation elsewhere than in the training's environment is kept in the run."""
+    _require_counts(episodes=(episodes, 1), seed=(seed, 0), films=(0 if films is None else films, 0))
+    recipe = recipe_of(run)
+    own: dict[str, Any] = plain_value(arguments)
+    name = _name(environment, routes, own)
+    how = replace(
+        recipe.evaluation,
+        arguments={} if name else recipe.evaluation.arguments,
+        films=(2 if name else 0) if films is None else films,
+        stochastic=stochastic or recipe.evaluation.stochastic,
+    )
+    there = _elsewhere(recipe.environment, environment, routes, own)
+    with tensor_threads(recipe.threads):
+        elsewhere = replace(recipe, environment=there, evaluation=how)
+        evaluation = judge(run, elsewhere, policy_of(run, recipe), episodes, seed, name or "evaluation")
+    if name:
+        (run.path / "evaluations").mkdir(exist_ok=True)
+        write_text(run.path / "evaluations" / f"{name}.json", json.dumps(evaluation.to_json()))
+    if name or how.films:
+        write_report([run.path], run.report)
+    return evaluation
+
+
+def _require_counts(**counts: tuple[int, int]) -> None:
+    for name, (value, least) in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise InvalidSetting(f"{name} is out of range.", got=repr(value), allowed=f"an integer from {least}")
+
+
+def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
+    """Returns what tells an evaluation from that of the training; "" where nothing does."""
+    written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
+    host = written.pop("host", None)
+    written = {key: value for key, value in written.items() if host is None or key != "port"}
+    server = [] if host is None else [f"at-{'this-machine' if host == LOCAL else host}"]
+    parts = [environment, routes, *(f"{key}={value}" for key, value in written.items()), *server]
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
+
+
+def _elsewhere(
+    trained_on: EnvironmentSettings, environment: str, routes: str, arguments: Mapping[str, Any]
+) -> EnvironmentSettings:
+    if environment and routes:
+        raise InvalidSetting("A set of routes is an environment.", got="an environment and routes", allowed="one of the two")
+    family = trained_on.name.partition("/")[0]
+    name, own = environment or trained_on.name, dict(trained_on.arguments)
+    if routes:
+        known: dict[str, str] = dict(getattr(load("environments", family), "routes", {}))
+        if routes not in known:
+            raise UnknownName(f"set of routes of {family}", routes, known, fix="`environment` takes any environment")
+        name = f"{family}/{known[routes]}"
+        own = {key: value for key, value in own.items() if key not in {"map", "routes"}}
+    elif name.partition("/")[0] != family:
+        own = {}
+    return EnvironmentSettings(name, {**own, **arguments})

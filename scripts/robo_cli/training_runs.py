@@ -1,0 +1,221 @@
+"""Train recipes and go on with runs: what `robo_rl.train` and `robo_rl.resume` do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robo_cli.assembly import Evaluator, demonstrations_of, recipe_of, spec_of, training_of
+from robo_cli.beginning import begin, left_still, take_over, wait_for_robot
+from robo_cli.collecting import CollectingSettings, collected_training, dismissed, require_collectable, settings_of
+from robo_cli.completion import at_its_place, completed, learnt_from, with_dataset, with_online_phase
+from robo_cli.conclude import conclude
+from robo_cli.display import Shown, display, say, showing
+from robo_cli.extension import extended, is_finished
+from robo_cli.interruption import gentle_interruption, resumable
+from robo_cli.keeping import keeping_policies, kept
+from robo_cli.learner_process import (
+    acting_parts_of,
+    acting_training,
+    ended,
+    is_prepared,
+    prepare,
+    priority,
+    resumed,
+)
+from robo_cli.loops import learns_apart, loop_of
+from robo_cli.online_reward import require_same_reward, reward_of
+from robo_cli.overrides import plain_value, recipe_from
+from robo_cli.person import asking, operator_of, robot_at
+from robo_cli.recipe import Recipe, to_yaml
+from robo_cli.reward_probation import require_sound_programs
+from robo_cli.threads import tensor_threads
+from robo_rl.checkpoints import Checkpoint
+from robo_rl.collecting.asynchronous import AsynchronousTraining
+from robo_rl.protocols import Training
+from robo_rl.record import Cadence, Display, RunRecord
+from robo_rl.runs import Run, write_text
+from robo_rl.settings import settings_as
+from robo_rl.workbench import RecipeLike
+
+if TYPE_CHECKING:
+    from robo_real.console.operator import Operator
+
+
+def train(
+    recipe: RecipeLike,
+    *,
+    seed: int | None = None,
+    steps: int | None = None,
+    dataset: str | os.PathLike[str] = "",
+    labels: str = "",
+    collectors: int | Mapping[str, Any] = 0,
+    out: str | os.PathLike[str] = "runs",
+    progress: bool | Display = False,
+    **overrides: Any,
+) -> Run:
+    """Implement `robo_rl.train`."""
+    given = {name: value for name, value in {"seed": seed, "steps": steps}.items() if value is not None}
+    changed = recipe_from(recipe, overrides | given)
+    resolved = completed(with_dataset(changed, os.fspath(dataset), labels))
+    collecting = _collecting(resolved, collectors)
+    loop_of(resolved, collectors=collecting is not None)
+    with showing(progress), tensor_threads(resolved.threads), operator_of(resolved) as operator:
+        return _train(resolved, Path(out), operator, collecting)
+
+
+def _collecting(recipe: Recipe[Any], collectors: int | Mapping[str, Any]) -> CollectingSettings | None:
+    """Return the collectors of a training, None without any; raises InvalidSetting if the recipe cannot have them."""
+    if collectors == 0 and not isinstance(collectors, bool):
+        return None
+    facts = plain_value(collectors) if isinstance(collectors, Mapping) else {"count": collectors}
+    settings: CollectingSettings = settings_as(CollectingSettings, facts, source="collectors")
+    require_collectable(recipe, settings)
+    return settings
+
+
+def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> Run:
+    reward = reward_of(recipe)
+    require_sound_programs(recipe, reward)
+    demonstrations, origin = demonstrations_of(recipe, reward)
+    parts = acting_parts_of(recipe, reward, operator) if collecting is None and learns_apart(recipe) else None
+    if parts is None and collecting is None:
+        training = training_of(recipe, demonstrations, reward, operator)
+        take_over(recipe, training)
+    run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
+    with run, resumable(run.path):
+        if recipe.demonstrations.dataset:
+            run.describe(dataset=learnt_from(recipe))
+        elif run.spec.action.control_period is not None:
+            steps = sum(len(episode) for episode in demonstrations)
+            run.describe(demonstrated_seconds=round(steps * run.spec.action.control_period, 3))
+        if reward is not None:
+            run.describe(reward=dict(reward.identity))
+        if parts is not None:
+            prepare(run, recipe, demonstrations, parts.learner)
+            training = acting_training(run, recipe, parts)
+        if collecting is not None:
+            run.describe(collectors=collecting.to_json())
+            training = collected_training(run, recipe, collecting, demonstrations)
+        with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
+            shown.say(f"run {run.path}")
+            if demonstrations:
+                shown.say(origin)
+            record = _run(run, recipe, training, shown, operator=operator)
+        conclude(run, recipe, training.policy, record, operator)
+    return run
+
+
+def resume(
+    run: Run,
+    *,
+    steps: int | None = None,
+    online_steps: int | None = None,
+    dataset: str | os.PathLike[str] = "",
+    ray: str = "",
+    robot: str = "",
+    progress: bool | Display = False,
+) -> Run:
+    """Implement `robo_rl.resume`: restore the newest checkpoint and train to the end.
+
+    A run that was interrupted before its first checkpoint begins again, which is exact by itself.
+    """
+    with showing(progress), resumable(run.path), run:
+        recipe = recipe_of(run)
+        if robot:
+            recipe = replace(recipe, environment=replace(recipe.environment, name=robot_at(robot)))
+            write_text(run.path / "recipe.yaml", to_yaml(recipe))
+        if online_steps is not None:
+            recipe = with_online_phase(recipe, online_steps)
+            write_text(run.path / "recipe.yaml", to_yaml(recipe))
+        run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
+        checkpoint = run.load() if run.has_checkpoint else Checkpoint(0, {})
+        if steps is not None:
+            recipe = extended(run, recipe, steps, checkpoint.step)
+        if is_finished(run, recipe, checkpoint.step):
+            say(f"The run {run.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
+            say(f"Train it longer: robo-rl resume {run.path} --steps {2 * recipe.steps}")
+            say(f"More seeds: robo-rl evaluate {run.path} --episodes 200")
+            return run
+        recipe = at_its_place(run, recipe, os.fspath(dataset))
+        with tensor_threads(recipe.threads), operator_of(recipe) as operator:
+            _go_on(run, recipe, checkpoint, settings_of(run, ray), operator)
+    return run
+
+
+def _go_on(
+    run: Run,
+    recipe: Recipe[Any],
+    checkpoint: Checkpoint,
+    collecting: CollectingSettings | None,
+    operator: Operator | None,
+) -> None:
+    reward = reward_of(recipe)
+    require_same_reward(run, reward)
+    training: Training
+    if collecting is not None:
+        training = collected_training(run, recipe, collecting, demonstrations_of(recipe, reward)[0])
+    elif learns_apart(recipe) and (is_prepared(run) or not checkpoint.parts):
+        training = resumed(run, recipe, reward, operator)
+    else:
+        training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward, operator)
+        if not checkpoint.parts:
+            take_over(recipe, training)
+    with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
+        if isinstance(training, AsynchronousTraining):
+            training.go_on(checkpoint.parts or None)
+        elif checkpoint.parts:
+            training.load_state_dict(checkpoint.parts)
+        wait_for_robot(training)
+        run.rewind(training.step)
+        kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
+        _note(run, training.step, kind)
+        shown.say(f"run {run.path}: resumed at step {training.step}, {kind}")
+        record = _run(run, recipe, training, shown, checkpoint.parts.get("record"), operator)
+    conclude(run, recipe, training.policy, record, operator)
+
+
+def _note(run: Run, step: int, kind: str) -> None:
+    """Adds an event to the resumes in run.json, for the report."""
+    event = {"time": datetime.now().astimezone().isoformat(timespec="seconds"), "step": step, "kind": kind}
+    run.describe(resumes=[*run.description["resumes"], event])
+
+
+def _run(
+    run: Run,
+    recipe: Recipe[Any],
+    training: Training,
+    shown: Shown,
+    state: dict[str, Any] | None = None,
+    operator: Operator | None = None,
+) -> RunRecord:
+    """Runs a training to its end and returns its record; `state` is what a checkpoint holds of an earlier one."""
+    cadence = Cadence(recipe.log_every, recipe.evaluation.every, recipe.checkpoint_every)
+    with left_still(training), closing(Evaluator(recipe, recipe.evaluation.episodes_during, operator)) as evaluate:
+        record = RunRecord(run, cadence, keeping_policies(run, recipe, training, evaluate), shown, training.step)
+        if state is not None:
+            record.load_state_dict(state)
+        try:
+            with priority(training):
+                begin(run, recipe, training, record)
+                with kept(run, recipe, training), gentle_interruption(asking(record, operator)):
+                    training.run(record)
+        except KeyboardInterrupt:
+            shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
+            raise
+        record.finish(training.step, training)
+    if training.step != recipe.total_steps:
+        shown.say(_other_steps(training.step, recipe.total_steps))
+    return record
+
+
+def _other_steps(step: int, asked: int) -> str:
+    """Returns why a training ended at another step than asked for: environments that step together, whole rollouts."""
+    if step < asked:
+        return f"ended at step {step}: the {asked - step} left of {asked} are too few for another step or rollout"
+    return f"ended at step {step}, {step - asked} more than asked for: updates come after whole episodes"

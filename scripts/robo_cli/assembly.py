@@ -3,76 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
-from gymnasium.vector import AutoresetMode
 
-from robo_cli.display import counted, say
-from robo_cli.loops import loop_of
-from robo_cli.online_reward import drawn_arguments, drawn_environment, drawn_spec, labelled
+from robo_cli.display import counted
+from robo_cli.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
+from robo_cli.loops import asked_of
+from robo_cli.online_reward import labelled
 from robo_cli.person import beside, person_of
-from robo_cli.recipe import DemonstrationSettings, OnlineSettings, Recipe, RewardSettings, parse_recipe
+from robo_cli.recipe import DemonstrationSettings, Recipe, RewardSettings, parse_recipe
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.compatibility import asked_by, require_loop
+from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
-from robo_rl.human import PersonInTheLoop
 from robo_rl.learner_protocols import SelfTrainedConfig
-from robo_rl.memory import storage_in
-from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Learner, Policy, Training
-from robo_rl.replay import ReplayBuffer
+from robo_rl.plan import Accompany, Initial, OnlinePhase, TrainingPlan
+from robo_rl.protocols import Learner, Policy, TrainingSupervisor
 from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.rollout import rollout
-from robo_rl.runs import Run
-from robo_rl.sampling import Sampling
+from robo_rl.runs import Run, find_run
+from robo_rl.settings import plain
 from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.training import OfflineTraining, OnlineTraining
 from robo_rl.types import Episode
 
 if TYPE_CHECKING:
     from robo_real.console.operator import Operator
 
 MOST_TRIES = 5  # per demonstration, before the expert is called unfit
-
-
-class ActingParts(NamedTuple):
-    """What acts in a training."""
-
-    environment: gymnasium.Env[Any, Any]
-    learner: Learner
-    person: PersonInTheLoop | None
-    """who corrects its policy"""
-
-
-@dataclass(frozen=True)
-class RecipeEnvironments:
-    """Makes the environment of a recipe, drawn for its reward, one by one or many in one object: a VectorFactory."""
-
-    recipe: Recipe[Any]
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment."""
-        return drawn_environment(self.recipe)
-
-    def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        """Returns environments that begin anew in the step that ends an episode, simulated by the recipe's threads."""
-        name, same_step = self.recipe.environment.name, AutoresetMode.SAME_STEP
-        return make_vector_environment(
-            name, num_envs, threads=self.recipe.threads, autoreset_mode=same_step, **drawn_arguments(self.recipe)
-        )
-
-
-def environment_of(recipe: Recipe[Any], **more: Any) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment of the recipe, as its policy sees it."""
-    return make_environment(recipe.environment.name, **recipe.environment.arguments, **more)
 
 
 def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None, **more: Any) -> gymnasium.Env[Any, Any]:
@@ -82,28 +47,74 @@ def judged_environment_of(recipe: Recipe[Any], operator: Operator | None = None,
     return beside(recipe, environment) if operator is None else operator.judging(environment)
 
 
-def demonstrations_of(
-    recipe: Recipe[Any], reward: OnlineRewards | None, drawn: EnvironmentSpec | None = None
-) -> tuple[Sequence[Episode], str]:
+def plan_of(
+    recipe: Recipe[Any],
+    environments: RecipeEnvironments,
+    reward: OnlineRewards | None,
+    operator: Operator | None = None,
+    *,
+    collectors: bool = False,
+) -> TrainingPlan:
+    """Return the training of a recipe, without the episodes that it starts from (`demonstrations_of`, `initial_of`).
+
+    reward: the recipe's (`reward_of`). operator: whoever sits at its console (`operator_of`). Raises InvalidSetting if no
+    loop trains the learner in this environment with what the recipe asks for.
+    """
+    asked = asked_of(recipe, collectors=collectors) | asked_by(environments.seen)
+    return TrainingPlan(
+        recipe.learner,
+        require_loop(recipe.algorithm, recipe.learner, asked),
+        environments.drawn,
+        environments,
+        recipe.steps,
+        recipe.seed,
+        reward=reward,
+        online=OnlinePhase(**plain(recipe.online)),
+        person=_accompaniment(recipe, operator),
+        acts_at_once=bool(recipe.initial.run),
+    )
+
+
+def _accompaniment(recipe: Recipe[Any], operator: Operator | None) -> Accompany | None:
+    """Return what puts the recipe's person beside its environment, None without one."""
+    if operator is not None:
+        return operator.training
+
+    def accompany(environment: gymnasium.Env[Any, Any]) -> tuple[gymnasium.Env[Any, Any], TrainingSupervisor]:
+        person = person_of(recipe, specification(environment), scripted_expert(environment, recipe.environment.name))
+        return beside(recipe, environment), person
+
+    return accompany if recipe.human.kind else None
+
+
+def initial_of(recipe: Recipe[Any]) -> Initial | None:
+    """Return what the recipe's initial run has learnt, None if it names none."""
+    if not recipe.initial.run:
+        return None
+    run = find_run(recipe.initial.run, Path("."))
+    return Initial(run.path.name, run.load().parts["learner"], read_by_learner(recipe_of(run), run.spec))
+
+
+def demonstrations_of(recipe: Recipe[Any], reward: OnlineRewards | None, specs: Specs) -> tuple[Sequence[Episode], str]:
     """Returns the episodes that a recipe's learning starts from, and one line that says where they come from.
 
-    Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. `drawn`
-    is the spec of the environment where it is known, which is not asked then. Raises SpecMismatch for a dataset of another one.
+    Those of a dataset stay on disk until they are asked for, unless the recipe's reward (`reward_of`) labels them here. Raises
+    SpecMismatch for a dataset of another environment.
     """
-    episodes, origin = _demonstrations(recipe, drawn)
+    episodes, origin = _demonstrations(recipe, specs)
     if reward is None or not episodes:
         return episodes, origin
-    pieces, told = labelled(reward, episodes, spec_of(recipe))
+    pieces, told = labelled(reward, episodes, specs.seen)
     return pieces, f"{origin}{told}"
 
 
-def _demonstrations(recipe: Recipe[Any], drawn: EnvironmentSpec | None) -> tuple[Sequence[Episode], str]:
+def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode], str]:
     settings = recipe.demonstrations
     if settings.dataset:
         dataset = Dataset(Path(settings.dataset))
         what = f"The dataset {dataset.path} was recorded in another environment"
         fix = f"robo-rl data info {dataset.path} shows its environment and arguments: name the same, or record another"
-        here = drawn_spec(recipe) if drawn is None else drawn
+        here = specs.drawn
         if recipe.reward.name:  # which may look at any of the pictures
             here.require(dataset.spec, what=what, fix=fix)
         read = read_by_learner(recipe, here)
@@ -165,70 +176,6 @@ def record_demonstrations(recipe: Recipe[Any], settings: DemonstrationSettings) 
     )
 
 
-def training_of(
-    recipe: Recipe[Any],
-    demonstrations: Sequence[Episode],
-    reward: OnlineRewards | None,
-    operator: Operator | None = None,
-) -> Training:
-    """Returns a training at step 0, ready to run or to be restored.
-
-    `reward` is the recipe's (`reward_of`), and `operator` whoever sits at its console (`operator_of`).
-    """
-    config: Any = recipe.learner
-    loop_of(recipe)
-    if isinstance(config, SelfTrainedConfig):
-        episodes = list(demonstrations)  # such a learner keeps them in a memory of its own
-        model = {} if reward is None else {"reward": reward}
-        return config.training(
-            RecipeEnvironments(recipe), steps=recipe.steps, seed=recipe.seed, demonstrations=episodes, **model
-        )
-    environment, learner, supervisor = acting_parts(recipe, reward, operator)
-    spec = learner.policy.environment_spec
-    sampling: Sampling = config.sampling
-    rewards = None if reward is None else reward.running(1)
-    data: dict[str, Any] = {"seed": recipe.seed, "demonstrations": demonstrations}
-    acting: dict[str, Any] = {"rewards": rewards, "supervisor": supervisor}
-    if sampling.offline_fraction == 1.0:
-        offline = OfflineTraining(spec, learner, sampling, steps=recipe.steps, **data)
-        if recipe.online.steps:
-            online = _online_sampling(recipe.online, sampling)
-            steps = recipe.online.steps
-            return OfflineThenOnline(offline, OnlineTraining(environment, learner, online, steps=steps, **acting, **data))
-        environment.close()
-        return offline
-    storage = storage_in(sampling.replay_folder)
-    say(ReplayBuffer.statement(spec, sampling.replay_capacity, storage, sampling.extras))
-    training = OnlineTraining(environment, learner, sampling, steps=recipe.steps, **acting, **data)
-    if recipe.initial.run:
-        training.beginner = learner.policy  # nothing is done at random by who can act already
-    return training
-
-
-def acting_parts(recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None = None) -> ActingParts:
-    """Returns a fresh environment, a fresh learner for what a policy sees of it, and the person who corrects it, if any."""
-    environment = drawn_environment(recipe)
-    spec = specification(environment) if reward is None else reward.visible(specification(environment))
-    learner: Learner = recipe.learner.build(spec, recipe.seed)
-    if operator is not None:
-        asked, person = operator.training(environment)
-        return ActingParts(asked, learner, person)
-    if not recipe.human.kind:
-        return ActingParts(environment, learner, None)
-    person = person_of(recipe, spec, scripted_expert(environment, recipe.environment.name))
-    return ActingParts(beside(recipe, environment), learner, person)
-
-
-def _online_sampling(settings: OnlineSettings, sampling: Sampling) -> Sampling:
-    """Returns what a learner from recorded episodes asks of its phase in the environment."""
-    return replace(
-        sampling,
-        learning_starts=1,
-        offline_fraction=1.0 if sampling.keeps_corrections else settings.offline_fraction,  # corrections alone are learnt from
-        replay_capacity=settings.replay_capacity,
-    )
-
-
 def recipe_of(run: Run) -> Recipe[Any]:
     """Returns the recipe that a run was made with."""
     return parse_recipe(run.recipe, source=f"recipe.yaml of {run.path.name}")
@@ -267,14 +214,6 @@ class Evaluator:
     def close(self) -> None:
         """Closes the environment: a robot is left still and given back."""
         self._environment.close()
-
-
-def spec_of(recipe: Recipe[Any]) -> EnvironmentSpec:
-    """Returns the spec of the recipe's environment."""
-    environment = environment_of(recipe)
-    spec = specification(environment)
-    environment.close()
-    return spec
 
 
 def scripted_expert(environment: gymnasium.Env[Any, Any], name: str) -> Callable[..., Policy]:

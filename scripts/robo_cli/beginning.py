@@ -13,41 +13,16 @@ from robo_cli.assembly import read_by_learner, recipe_of
 from robo_cli.recipe import Recipe
 from robo_real.environment import RobotEnv
 from robo_real.server.lease import LASTS
-from robo_rl.errors import InvalidSetting, RunError
+from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation, compare
 from robo_rl.offline_to_online import OfflineThenOnline
 from robo_rl.protocols import Learner, Training
 from robo_rl.record import RunRecord
-from robo_rl.runs import Run, find_run
+from robo_rl.runs import Run
 from robo_rl.training import OnlineTraining
 
 PATIENCE = 2 * LASTS
 """[s] for the lease of a process that died to end"""
-
-
-def take_over(recipe: Recipe[Any], training: Training) -> None:
-    """Gives a training at step 0 the learner of the recipe's initial run, if it names one; raises as `teach`."""
-    if recipe.initial.run and isinstance(training, OnlineTraining):
-        teach(recipe, training.learner)
-
-
-def teach(recipe: Recipe[Any], learner: Learner) -> None:
-    """Gives a fresh learner what that of the recipe's initial run has learnt.
-
-    Raises SpecMismatch if that policy cannot act here, InvalidSetting if its learner is another.
-    """
-    run = find_run(recipe.initial.run, Path("."))
-    name = run.path.name
-    require_same_reading(run, learner)
-    try:
-        learner.load_state_dict(run.load().parts["learner"])
-    except (KeyError, ValueError, RuntimeError, TypeError) as error:
-        raise InvalidSetting(
-            f"The learner of {name} is another than that of the recipe.",
-            got=f"{type(error).__name__}: {error}",
-            allowed="the algorithm and networks of that run",
-            fix="robo-rl refine makes a recipe that fits",
-        ) from error
 
 
 def require_same_reading(run: Run, learner: Learner) -> None:

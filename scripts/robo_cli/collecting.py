@@ -6,7 +6,7 @@ RUN/collectors.txt  what they printed      RUN/collected/  segments of off-polic
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +22,9 @@ from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.synchronous import SynchronousTraining
 from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.errors import InvalidSetting
+from robo_rl.plan import TrainingPlan
 from robo_rl.protocols import Training
 from robo_rl.runs import Run
-from robo_rl.types import Episode
 
 HERE = "here"
 LOG, COLLECTED = "collectors.txt", "collected"
@@ -65,25 +65,25 @@ def require_collectable(recipe: Recipe[Any], settings: CollectingSettings) -> No
 
 
 def collected_training(
-    run: Run, recipe: Recipe[Any], settings: CollectingSettings, demonstrations: Sequence[Episode]
+    run: Run, recipe: Recipe[Any], settings: CollectingSettings, plan: TrainingPlan
 ) -> SynchronousTraining | AsynchronousTraining:
     """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
     patience = Patience(answer=settings.patience)
     crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, patience=patience)
-    if loop_of(recipe, collectors=True) is COLLECTED_ROLLOUTS:
+    if plan.loop is COLLECTED_ROLLOUTS:
         learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
         return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
     checkpoint = run.load().step if run.has_checkpoint else 0
     return AsynchronousTraining(
         run.spec,
-        recipe.learner.build(run.spec, recipe.seed),
+        plan.learner(),
         recipe.learner.sampling,
         crew,
         SegmentLog(run.path / COLLECTED, checkpoint),
         run.path / "checkpoints",
         steps=recipe.steps,
         seed=recipe.seed,
-        demonstrations=demonstrations,
+        demonstrations=plan.demonstrations,
         pace=Pace(most_stale=settings.most_stale),
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from robo_cli.assembly import RecipeEnvironments
+from robo_cli.environments import RecipeEnvironments
 from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, parse_recipe
 from robo_cli.threads import use_threads

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from robo_cli.environments import drawn_arguments
 from robo_cli.extension import first_recipe
-from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.journal import CRASH, Journal, recover

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from robo_cli.assembly import ActingParts, acting_parts, demonstrations_of, recipe_of
-from robo_cli.beginning import teach
+from robo_cli.assembly import demonstrations_of, recipe_of
 from robo_cli.completion import with_dataset
+from robo_cli.environments import KnownSpecs, Specs
 from robo_cli.loops import ROBOT
-from robo_cli.online_reward import drawn_spec, reward_of
+from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Recipe
 from robo_cli.threads import use_threads
 from robo_datasets.dataset import DESCRIPTION, Dataset
@@ -33,15 +33,12 @@ from robo_rl.actor_learner.process import LearnerProcess, inherited
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import RunError
 from robo_rl.plain_files import read_object
+from robo_rl.plan import Acting, TrainingPlan
 from robo_rl.protocols import Learner, Training
 from robo_rl.recorded import ReplayableEpisodes
-from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Episode
-
-if TYPE_CHECKING:
-    from robo_real.console.operator import Operator
 
 FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"
 SPEC, LOG, LOCK = "spec.json", "log.txt", "lock"
@@ -49,26 +46,9 @@ NICE = 10
 """of a learner beside a robot, which comes first"""
 
 
-def acting_parts_of(recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None) -> ActingParts:
-    """Returns what acts in a training that begins, with what its initial run has learnt; raises as `teach`."""
-    parts = acting_parts(recipe, reward, operator)
-    if recipe.initial.run:
-        teach(recipe, parts.learner)
-    return parts
-
-
-def resumed(run: Run, recipe: Recipe[Any], reward: OnlineRewards | None, operator: Operator | None) -> ActingTraining:
-    """Returns the acting half of a training that goes on, or begins again where it was killed before it had a learner."""
-    if is_prepared(run):
-        return acting_training(run, recipe, acting_parts(recipe, reward, operator))
-    parts = acting_parts_of(recipe, reward, operator)
-    prepare(run, recipe, demonstrations_of(recipe, reward)[0], parts.learner)
-    return acting_training(run, recipe, parts)
-
-
-def acting_training(run: Run, recipe: Recipe[Any], parts: ActingParts) -> ActingTraining:
+def acting_training(run: Run, recipe: Recipe[Any], acting: Acting) -> ActingTraining:
     """Returns the acting half of a training, whose learner is being started; its folder was prepared."""
-    environment, learner, supervisor = parts
+    environment, learner, supervisor = acting
     folder = run.path / FOLDER
     _take_over(folder, learner)
     step = run.load().step if run.has_checkpoint else 0
@@ -89,7 +69,7 @@ def is_prepared(run: Run) -> bool:
     return (run.path / FOLDER / SPEC).exists()
 
 
-def prepare(run: Run, recipe: Recipe[Any], demonstrations: Sequence[Episode], learner: Learner) -> None:
+def prepare(run: Run, plan: TrainingPlan, learner: Learner) -> None:
     """Writes what the learner's process needs beside the recipe.
 
     Also a copy of what the learner goes on from: the run that this came from may be gone, or have gone on itself, when the
@@ -98,14 +78,15 @@ def prepare(run: Run, recipe: Recipe[Any], demonstrations: Sequence[Episode], le
     folder = run.path / FOLDER
     shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed before it had a learner
     folder.mkdir()
+    demonstrations = plan.demonstrations
     if demonstrations and not isinstance(demonstrations, ReplayableEpisodes):
         card = {"how": f"demonstrations of the run {run.path.name}"}
         with Dataset.create(folder / DEMONSTRATIONS, run.spec, card).writer() as writer:
             for episode in demonstrations:
                 writer.add(episode)
-    if recipe.initial.run:
+    if plan.initial is not None:
         save_checkpoint(folder / INITIAL, Checkpoint(0, {"learner": learner.state_dict()}))
-    write_text(folder / SPEC, json.dumps(drawn_spec(recipe).to_json()))  # of the environment, with what its reward looks at
+    write_text(folder / SPEC, json.dumps(plan.spec.to_json()))  # of the environment, with what its reward looks at
 
 
 @contextmanager
@@ -156,7 +137,9 @@ def main(path: str, dataset: str, descriptor: str) -> int:
 
 def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     folder = run.path / FOLDER
-    drawn, reward = EnvironmentSpec.from_json(read_object(folder / SPEC)), reward_of(recipe)
+    drawn = EnvironmentSpec.from_json(read_object(folder / SPEC))
+    specs = KnownSpecs(drawn, run.spec)
+    reward = reward_of(recipe, specs)
     learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
     _take_over(folder, learner)
     return LearningTraining(
@@ -165,7 +148,7 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
         recipe.learner.sampling,
         steps=recipe.steps,
         seed=recipe.seed,
-        demonstrations=_demonstrations(folder, recipe, drawn),
+        demonstrations=_demonstrations(folder, recipe, specs),
         is_corrected=bool(recipe.human.kind),
         rewards=None if reward is None else reward.running(1),
     )
@@ -177,12 +160,12 @@ def _take_over(folder: Path, learner: Learner) -> None:
         learner.load_state_dict(load_checkpoint(folder / INITIAL).parts["learner"])
 
 
-def _demonstrations(folder: Path, recipe: Recipe[Any], drawn: EnvironmentSpec) -> Sequence[Episode]:
+def _demonstrations(folder: Path, recipe: Recipe[Any], specs: Specs) -> Sequence[Episode]:
     """Returns what was stored for the learner, or lies in a dataset; the robot is asked nothing, which may be gone or busy."""
     stored = folder / DEMONSTRATIONS
     if (stored / DESCRIPTION).exists():
         return list(Dataset(stored))
-    return demonstrations_of(recipe, None, drawn)[0] if recipe.demonstrations.dataset else []
+    return demonstrations_of(recipe, None, specs)[0] if recipe.demonstrations.dataset else []
 
 
 if __name__ == "__main__":

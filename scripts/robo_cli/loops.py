@@ -6,7 +6,7 @@ from typing import Any
 
 from robo_cli.recipe import Recipe
 from robo_rl.compatibility import Capabilities, require_loop
-from robo_rl.contract import ACTOR_LEARNER, Feature, Loop
+from robo_rl.contract import Feature, Loop
 
 ROBOT = "robot:"
 """Begins the names of environments over a robot that is served."""
@@ -15,11 +15,6 @@ ROBOT = "robot:"
 def loop_of(recipe: Recipe[Any], *, collectors: bool = False) -> Loop:
     """Return the loop that trains a recipe; raises InvalidSetting if there is none with all that the recipe asks for."""
     return require_loop(recipe.algorithm, recipe.learner, asked_of(recipe, collectors=collectors))
-
-
-def learns_apart(recipe: Recipe[Any]) -> bool:
-    """Return True if a recipe's learner gets a process of its own."""
-    return loop_of(recipe) is ACTOR_LEARNER
 
 
 def asked_of(recipe: Recipe[Any], *, collectors: bool = False) -> frozenset[Feature]:

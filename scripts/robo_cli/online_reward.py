@@ -6,25 +6,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-from robo_cli.loops import loop_of
+from robo_cli.environments import Specs
 from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
-from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import OnlineRewardModel, OnlineRewards
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.pictures import PictureReward, pictures_of
 from robo_rl.rewards.running import Completion
 from robo_rl.runs import Run
-from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
 
 
-def reward_of(recipe: Recipe[Any]) -> OnlineRewards | None:
+def reward_of(recipe: Recipe[Any], specs: Specs) -> OnlineRewards | None:
     """Returns the reward of a recipe, None where it is the environment's own.
 
     Raises InvalidSetting for a model that cannot be asked while a policy acts, whose pictures are not drawn, whose discount
@@ -33,14 +31,13 @@ def reward_of(recipe: Recipe[Any]) -> OnlineRewards | None:
     if not recipe.reward.name:
         return None
     require_needs(recipe)
-    loop_of(recipe)
     model = read_reward(recipe.reward.name, recipe.reward.settings)
     if isinstance(model, OnlineRewardModel):
-        return _reward_of_steps(recipe, model)
-    return _reward_of_pictures(recipe, _pictures_reward(recipe.reward.name, recipe.reward.settings))
+        return _reward_of_steps(recipe, model, specs)
+    return _reward_of_pictures(recipe, _pictures_reward(recipe.reward.name, recipe.reward.settings), specs)
 
 
-def _reward_of_steps(recipe: Recipe[Any], model: OnlineRewardModel) -> OnlineRewards:
+def _reward_of_steps(recipe: Recipe[Any], model: OnlineRewardModel, specs: Specs) -> OnlineRewards:
     settings = recipe.reward
     given = {name: getattr(settings, name) for name in ("every", "hold", "completion")}
     usual = RewardSettings()
@@ -50,16 +47,16 @@ def _reward_of_steps(recipe: Recipe[Any], model: OnlineRewardModel) -> OnlineRew
             got=", ".join(f"reward.{name}" for name in others),
             fix="leave them out: they are for rewards that look at pictures",
         )
-    return model.online(drawn_spec(recipe), weight=settings.weight, discount=_discount(recipe))
+    return model.online(specs.drawn, weight=settings.weight, discount=_discount(recipe))
 
 
-def _reward_of_pictures(recipe: Recipe[Any], model: PictureReward) -> OnlineReward:
+def _reward_of_pictures(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> OnlineReward:
     settings, completion = recipe.reward, None
     if settings.completion.name:
         judge, told = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
         completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
     _require_discount(recipe, model)
-    hidden = _hidden(recipe, [model] if completion is None else [model, completion.model])
+    hidden = _hidden(specs, [model] if completion is None else [model, completion.model])
     return OnlineReward(
         model,
         weight=settings.weight,
@@ -68,23 +65,6 @@ def _reward_of_pictures(recipe: Recipe[Any], model: PictureReward) -> OnlineRewa
         completion=completion,
         hidden=hidden,
     )
-
-
-def drawn_arguments(recipe: Recipe[Any]) -> dict[str, Any]:
-    """Returns the arguments of the environment in which its reward's pictures are drawn."""
-    return {**recipe.environment.arguments, **recipe.reward.arguments}
-
-
-def drawn_environment(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
-    """Returns a fresh environment that draws what the recipe's reward looks at, which is the plain one where there is none."""
-    return make_environment(recipe.environment.name, **drawn_arguments(recipe))
-
-
-def drawn_spec(recipe: Recipe[Any]) -> EnvironmentSpec:
-    """Returns the spec of that environment."""
-    environment = drawn_environment(recipe)
-    environment.close()
-    return specification(environment)
 
 
 def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
@@ -141,11 +121,9 @@ def _discount(recipe: Recipe[Any]) -> float | None:
     return discount
 
 
-def _hidden(recipe: Recipe[Any], models: list[PictureReward]) -> tuple[str, ...]:
+def _hidden(specs: Specs, models: list[PictureReward]) -> tuple[str, ...]:
     """Returns what the environment draws for the reward alone; raises InvalidSetting where that changes what a policy sees."""
-    plain = make_environment(recipe.environment.name, **recipe.environment.arguments)
-    plain.close()
-    seen, drawn = specification(plain), drawn_spec(recipe)
+    seen, drawn = specs.seen, specs.drawn
     for model in models:
         blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in drawn.observation.items()}
         none = pictures_of(blank, model.eye)[:0]

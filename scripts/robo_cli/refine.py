@@ -10,9 +10,10 @@ from urllib.parse import parse_qsl, urlsplit
 import tyro
 
 import robo_rl
-from robo_cli.assembly import recipe_of, spec_of
+from robo_cli.assembly import recipe_of
 from robo_cli.beginning import require_same_reading
 from robo_cli.completion import completed
+from robo_cli.environments import spec_of
 from robo_cli.loops import asked_of
 from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import (

@@ -11,8 +11,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from robo_cli.assembly import environment_of, policy_of, recipe_of
+from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.data_view import has_display
+from robo_cli.environments import environment_of
 from robo_cli.reward_trainer import SELECTION, RecipeTrainer
 from robo_rl.discovery import load
 from robo_rl.rewards.search.candidate import Candidate

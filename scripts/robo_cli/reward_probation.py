@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from robo_cli.online_reward import drawn_environment
+from robo_cli.environments import drawn_environment
 from robo_cli.probation_rows import clips_of, fresh_episodes, recorded_episodes, stacked
 from robo_cli.recipe import Recipe
 from robo_cli.reward_probe import batch_sizes

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Generic, Literal
 import tyro
 
 import robo_rl
-from robo_cli.assembly import spec_of
 from robo_cli.collecting import CollectingSettings
 from robo_cli.completion import completed, with_dataset, with_online_phase
+from robo_cli.environments import spec_of
 from robo_cli.options import read_options, whole_numbers
 from robo_cli.recipe import Learner, Recipe, read_recipe, to_yaml
 from robo_cli.servers import with_server

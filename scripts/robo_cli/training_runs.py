@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from robo_cli.assembly import Evaluator, demonstrations_of, recipe_of, spec_of, training_of
-from robo_cli.beginning import begin, left_still, take_over, wait_for_robot
+from robo_cli.assembly import Evaluator, demonstrations_of, initial_of, plan_of, recipe_of
+from robo_cli.beginning import begin, left_still, wait_for_robot
 from robo_cli.collecting import CollectingSettings, collected_training, dismissed, require_collectable, settings_of
 from robo_cli.completion import at_its_place, completed, learnt_from, with_dataset, with_online_phase
 from robo_cli.conclude import conclude
 from robo_cli.display import Shown, display, say, showing
+from robo_cli.environments import RecipeEnvironments
 from robo_cli.extension import extended, is_finished
 from robo_cli.interruption import gentle_interruption, resumable
 from robo_cli.keeping import keeping_policies, kept
 from robo_cli.learner_process import (
-    acting_parts_of,
     acting_training,
     ended,
     is_prepared,
     prepare,
     priority,
-    resumed,
 )
-from robo_cli.loops import learns_apart, loop_of
+from robo_cli.loops import loop_of
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.overrides import plain_value, recipe_from
 from robo_cli.person import asking, operator_of, robot_at
@@ -37,8 +36,12 @@ from robo_cli.reward_probation import require_sound_programs
 from robo_cli.threads import tensor_threads
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.collecting.asynchronous import AsynchronousTraining
+from robo_rl.contract import ACTOR_LEARNER, ONLINE
+from robo_rl.memory import storage_in
+from robo_rl.plan import TrainingPlan
 from robo_rl.protocols import Training
 from robo_rl.record import Cadence, Display, RunRecord
+from robo_rl.replay import ReplayBuffer
 from robo_rl.runs import Run, write_text
 from robo_rl.settings import settings_as
 from robo_rl.workbench import RecipeLike
@@ -80,14 +83,17 @@ def _collecting(recipe: Recipe[Any], collectors: int | Mapping[str, Any]) -> Col
 
 
 def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collecting: CollectingSettings | None) -> Run:
-    reward = reward_of(recipe)
-    require_sound_programs(recipe, reward)
-    demonstrations, origin = demonstrations_of(recipe, reward)
-    parts = acting_parts_of(recipe, reward, operator) if collecting is None and learns_apart(recipe) else None
-    if parts is None and collecting is None:
-        training = training_of(recipe, demonstrations, reward, operator)
-        take_over(recipe, training)
-    run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=spec_of(recipe))
+    training: Training
+    with closing(RecipeEnvironments(recipe)) as environments:
+        reward = reward_of(recipe, environments)
+        require_sound_programs(recipe, reward)
+        plan = plan_of(recipe, environments, reward, operator, collectors=collecting is not None)
+        demonstrations, origin = demonstrations_of(recipe, reward, environments)
+        plan = replace(plan, demonstrations=demonstrations, initial=initial_of(recipe))
+        acting = plan.acting() if plan.loop is ACTOR_LEARNER else None
+        if acting is None and collecting is None:
+            training = _in_process(plan)
+    run = Run.create(root, recipe_name=recipe.name, seed=recipe.seed, recipe=to_yaml(recipe), spec=environments.seen)
     with run, resumable(run.path):
         if recipe.demonstrations.dataset:
             run.describe(dataset=learnt_from(recipe))
@@ -96,12 +102,12 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             run.describe(demonstrated_seconds=round(steps * run.spec.action.control_period, 3))
         if reward is not None:
             run.describe(reward=dict(reward.identity))
-        if parts is not None:
-            prepare(run, recipe, demonstrations, parts.learner)
-            training = acting_training(run, recipe, parts)
+        if acting is not None:
+            prepare(run, plan, acting.learner)
+            training = acting_training(run, recipe, acting)
         if collecting is not None:
             run.describe(collectors=collecting.to_json())
-            training = collected_training(run, recipe, collecting, demonstrations)
+            training = collected_training(run, recipe, collecting, plan)
         with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
             shown.say(f"run {run.path}")
             if demonstrations:
@@ -109,6 +115,15 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             record = _run(run, recipe, training, shown, operator=operator)
         conclude(run, recipe, training.policy, record, operator)
     return run
+
+
+def _in_process(plan: TrainingPlan) -> Training:
+    """Return the training of a plan whose loop is in this process; say how much memory its replay may take."""
+    if plan.loop is ONLINE:
+        sampling = plan.config.sampling
+        storage = storage_in(sampling.replay_folder)
+        say(ReplayBuffer.statement(plan.visible, sampling.replay_capacity, storage, sampling.extras))
+    return plan.training()
 
 
 def resume(
@@ -125,7 +140,7 @@ def resume(
 
     A run that was interrupted before its first checkpoint begins again, which is exact by itself.
     """
-    with showing(progress), resumable(run.path), run:
+    with showing(progress), resumable(run.path), run, ExitStack() as held:
         recipe = recipe_of(run)
         if robot:
             recipe = replace(recipe, environment=replace(recipe.environment, name=robot_at(robot)))
@@ -133,7 +148,8 @@ def resume(
         if online_steps is not None:
             recipe = with_online_phase(recipe, online_steps)
             write_text(run.path / "recipe.yaml", to_yaml(recipe))
-        run.spec.require(spec_of(recipe), what=f"The environment has changed since the run {run.path.name}")
+        environments = held.enter_context(closing(RecipeEnvironments(recipe)))
+        run.spec.require(environments.seen, what=f"The environment has changed since the run {run.path.name}")
         checkpoint = run.load() if run.has_checkpoint else Checkpoint(0, {})
         if steps is not None:
             recipe = extended(run, recipe, steps, checkpoint.step)
@@ -144,28 +160,35 @@ def resume(
             return run
         recipe = at_its_place(run, recipe, os.fspath(dataset))
         with tensor_threads(recipe.threads), operator_of(recipe) as operator:
-            _go_on(run, recipe, checkpoint, settings_of(run, ray), operator)
+            _go_on(run, recipe, environments, checkpoint, settings_of(run, ray), operator)
     return run
 
 
 def _go_on(
     run: Run,
     recipe: Recipe[Any],
+    environments: RecipeEnvironments,
     checkpoint: Checkpoint,
     collecting: CollectingSettings | None,
     operator: Operator | None,
 ) -> None:
-    reward = reward_of(recipe)
+    reward = reward_of(recipe, environments)
     require_same_reward(run, reward)
+    plan = plan_of(recipe, environments, reward, operator, collectors=collecting is not None)
+    is_apart = plan.loop is ACTOR_LEARNER and (is_prepared(run) or not checkpoint.parts)
+    if not (is_apart and is_prepared(run)):  # whose learner finds what it begins with in its own folder
+        initial = None if checkpoint.parts else initial_of(recipe)
+        plan = replace(plan, demonstrations=demonstrations_of(recipe, reward, environments)[0], initial=initial)
     training: Training
     if collecting is not None:
-        training = collected_training(run, recipe, collecting, demonstrations_of(recipe, reward)[0])
-    elif learns_apart(recipe) and (is_prepared(run) or not checkpoint.parts):
-        training = resumed(run, recipe, reward, operator)
+        training = collected_training(run, recipe, collecting, plan)
+    elif is_apart:
+        acting = plan.acting()
+        if not is_prepared(run):
+            prepare(run, plan, acting.learner)
+        training = acting_training(run, recipe, acting)
     else:
-        training = training_of(recipe, demonstrations_of(recipe, reward)[0], reward, operator)
-        if not checkpoint.parts:
-            take_over(recipe, training)
+        training = _in_process(plan)
     with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
         if isinstance(training, AsynchronousTraining):
             training.go_on(checkpoint.parts or None)

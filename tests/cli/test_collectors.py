@@ -162,6 +162,6 @@ def test_an_actor_of_a_cluster_answers_as_a_process_does() -> None:
 
 
 def find_spec(recipe: Any) -> Any:
-    from robo_cli.assembly import spec_of
+    from robo_cli.environments import spec_of
 
     return spec_of(recipe)

@@ -12,7 +12,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_cli import assembly, main
-from robo_cli.assembly import training_of
+from robo_cli.assembly import plan_of
+from robo_cli.environments import RecipeEnvironments
 from robo_cli.race_plan import read_race
 from robo_cli.race_table import human_seconds, markdown
 from robo_cli.recipe import parse_recipe
@@ -147,7 +148,7 @@ def test_a_person_corrects_a_policy_that_learns_from_a_camera(
 
 def built(**changes: Any) -> Any:
     recipe = parse_recipe({**RECIPE, **changes}, source="a test")
-    return training_of(recipe, [], None)
+    return plan_of(recipe, RecipeEnvironments(recipe), None).training()
 
 
 @pytest.mark.parametrize(

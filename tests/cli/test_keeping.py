@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli.assembly import policy_of, recipe_of, training_of
+from robo_cli.assembly import plan_of, policy_of, recipe_of
+from robo_cli.environments import RecipeEnvironments
 from robo_cli.keeping import kept
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
@@ -103,7 +104,7 @@ def test_another_history_keeps_its_own_episodes(uninterrupted, tmp_path):
     copy = tmp_path / run.path.name
     shutil.copytree(run.path, copy)
     run = Run(copy)
-    training = training_of(recipe, [], None)
+    training = plan_of(recipe, RecipeEnvironments(recipe), None).training()
     for kind, expected in (("exact", count), ("warm", count + 1)):
         run.describe(resumes=[*before["resumes"], {"time": "now", "step": 25, "kind": kind}])
         with kept(run, recipe, training):
@@ -146,9 +147,7 @@ def test_learners_that_make_no_episodes_refuse(algorithm, changes, tmp_path):
     Path("other.yaml").write_text(
         f"environment: {{name: robo/ArmReach-v0}}\nalgorithm: {algorithm}\nsteps: 32\nrecord_episodes: true\n"
     )
-    with pytest.raises(
-        InvalidSetting, match=rf"The learner {algorithm} cannot be trained with recorded training episodes(.|\n)*rlpd, sac"
-    ):
+    with pytest.raises(InvalidSetting, match=rf"{algorithm} cannot be trained with recorded training episodes(.|\n)*rlpd, sac"):
         dispatch(["train", "other.yaml", "--out", str(tmp_path), *changes])
     assert list(tmp_path.iterdir()) == []
 

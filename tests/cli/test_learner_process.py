@@ -19,12 +19,13 @@ import yaml
 
 from robo_cli import assembly, learner_process, main
 from robo_cli.assembly import recipe_of
-from robo_cli.loops import learns_apart
+from robo_cli.loops import loop_of
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
 from robo_datasets.step_log import StepReader
 from robo_rl.actor_learner.office import Finished
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.checkpoints import load_checkpoint
+from robo_rl.contract import ACTOR_LEARNER
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
@@ -235,11 +236,12 @@ ON_ROBOT = {"learner_process": "auto", "environment": {"name": "robot:http://127
     ],
 )
 def test_robots_have_it_by_themselves(changes: dict[str, Any], expected: bool) -> None:
-    assert learns_apart(parse_recipe({**RECIPE, **changes}, source="a test")) is expected
+    loop = loop_of(parse_recipe({**RECIPE, **changes}, source="a test"))
+    assert (loop is ACTOR_LEARNER) is expected
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "hg-dagger", "ppo", "sb3-sac"])
 def test_a_learner_that_does_not_act_step_by_step_is_refused(algorithm: str) -> None:
     recipe = parse_recipe({**RECIPE, "algorithm": algorithm, "learner": {}}, source="a test")
     with pytest.raises(InvalidSetting, match=rf"The learner {algorithm} cannot be trained with a learner process of its own"):
-        learns_apart(recipe)
+        loop_of(recipe)

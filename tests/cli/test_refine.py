@@ -186,7 +186,7 @@ def test_a_killed_refinement_goes_on_once_its_lease_has_ended_and_counts_the_int
             [],
             {"algorithm": "bc", "learner": {}},
             InvalidSetting,
-            r"The learner bc cannot be trained with an initial run(.|\n)*hil-serl, rlpd, sac",
+            r"bc cannot be trained with an initial run(.|\n)*rlpd, sac",
         ),
         (
             ["--demos", ""],

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from robo_cli.environments import RecipeEnvironments
 from robo_cli.main import dispatch
 from robo_cli.online_reward import require_same_reward, reward_of
 from robo_cli.recipe import read_recipe
@@ -147,10 +148,10 @@ def test_a_run_says_of_which_program_it_learnt_and_does_not_go_on_with_another(t
     assert -10 < newest["reward/distance"] < 0 and newest["reward/model_return"] == pytest.approx(2 * newest["reward/distance"])
     assert newest["rollout/ep_rew_mean"] == 0.0, "the task's own reward is sparse, and it was not reached"
     recipe = read_recipe("tiny.yaml")
-    require_same_reward(run, reward_of(recipe))
+    require_same_reward(run, reward_of(recipe, RecipeEnvironments(recipe)))
     (tmp_path / "mine.py").write_text(FIRST.replace("return -distance", "return -2 * distance"))
     with pytest.raises(InvalidSetting, match=r"The reward has changed since the run (.|\n)*weights"):
-        require_same_reward(run, reward_of(recipe))
+        require_same_reward(run, reward_of(recipe, RecipeEnvironments(recipe)))
     with pytest.raises(InvalidSetting, match=r"reward\.hold"):
         dispatch(["train", "tiny.yaml", "--reward.hold", "3"])
 

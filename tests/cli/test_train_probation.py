@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from robo_cli.environments import RecipeEnvironments
 from robo_cli.main import dispatch
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import RewardSettings, parse_recipe
@@ -45,7 +46,7 @@ def recipe(reward=None, **changes):
 
 
 def require(found) -> None:
-    require_sound_programs(found, reward_of(found))
+    require_sound_programs(found, reward_of(found, RecipeEnvironments(found)))
 
 
 @pytest.mark.parametrize("rows", ["following", "np.cumsum(distance)", "np.full_like(distance, distance.mean())"])
@@ -99,7 +100,7 @@ def test_train_moves_no_robot_for_a_probation(monkeypatch):
     """Only recorded steps will do: a random policy is not for robots."""
     monkeypatch.setattr("robo_cli.reward_probation.drawn_environment", lambda _: pytest.fail("an environment was made"))
     found = recipe()
-    reward = reward_of(found)
+    reward = reward_of(found, RecipeEnvironments(found))
     served = replace(found, environment=replace(found.environment, name="robot:http://127.0.0.1:9"))
     with pytest.raises(InvalidSetting, match="a robot is not moved for that"):
         require_sound_programs(served, reward)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from robo_cli.assembly import Evaluator, demonstrations_of, record_demonstrations, spec_of, training_of
+from robo_cli.assembly import Evaluator, demonstrations_of, plan_of, record_demonstrations
+from robo_cli.environments import RecipeEnvironments, spec_of
 from robo_cli.recipe import Recipe, read_recipe
 from robo_rl.replay import ReplayBuffer
 from robo_rl.types import Metrics
@@ -27,8 +28,9 @@ class Deaf:
 
 def success(recipe: Recipe, seed: int) -> float:
     recipe = replace(recipe, seed=seed)
-    demonstrations, _ = demonstrations_of(recipe, None)
-    training = training_of(recipe, demonstrations, None)
+    environments = RecipeEnvironments(recipe)
+    demonstrations, _ = demonstrations_of(recipe, None, environments)
+    training = replace(plan_of(recipe, environments, None), demonstrations=demonstrations).training()
     training.run(Deaf())
     rate = Evaluator(recipe, 50)(training.policy).success_rate
     assert rate is not None

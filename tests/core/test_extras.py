@@ -165,13 +165,19 @@ def test_ring_recording_and_cache_on_disk_give_the_same_extras(tmp_path, monkeyp
     with dataset.writer() as writer:
         for episode in episodes:
             writer.add(episode)
-    ring = ReplayBuffer(SPEC, 18, 3, extras=EXTRAS)
+    ring, whole = (ReplayBuffer(SPEC, 18, 3, extras=EXTRAS) for _ in range(2))
     for episode in episodes:
+        whole.add_episode(episode)
         for step in range(len(episode)):
             told = episode.transition(step)
             put(ring, replace(told, info={"tag": tag_of(told.observation["x"])}))
     cached = CachedEpisodes(dataset, dataset.entries())
-    others = [RecordedReplay.of(SPEC, episodes, 3, extras=EXTRAS), cached.replay(3, EXTRAS), cached.replay(3, EXTRAS)]
+    others: list[Any] = [
+        whole,
+        RecordedReplay.of(SPEC, episodes, 3, extras=EXTRAS),
+        cached.replay(3, EXTRAS),
+        cached.replay(3, EXTRAS),
+    ]
     for _ in range(3):
         expected = ring.sample(50, n_step)
         for other in others:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from robo_rl.errors import InvalidEpisode, InvalidSetting
-from robo_rl.extras import Extra, RowNumbers, recorded
+from robo_rl.extras import Extra, RowNumbers, recorded, recorded_columns
 from robo_rl.memory import GIGABYTE, InMemory, Storage, size_of
 from robo_rl.rows import RowReader, columns_of, key_of, layout_of, with_views
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -109,8 +110,10 @@ class ReplayBuffer:
 
     def add_episode(self, episode: Episode) -> None:
         """Stores a whole recorded episode; its last step counts as truncated unless it terminated."""
+        columns = recorded_columns(self._spec, self._extras, [len(episode)], [episode])
         for step in range(len(episode)):
-            transition = episode.transition(step)
+            told = {name: values[step] for name, values in columns.items()}
+            transition = replace(episode.transition(step), columns=told)
             if step == 0:
                 self.begin(transition.observation)
             self.add(transition)
@@ -173,7 +176,7 @@ class ReplayBuffer:
         """Return its rows (T,), without those that are overwritten; the row before its first one starts no step."""
         rows, row = [], self._cursor - 1
         while self._rows["starts"][row]:  # ends at the cursor at the latest
-            rows.append(row % self._capacity)
+            rows.append(row)
             row -= 1
         return np.asarray(rows[::-1], np.int64)
 

@@ -94,9 +94,13 @@ class CachedEpisodes(Sequence[Episode]):
             rows = with_rewards(whole, rows, _rewards(self.labels, self.entries))
             content = f"{content}-{self.labels.digest(self.entries)}"
         read = whole if spec is None else whole.without_pictures(but=spec.observation)
-        episodes = (read_listed(self.dataset, entry) for entry in self.watch(self.entries))
-        columns = recorded_columns(read, extras, [entry.steps for entry in self.entries], episodes)
+        columns = recorded_columns(read, extras, [entry.steps for entry in self.entries], self._watched())
         return RecordedReplay(read, {**rows, **columns}, seed, content=content, extras=extras)
+
+    def _watched(self) -> Iterator[Episode]:
+        """Yields the episodes; none is read, and nothing shown, before the first is taken."""
+        for entry in self.watch(self.entries):
+            yield read_listed(self.dataset, entry)
 
 
 def _whole(labels: LabelSet, entry: Entry) -> Array:

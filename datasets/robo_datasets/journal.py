@@ -66,6 +66,7 @@ class Journal:
             "reward_terms": {name: float(value) for name, value in info.get("reward_terms", {}).items()},
         }
         facts |= {"guard": list(info["guard"])} if info.get("guard") else {}
+        facts |= {"cost": float(info["cost"])} if "cost" in info else {}
         actions = {"action": transition.action, "policy_action": transition.policy_action}
         columns = {f"{COLUMNS}{name}": value for name, value in transition.columns.items()}
         self._write(facts, actions | _prefixed(transition.next_observation) | columns)
@@ -124,6 +125,7 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
         policy_actions=_stack(steps, "policy_action"),
         rewards=_column(steps, "reward", np.float32),
         reward_terms=stacked_terms([step.facts["reward_terms"] for step in steps]),
+        costs=_column(steps, "cost", np.float32) if all("cost" in step.facts for step in steps) else None,
         sources=_column(steps, "source", np.int8),
         timestamps=_column([first, *steps], "timestamp", np.float64),
         terminated=last["terminated"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,18 +185,21 @@ def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_mo
     assert second.step == STEPS
 
 
-def test_an_episode_that_broke_off_is_not_joined_to_the_next_that_begins_where_the_arm_stands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_model", [False, True], ids=["own-rewards", "rewards-of-a-model"])
+def test_episode_that_broke_off_is_not_joined_to_the_next(tmp_path: Path, has_model: bool) -> None:
+    """The next one begins where the arm stands."""
     log, expected = StepLog(tmp_path, SPEC), half(None)
     stood = demonstrations()[0]
     for begin in (0, 3):  # the learner was lost after three steps, and the arm was left where it was
-        log.begin({"place": stood.observations["place"][begin]}, seed=None, instruction=None)
+        log.begin({"place": stood.observations["place"][begin]}, seed=None, instruction="go east")
         expected.memory.begin({"place": stood.observations["place"][begin]})
         for step in range(begin, begin + 3):
             log.step(stood.transition(step))
-            expected.memory.add(stood.transition(step))
+            told = stood.transition(step)
+            expected.memory.add(replace(told, reward=told.reward / 2) if has_model else told)
         expected.memory.cut()
     log.close()
-    found = half(None)
+    found = half(Halved() if has_model else None)
     learnt(found, StepReader(tmp_path))
     found.memory.cut()
     assert leaves(found.state_dict()["replay"]) == leaves(expected.state_dict()["replay"])

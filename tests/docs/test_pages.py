@@ -13,10 +13,13 @@ import torch
 from robo_real.guarded import GuardedArm
 from robo_real.limits import TWIN, limits_from
 from robo_rl.discovery import load
+from robo_rl.extras import NextActions
 from robo_rl.protocols import Learner, Robot
+from robo_rl.replay import ReplayBuffer
 from robo_rl.reward_protocols import RewardModel
+from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import ActionSource, Batch, Episode
+from robo_rl.types import ActionSource, Batch, Episode, Transition
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPEC = EnvironmentSpec(
@@ -28,10 +31,10 @@ SPEC = EnvironmentSpec(
 
 @pytest.fixture
 def module_of(tmp_path, monkeypatch):
-    """Returns a function that imports the first Python block of a page."""
+    """Returns a function that imports a Python block of a page."""
 
-    def read(page: str):
-        code = re.search(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)[1]
+    def read(page: str, block: int = 0):
+        code = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)[block]
         file = tmp_path / "from_page.py"
         file.write_text(code)
         description = importlib.util.spec_from_file_location("from_page", file)
@@ -78,6 +81,21 @@ def test_the_learner_goes_on_from_its_saved_state(module_of):
     assert first.update(data) == second.update(data)
     for ours, theirs in zip(first.actor.parameters(), second.actor.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_the_extra_sums_costs_until_the_episode_ends(module_of):
+    extra = module_of("adding-a-learner.md", 1).CostsToGo()
+    replay = ReplayBuffer(SPEC, 10, 0, extras=Sampling(extras=(extra, NextActions())).extras)
+    action = np.zeros(1, np.float32)
+    for number in range(8):  # two episodes of three steps, and two steps of a running one
+        at, after = ({"position": np.full(3, place, np.float32)} for place in (number, number + 1))
+        if number % 3 == 0:
+            replay.begin(at)
+        replay.add(Transition(at, action, 0.0, after, False, number % 3 == 2, action, info={"cost": 10.0**number}))
+    batch = replay.sample(100)
+    found = dict(zip(batch.observations["position"][:, 0].tolist(), batch.extras["costs_to_go"].tolist(), strict=True))
+    expected = {1: 110, 2: 100, 3: 111000, 4: 110000, 5: 100000, 6: np.nan, 7: np.nan}  # the ring has forgotten step 0
+    assert found == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_reward_labels_progress_and_leaves_gaps(module_of):

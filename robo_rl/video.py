@@ -74,13 +74,31 @@ def render_mode_for_films(environment: gymnasium.Env[Any, Any]) -> str:
     return next((mode for mode in RENDER_MODES if mode in offered), "rgb_array")
 
 
+def decisions_per_second(environment: gymnasium.Env[Any, Any]) -> float:
+    """Returns the environment's own rate [1/s], UNTIMED_RATE if it has no control period."""
+    period = specification(environment).action.control_period
+    return 1.0 / period if period else UNTIMED_RATE
+
+
+def rendered(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
+    """Returns the pictures since the call before, at least one in the mode "rgb_array"; raises RenderingUnavailable."""
+    drawn = environment.render()
+    pictures: list[Any] = drawn if isinstance(drawn, list) else [drawn]
+    for picture in pictures:
+        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+            raise RenderingUnavailable(
+                "render() returned no picture.", got=type(picture).__name__, allowed="uint8 (H, W, 3), or a list of it"
+            )
+    return pictures
+
+
 def replayed_frames(environment: gymnasium.Env[Any, Any], episode: Episode) -> Iterator[list[Frame]]:
     """Yields T+1 lists of pictures while an episode is replayed: of its start, then since the decision before."""
     environment.reset(seed=episode.seed)
-    yield _pictures(environment)
+    yield rendered(environment)
     for action in episode.actions:
         environment.step(action)
-        yield _pictures(environment)
+        yield rendered(environment)
 
 
 def write_mp4(path: Path, frames: Iterator[Frame], rate: float, *, quality: int = 26, hold: float = 0.0) -> None:
@@ -127,8 +145,6 @@ def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], req
             "The environment does not draw.", got=f"render_mode={environment.render_mode!r}", allowed=RENDER_MODES
         )
     request.folder.mkdir(parents=True, exist_ok=True)
-    period = specification(environment).action.control_period
-    decisions_per_second = 1.0 / period if period else UNTIMED_RATE
     films = {}
     for episode in request.choose(episodes):
         assert episode.seed is not None
@@ -136,22 +152,11 @@ def _film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], req
         films[episode.seed] = request.folder / f"{request.name}-seed{episode.seed}-{outcome}.mp4"
         moments = replayed_frames(environment, episode)
         start, first = next(moments), next(moments)
-        rate = decisions_per_second * max(1, len(first))
+        rate = decisions_per_second(environment) * max(1, len(first))
         longest = environment.metadata.get("film_seconds", request.longest)
         frames = islice(chain(start, first, chain.from_iterable(moments)), round(longest * rate))
         write_mp4(films[episode.seed], frames, rate, quality=request.quality, hold=HOLD)
     return films
-
-
-def _pictures(environment: gymnasium.Env[Any, Any]) -> list[Frame]:
-    rendered = environment.render()
-    pictures: list[Any] = rendered if isinstance(rendered, list) else [rendered]
-    for picture in pictures:
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
-            raise RenderingUnavailable(
-                "render() returned no picture.", got=type(picture).__name__, allowed="uint8 (H, W, 3), or a list of it"
-            )
-    return pictures
 
 
 def _timed(picture: Frame, time: int, unit: Fraction) -> av.VideoFrame:

@@ -27,26 +27,23 @@ def is_finished(run: Run, recipe: Recipe[Any], step: int) -> bool:
 def extended(run: Run, recipe: Recipe[Any], steps: int, step: int) -> Recipe[Any]:
     """Returns the recipe with `steps` in all, and keeps it in the run; its final evaluation becomes one on the way.
 
-    step: of the newest checkpoint. Raises InvalidSetting if the run has taken the steps already, or goes on online.
+    A run that goes on online has its updates behind it: the steps are those of both phases. step: of the newest checkpoint.
+    Raises InvalidSetting if the run has taken the steps already.
     """
-    if recipe.online.steps:
-        raise InvalidSetting(
-            f"The run {run.path.name} has left its recorded data behind and goes on online.",
-            got=f"--steps {steps}",
-            fix=f"robo-rl resume {run.path} --then online --online-steps N",
-        )
-    if steps <= step:
+    least = max(step, recipe.steps if recipe.online.steps else 0) + 1
+    if steps < least:
         raise InvalidSetting(
             f"The run {run.path.name} has taken {step} steps already.",
             got=f"--steps {steps}, counted from its beginning",
-            allowed=f"{step + 1} or more",
+            allowed=f"{least} or more",
         )
     evaluation = run.path / EVALUATION
     if evaluation.exists():
         (run.path / "evaluations").mkdir(exist_ok=True)
         write_text(run.path / "evaluations" / f"{step:010d}.json", evaluation.read_text())
     _keep_first_recipe(run)
-    longer = replace(recipe, steps=steps)
+    online = replace(recipe.online, steps=steps - recipe.steps)
+    longer = replace(recipe, online=online) if recipe.online.steps else replace(recipe, steps=steps)
     write_text(run.path / "recipe.yaml", to_yaml(longer))
     evaluation.unlink(missing_ok=True)
     return longer

@@ -25,6 +25,7 @@ COMMANDS = {
     "resume": ("Resume", "go on with an interrupted run"),
     "refine": ("Refine", "go on learning on a robot with what a run learnt in the simulation"),
     "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
+    "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
     "compare": ("Compare", "compare runs in pairs on shared seeds"),
     "record": ("Record", "record episodes into a dataset that survives any crash"),
     "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),

@@ -23,28 +23,30 @@ def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]
 
     Raises UnknownName, InvalidSetting naming the key.
     """
-    recipe = _recipe(source)
-    if not overrides:
-        return recipe
+    if isinstance(source, str | os.PathLike):
+        source = read_recipe(os.fspath(source))
+    if isinstance(source, Recipe) and not overrides:
+        return source
+    tree = _tree(source)
     if fixed := [key for key in FIXED if key in overrides]:
         raise InvalidSetting(
-            f"The key {fixed[0]!r} comes with the recipe {recipe.name}.",
+            f"The key {fixed[0]!r} comes with the recipe {tree['name']}.",
             got=f"{fixed[0]}={overrides[fixed[0]]!r}",
             allowed="other keys of the recipe",
             fix='pass a mapping as the recipe: {"algorithm": ..., "environment": {"name": ...}, "steps": ...}',
         )
-    return parse_recipe(_merged(plain(recipe), plain_value(overrides)), source=f"{recipe.name} with overrides")
+    words = " with overrides" if overrides else ""
+    return parse_recipe(_merged(tree, plain_value(overrides)), source=f"the recipe {tree['name']}{words}")
 
 
-def _recipe(source: RecipeLike) -> Recipe[Any]:
+def _tree(source: object) -> dict[str, Any]:
+    """Return a recipe as nested mappings; one without a name is called after its algorithm."""
     if isinstance(source, Recipe):
-        return source
-    if isinstance(source, str | os.PathLike):
-        return read_recipe(os.fspath(source))
-    if not isinstance(source, Mapping):
-        allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
-        raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
-    return parse_recipe({"name": str(source.get("algorithm")), **plain_value(source)}, source="the recipe")
+        return dict(plain(source))
+    if isinstance(source, Mapping):
+        return {"name": str(source.get("algorithm")), **plain_value(source)}
+    allowed = "the name of a recipe, the path of a YAML file, a mapping, or a Recipe"
+    raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
 
 
 def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.conclude import judge
 from robo_cli.overrides import plain_value
 from robo_cli.recipe import EnvironmentSettings
-from robo_cli.servers import LOCAL
 from robo_cli.threads import tensor_threads
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -70,9 +69,10 @@ def _require_counts(**counts: tuple[int, int]) -> None:
 def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:
     """Returns what tells an evaluation from that of the training; "" where nothing does."""
     written = {key: value if isinstance(value, str) else json.dumps(value) for key, value in arguments.items()}
-    host = written.pop("host", None)
-    written = {key: value for key, value in written.items() if host is None or key != "port"}
-    server = [] if host is None else [f"at-{'this-machine' if host == LOCAL else host}"]
+    server = []
+    if isinstance(arguments.get("host"), str):
+        server = [f"at-{written.pop('host')}"]
+        written.pop("port", None)
     parts = [environment, routes, *(f"{key}={value}" for key, value in written.items()), *server]
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", "-".join(filter(None, parts)))
 

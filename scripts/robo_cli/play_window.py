@@ -1,0 +1,75 @@
+"""MuJoCo's own window as a screen for episodes: space pauses, R begins again, N goes to the next seed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import gymnasium
+import mujoco
+
+from robo_cli.playback import Command, Moment, Player
+from robo_rl.errors import RenderingUnavailable
+from robo_rl.video import Frame
+
+KEYS: dict[int, Command] = {ord("R"): "restart", ord("N"): "next"}
+SPACE = 32
+
+
+def simulation_of(environment: gymnasium.Env[Any, Any]) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
+    """Return MuJoCo's model and state of an environment, None if another simulator is behind it."""
+    found = getattr(environment.unwrapped, "physics", environment.unwrapped)
+    model, data = getattr(found, "model", None), getattr(found, "data", None)
+    return (model, data) if isinstance(model, mujoco.MjModel) and isinstance(data, mujoco.MjData) else None
+
+
+class Window:
+    """Shows the simulation of an environment."""
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], player: Player) -> None:
+        """Opens nothing yet; raises RenderingUnavailable if MuJoCo's viewer cannot be had here."""
+        try:
+            self._viewer: Any = import_module("mujoco.viewer")
+        except Exception as error:  # GLFW fails in its own ways if there is no display
+            raise _no_window(error) from error
+        self._environment, self._player = environment, player
+        self._model: mujoco.MjModel | None = None
+        self._handle: Any = None
+
+    @property
+    def is_open(self) -> bool:
+        """True until the person closes the window."""
+        return self._handle is None or bool(self._handle.is_running())
+
+    def show(self, picture: Frame | None, moment: Moment) -> None:
+        """Show the simulation as it is now; raises RenderingUnavailable if no window opens."""
+        del picture, moment
+        found = simulation_of(self._environment)
+        assert found is not None
+        if found[0] is not self._model:  # some tasks compile a model for each episode
+            self.close()
+            try:
+                self._handle = self._viewer.launch_passive(*found, key_callback=self._pressed)
+            except RuntimeError as error:  # macOS wants mjpython
+                raise _no_window(error) from error
+            self._model = found[0]
+        self._handle.sync()
+
+    def close(self) -> None:
+        """Close the window; without effect if none is open."""
+        if self._handle is not None:
+            self._handle.close()
+
+    def _pressed(self, key: int) -> None:
+        if key == SPACE:
+            self._player.command("go" if self._player.is_paused else "pause")
+        elif key in KEYS:
+            self._player.command(KEYS[key])
+
+
+def _no_window(error: Exception) -> RenderingUnavailable:
+    return RenderingUnavailable(
+        "MuJoCo's viewer does not open a window here.",
+        got=f"{type(error).__name__}: {error}",
+        fix="--viewer browser shows the same in the browser, --film FILE.mp4 in a film",
+    )

@@ -99,7 +99,8 @@ def _folds(road: Road, lane: int) -> bool:
         first, begin = begin, begin + piece.length
         stations = np.linspace(max(first, 0.0), min(begin, road.length), 9)
         if stations[0] < stations[-1]:
-            middle = sum(road.edges(lane, stations)) / 2
+            left, right = road.edges(lane, stations)
+            middle = (left + right) / 2
             if max(float((bend * middle).max()) for bend in piece.bends) > 1:
                 return True
     return False

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import h5py
 import numpy as np
@@ -158,7 +158,7 @@ def _inflated(dataset: h5py.Dataset) -> Array:
         if skipped:
             return np.asarray(dataset[()])
         unpacking, content = zlib_ng.decompressobj(), b""
-        with suppress(zlib_ng.error):
+        with suppress(cast(type[Exception], zlib_ng.error)):  # declared as an instance
             content = unpacking.decompress(chunk[:-CHECKSUM], picture.nbytes)  # no more, whatever the file says
         if len(content) != picture.nbytes or not unpacking.eof:
             raise EpisodeCorrupt(f"Picture {row} of {dataset.name} has another size.", allowed=f"{picture.nbytes} bytes")

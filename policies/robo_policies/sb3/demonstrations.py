@@ -83,7 +83,7 @@ def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Ten
         for rows in np.array_split(shuffle.permutation(len(actions)), batches):
             _, log_likelihood, _ = model.policy.evaluate_actions(_select(observations, rows), actions[rows])
             optimizer.zero_grad()
-            (-log_likelihood.mean()).backward()  # type: ignore[no-untyped-call]
+            (-log_likelihood.mean()).backward()
             optimizer.step()
 
 

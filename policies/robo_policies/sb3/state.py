@@ -79,7 +79,7 @@ class GlobalRandom:
 
 
 def _uses_cuda() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return bool(torch.cuda.is_initialized())
 
 
 def model_state(model: BaseAlgorithm) -> StateDict:

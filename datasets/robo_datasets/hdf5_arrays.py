@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -78,7 +78,7 @@ def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File
 class _Sink(io.RawIOBase):
     """A file that keeps the first failure to itself, and what is written after it."""
 
-    def __init__(self, file: BinaryIO | io.FileIO) -> None:
+    def __init__(self, file: io.FileIO) -> None:
         super().__init__()
         self._file = file
         self.failure: OSError | None = None
@@ -103,7 +103,7 @@ class _Sink(io.RawIOBase):
         return size or 0
 
     def readinto(self, target: Any) -> int:
-        return self._file.readinto(target)  # type: ignore[union-attr]
+        return self._file.readinto(target)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._file.seek(offset, whence)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from robo_rl.errors import RunError, fix_of, is_of_disk
 
@@ -60,13 +61,13 @@ def loud_exit(fix: str) -> Iterator[None]:
     """
     before, process = os._exit, os.getpid()
 
-    def ends(status: int) -> None:
+    def ends(status: int) -> NoReturn:
         if os.getpid() == process:
             print(f"error: {_ENDED}\n  got:     os._exit({status})\n  do:      {fix}", file=sys.stderr, flush=True)
             status = status or 1
         _exit(status)
 
-    os._exit = ends  # type: ignore[assignment]
+    os._exit = ends
     try:
         yield
     except SystemExit as error:

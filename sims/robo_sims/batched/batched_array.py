@@ -24,6 +24,8 @@ class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
     instead of mixing environments.
     """
 
+    # Signatures are narrower than numpy's, hence the ignores: they allow what tasks of the suite call.
+
     def reshape(self, *shape: Any, **_: Any) -> BatchedArray:
         """Returns another shape of each environment's array."""
         sizes = shape[0] if isinstance(shape[0], tuple) else shape

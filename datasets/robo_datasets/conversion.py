@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from robo_datasets.dataset import Dataset
 from robo_datasets.draft import drafted
@@ -163,8 +164,8 @@ class _Import:
         """Makes the dataset."""
         side, counts = self._side, Counter[str]()
         waiting: dict[str, list[Kept]] = defaultdict(list)
-        for kept in [] if side is None else reversed(side.kept):
-            waiting[kept.digest].append(kept)
+        for stored in [] if side is None else reversed(side.kept):
+            waiting[stored.digest].append(stored)
         dataset = Dataset.create(out, self._spec, card if side is None else side.card)
         with dataset.writer() as writer:
             for done, recording in enumerate(self._foreign.recordings(), 1):
@@ -236,7 +237,9 @@ def _remarks(recording: Recording, episode: Episode | None, kept: Kept | None, s
 
 def _rounded(recording: Recording, episode: Episode) -> Iterator[str]:
     """Yields what an episode keeps with fewer digits than the file, in words."""
-    found = {f"observation {name}": (values, episode.observations.get(name)) for name, values in recording.observations.items()}
+    found: dict[str, tuple[npt.NDArray[Any] | None, npt.NDArray[Any] | None]] = {
+        f"observation {name}": (values, episode.observations.get(name)) for name, values in recording.observations.items()
+    }
     found |= {"rewards": (recording.rewards, episode.rewards), "actions": (recording.actions, episode.actions)}
     for name, (values, kept) in found.items():
         if values is not None and kept is not None and values.dtype == np.float64 and kept.dtype == np.float32:

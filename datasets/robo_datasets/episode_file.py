@@ -208,7 +208,11 @@ def episode_of(
         reward_terms=_under("reward_terms/", arrays),
         costs=arrays.get("costs"),
         metadata=metadata,
-        **{name: arrays[name] for name in _ARRAYS},
+        actions=arrays["actions"],
+        policy_actions=arrays["policy_actions"],
+        rewards=arrays["rewards"],
+        sources=arrays["sources"],
+        timestamps=arrays["timestamps"],
         **{name: facts[name] for name in _FACTS},
     )
     if spec.fingerprint != episode.spec_fingerprint:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, cast
 
 import h5py
 import numpy as np
@@ -78,7 +78,7 @@ def created_hdf5(path: Path, *, track_order: bool = False) -> Iterator[h5py.File
 class _Sink(io.RawIOBase):
     """A file that keeps the first failure to itself, and what is written after it."""
 
-    def __init__(self, file: BinaryIO | io.FileIO) -> None:
+    def __init__(self, file: io.FileIO) -> None:
         super().__init__()
         self._file = file
         self.failure: OSError | None = None
@@ -103,7 +103,7 @@ class _Sink(io.RawIOBase):
         return size or 0
 
     def readinto(self, target: Any) -> int:
-        return self._file.readinto(target)  # type: ignore[union-attr]
+        return self._file.readinto(target)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._file.seek(offset, whence)
@@ -158,7 +158,7 @@ def _inflated(dataset: h5py.Dataset) -> Array:
         if skipped:
             return np.asarray(dataset[()])
         unpacking, content = zlib_ng.decompressobj(), b""
-        with suppress(zlib_ng.error):
+        with suppress(cast(type[Exception], zlib_ng.error)):  # declared as an instance
             content = unpacking.decompress(chunk[:-CHECKSUM], picture.nbytes)  # no more, whatever the file says
         if len(content) != picture.nbytes or not unpacking.eof:
             raise EpisodeCorrupt(f"Picture {row} of {dataset.name} has another size.", allowed=f"{picture.nbytes} bytes")

@@ -43,7 +43,7 @@ def map_rows(folder: Path, layout: Layout, count: int, digests: Mapping[str, str
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: Any) -> Array:
     if not math.prod(shape):  # nothing to map
-        array = np.zeros(shape, dtype)
+        array: Array = np.zeros(shape, dtype)
         array.flags.writeable = False
         return array
     array = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)  # np.memmap itself is slow to index

@@ -140,7 +140,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
         frame = cv2.imdecode(part, cv2.IMREAD_COLOR)
         if frame is None:
             raise EpisodeCorrupt("A packed picture cannot be decoded.", got=f"{len(part)} bytes", allowed="JPEG")
-        yield cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+        yield np.asarray(cv2.cvtColor(frame, cv2.COLOR_BGR2RGB), np.uint8)
 
 
 def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
@@ -156,8 +156,8 @@ def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
 
 def _frames_of_film(content: Bytes) -> Iterator[Pictures]:
     try:
-        with av.open(io.BytesIO(content.tobytes()), format="mp4") as container:
+        with av.open(io.BytesIO(content.tobytes()), "r", format="mp4") as container:
             for frame in container.decode(video=0):
-                yield frame.to_ndarray(format="rgb24")
+                yield np.asarray(frame.to_ndarray(format="rgb24"), np.uint8)
     except (av.FFmpegError, IndexError) as error:
         raise EpisodeCorrupt("The film of a camera cannot be decoded.", got=error, allowed="AV1 in MP4") from error

@@ -242,7 +242,7 @@ def _episode(spec: EnvironmentSpec, number: int, steps: int) -> Episode:
         policy_actions=actions,
         rewards=random.normal(size=steps).astype(np.float32),
         sources=np.full(steps, ActionSource.SCRIPT, np.int8),
-        timestamps=np.arange(steps + 1) * 0.05,
+        timestamps=np.arange(steps + 1, dtype=np.float64) * 0.05,
         terminated=False,
         truncated=True,
         stop_reason="time_limit",

@@ -47,7 +47,7 @@ SPEC = EnvironmentSpec(
 def cases(effort: Effort) -> Cases:
     """Return SAC and RLPD in whole training loops, and RLPD's updates with the paper's ensemble."""
     setting = f"{TASK}, batch 256, 2x256, one update a step"
-    measured = {
+    measured: dict[str, Callable[[str, Effort], Measurement]] = {
         f"sac {setting}": partial(whole_loops, "sac"),
         f"rlpd, two critics, {setting}": partial(whole_loops, "rlpd"),
         f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": updates_alone,
@@ -57,7 +57,7 @@ def cases(effort: Effort) -> Cases:
     return {name: partial(case, name, effort) for name, case in measured.items()}
 
 
-LEARNERS = {
+LEARNERS: dict[str, SACConfig | RLPDConfig] = {
     "sac": SACConfig(learning_starts=RANDOM_STEPS),
     "sac-bfloat16": SACConfig(learning_starts=RANDOM_STEPS, precision="bfloat16"),
     "rlpd": RLPDConfig(critics=2, updates_per_step=1, learning_starts=RANDOM_STEPS),
@@ -212,7 +212,7 @@ class CriticLoop:
 
     def _step(self, name: str, loss: Tensor) -> None:
         self._adams[name].zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._adams[name].step()
 
 

@@ -136,7 +136,8 @@ def serve(log: Log) -> None:
 
 def _received(tail: bytes) -> tuple[list[bytes], bytes, bool]:
     """Return the lines that have come, with what comes after the last one, and whether more may come."""
-    found, part = [], b"?"
+    found: list[bytes] = []
+    part = b"?"
     while part and len(found) < MOST_WAITING:
         try:
             part = os.read(0, PART)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +15,16 @@ from robo_rl.spec import ActionSpec
 GRIP = "gripper_opening"
 """The part of actions and observations that is a position of the fingers; the others displace the hand."""
 Action = npt.NDArray[np.float32]
+Value = TypeVar("Value")
 
 
 class Fingers(Protocol):
     """Stands between the actions of a policy and those of the robot; both are in [-1, 1]."""
 
-    spec: ActionSpec
-    """Of the policy's actions, each of one control period of the robot."""
+    @property
+    def spec(self) -> ActionSpec:
+        """Of the policy's actions, each of one control period of the robot."""
+        ...
 
     def sent(self, action: Action) -> Action:
         """Returns the robot's action (A,) for one of the policy."""
@@ -57,8 +61,9 @@ class ClosedFingers:
             )
         self._at = robot.names.index(GRIP)
         self._closed = np.float32(-1.0)  # the lowest opening
-        rest = {field: _without(getattr(robot, field), self._at) for field in ("names", "low", "high", "units")}
-        self.spec = replace(robot, **rest)
+        names, units = (_without(words, self._at) for words in (robot.names, robot.units))
+        low, high = (_without(limits, self._at) for limits in (robot.low, robot.high))
+        self.spec = replace(robot, names=names, low=low, high=high, units=units)
 
     def sent(self, action: Action) -> Action:
         """Returns the action, and closing."""
@@ -69,7 +74,10 @@ class ClosedFingers:
         return np.delete(executed, self._at)
 
 
-CONTROLS = {"end_effector_delta": FreeFingers, "end_effector_delta_closed": ClosedFingers}
+CONTROLS: dict[str, Callable[[ActionSpec], Fingers]] = {
+    "end_effector_delta": FreeFingers,
+    "end_effector_delta_closed": ClosedFingers,
+}
 """By the names of the simulated tasks' control modes."""
 
 
@@ -80,5 +88,5 @@ def fingers(control: str, robot: ActionSpec) -> Fingers:
     return CONTROLS[control](robot)
 
 
-def _without(values: tuple[object, ...], index: int) -> tuple[object, ...]:
+def _without(values: tuple[Value, ...], index: int) -> tuple[Value, ...]:
     return (*values[:index], *values[index + 1 :])

@@ -197,9 +197,10 @@ def _shown(seconds: float) -> Measurement:
 
 def _pictures_a_second(port: int, token: str, seconds: float) -> float:
     from websockets.sync.client import connect
+    from websockets.typing import Origin
 
     count, start = 0, time.monotonic() + WARM
-    address, origin = f"ws://127.0.0.1:{port}/socket", f"http://127.0.0.1:{port}"
+    address, origin = f"ws://127.0.0.1:{port}/socket", Origin(f"http://127.0.0.1:{port}")
     with connect(address, origin=origin, compression=None, proxy=None) as socket:
         socket.send(json.dumps({"kind": "hello", "token": token}))
         while time.monotonic() < start + seconds:

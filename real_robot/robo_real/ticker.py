@@ -68,8 +68,8 @@ class Ticker:
             self._tell(self._course.tick(state, driver.clock.now()))
             self._found()
         except Exception as error:  # a driver of somebody else's, too, must not end the thread that watches its arm
-            unavailable = isinstance(error, RobotUnavailable)
-            self.failure = error if unavailable else RobotUnavailable("The arm's driver failed.", got=_words(error))
+            known = error if isinstance(error, RobotUnavailable) else None
+            self.failure = known or RobotUnavailable("The arm's driver failed.", got=_words(error))
             self._lost_at = min(self._lost_at, driver.clock.now())
             self._lost(driver.clock.now() - self._lost_at)
 

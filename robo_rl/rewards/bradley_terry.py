@@ -140,7 +140,7 @@ def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
     for _ in range(config.epochs):
         for rows in torch.split(torch.randperm(count - held, generator=torch_generator), config.batch_size):
             optimizer.zero_grad()
-            loss(reward, *(tensor[rows] for tensor in train)).backward()  # type: ignore[no-untyped-call]
+            loss(reward, *(tensor[rows] for tensor in train)).backward()
             optimizer.step()
         with torch.no_grad():
             found = float(loss(reward, *test))

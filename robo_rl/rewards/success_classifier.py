@@ -153,7 +153,7 @@ def fit(
             batch = _shifted(batch, *random.integers(-config.shift, config.shift + 1, 2).tolist())
         optimizer.zero_grad()
         loss = nn.functional.binary_cross_entropy_with_logits(network(batch), labels)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     return network.eval()
 

@@ -192,7 +192,7 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
         run.spec.require(now, what=what)
         unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
         return config.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
-    learner = config.build(run.spec, recipe.seed)
+    learner: Learner = config.build(run.spec, recipe.seed)
     read = learner.policy.environment_spec.observation
     run.spec.without_pictures(but=read).require(now.without_pictures(but=read), what=what)
     learner.load_state_dict(state["learner"])

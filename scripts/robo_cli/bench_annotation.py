@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -131,10 +132,10 @@ def _speed(advance: Callable[[], int], seconds: float) -> float:
 class _Doors:
     """Makes the environments, one by one or many in one object."""
 
-    def __call__(self) -> gymnasium.Env[object, object]:
+    def __call__(self) -> gymnasium.Env[Any, Any]:
         return make_environment(f"minigrid/{TASK}", encoding=ENCODING)
 
-    def make_vector(self, num_envs: int) -> VectorEnv[object, object, object]:
+    def make_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
         same_step = AutoresetMode.SAME_STEP
         return make_vector_environment(f"minigrid/{TASK}", num_envs, autoreset_mode=same_step, encoding=ENCODING)
 

@@ -114,9 +114,9 @@ def settings_of(run: Run, ray: str = "") -> CollectingSettings | None:
     ray: where they are from now on, "here" for processes of this machine; empty for where they were.
     """
     found = run.description.get("collectors")
-    if ray and found is None:
-        raise InvalidSetting(f"The run {run.path.name} has no collectors.", got=f"--ray {ray}", fix="leave --ray out")
     if ray:
+        if found is None:
+            raise InvalidSetting(f"The run {run.path.name} has no collectors.", got=f"--ray {ray}", fix="leave --ray out")
         found = {**found, "ray": "" if ray == HERE else ray}
         run.describe(collectors=found)
     return None if found is None else CollectingSettings(**found)

@@ -29,8 +29,9 @@ def learnt_from(recipe: Recipe[Any]) -> dict[str, Any]:
 
 def with_dataset(recipe: Recipe[Any], dataset: str, labels: str = "") -> Recipe[Any]:
     """Returns the recipe with another dataset to learn from, and other labels; an empty name changes nothing."""
-    named = {name: value for name, value in {"dataset": dataset, "labels": labels}.items() if value}
-    return replace(recipe, demonstrations=replace(recipe.demonstrations, **named)) if named else recipe
+    before = recipe.demonstrations
+    named = replace(before, dataset=dataset or before.dataset, labels=labels or before.labels)
+    return replace(recipe, demonstrations=named)
 
 
 def at_its_place(run: Run, recipe: Recipe[Any], dataset: str) -> Recipe[Any]:

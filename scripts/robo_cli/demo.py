@@ -15,6 +15,7 @@ from robo_cli.completion import completed
 from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
 from robo_cli.twin_beside import twin_beside
+from robo_datasets.dataset import Dataset
 from robo_rl.runs import Run
 
 EXAMPLES = """robo-rl demo hil                       (open the page that it names; you begin, take over and label)
@@ -114,7 +115,7 @@ def _name(arguments: Hil) -> str:
 def _demonstrations(arguments: Hil) -> Path:
     """Returns the dataset of the scripted expert's episodes; records what is not there yet."""
     path = arguments.out / f"demonstrations-{arguments.task}"
-    present = len(record.Dataset(path)) if path.exists() else 0
+    present = len(Dataset(path)) if path.exists() else 0
     if present < DEMONSTRATIONS:
         task = read_recipe(RECIPES[arguments.task]).environment
         settings = tuple(f"{name}={value}" for name, value in task.arguments.items())

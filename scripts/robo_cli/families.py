@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -150,7 +151,7 @@ def _copied(sources: Sources, last_step: int | None, episodes: int | None) -> li
     if episodes is not None:
         drawn = np.random.default_rng(sources.seed).choice(len(found), episodes, replace=False)
         found = [found[index] for index in sorted(drawn)]
-    return [Planned(entry.identity, lambda entry=entry: dataset.read(entry)) for entry in found]
+    return [Planned(entry.identity, partial(dataset.read, entry)) for entry in found]
 
 
 def _training_step(dataset: Dataset, entry: Entry) -> int:

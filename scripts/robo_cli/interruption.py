@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from robo_rl.errors import RunError, fix_of, is_of_disk
 
@@ -68,14 +69,14 @@ def loud_exit(fix: str) -> Iterator[None]:
     before, process = os._exit, os.getpid()
     is_main = threading.current_thread() is threading.main_thread()  # two threads would restore each other's function
 
-    def ends(status: int) -> None:
+    def ends(status: int) -> NoReturn:
         if os.getpid() == process:
             print(f"error: {_ENDED}\n  got:     os._exit({status})\n  do:      {fix}", file=sys.stderr, flush=True)
             status = status or 1
         _exit(status)
 
     if is_main:
-        os._exit = ends  # type: ignore[assignment]
+        os._exit = ends
     try:
         yield
     except SystemExit as error:

@@ -89,6 +89,7 @@ class OnlineStudy:
     claims: tuple[OnlineClaim, ...] = ()
 
     def __post_init__(self) -> None:
+        named: list[tuple[str, str, Mapping[str, object]]]
         named = [("program", method.program, self.programs) for method in self.methods.values() if method.program]
         named += [("model", method.model, self.models) for method in self.methods.values() if method.model]
         named += [("method", name, self.methods) for claim in self.claims for name in (claim.better, claim.than)]

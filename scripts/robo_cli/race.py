@@ -73,12 +73,14 @@ def run(arguments: RaceOrder) -> int:
             if finished(*each.run, out / "runs") is None
         ]
         run_jobs(f"race {race.name}", missing, out / "logs", at_once=arguments.jobs)
-    runs = {each: found for each in trainings if (found := finished(*each.run, out / "runs")) is not None}
+    runs: dict[tuple[str, str, int], Path] = {
+        each: found for each in trainings if (found := finished(*each.run, out / "runs")) is not None
+    }
     facts = table(race, runs)
     write_text(out / "table.json", json.dumps(facts, indent=1))
     write_text(out / "table.md", markdown(facts))
     print((out / "table.md").read_text())
-    by_method = {method: [run for each, run in runs.items() if each.method == method] for method in race.methods}
+    by_method = {method: [run for (name, *_), run in runs.items() if name == method] for method in race.methods}
     draw_curves(by_method, out / "curves.png")
     return 0
 

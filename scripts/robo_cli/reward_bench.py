@@ -48,8 +48,13 @@ class BenchReward:
 def bench_reward(arguments: BenchReward) -> int:
     """Draws, asks and prints."""
     model = read_reward(arguments.reward, settings_of(arguments.settings))
-    drawn = {"camera": arguments.camera, "size": arguments.image_size, "count": arguments.pictures, "seed": arguments.seed}
-    data = captioned_pictures(arguments.environment, **drawn)
+    data = captioned_pictures(
+        arguments.environment,
+        camera=arguments.camera,
+        size=arguments.image_size,
+        count=arguments.pictures,
+        seed=arguments.seed,
+    )
     clips = clips_of(data, arguments.each, arguments.seed)
     found = scored(model, data, clips, counted(f"score with {arguments.reward}", "clips", clips))
     facts = facts_of(clips)

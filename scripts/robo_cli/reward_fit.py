@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -16,7 +17,11 @@ Kind = (
     | Annotated[FitEmbedded, tyro.conf.subcommand("embedded")]
     | Annotated[FitClassifier, tyro.conf.subcommand("classifier")]
 )
-FITS = {FitPreference: fit_preference, FitEmbedded: fit_embedded, FitClassifier: fit_classifier}
+FITS: dict[type, Callable[[Any], int]] = {
+    FitPreference: fit_preference,
+    FitEmbedded: fit_embedded,
+    FitClassifier: fit_classifier,
+}
 
 
 @dataclass(frozen=True)

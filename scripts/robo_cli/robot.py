@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from robo_cli.actions import run_action
+from robo_cli.actions import Actions, run_action
 from robo_cli.typed_settings import settings_of
 from robo_real.audit_log import FILES, LARGEST
 from robo_real.check import check
@@ -96,7 +96,7 @@ class Rearm:
 
 def main(arguments: list[str]) -> int:
     """Runs an action."""
-    actions = {"serve": (Serve, serve), "check": (Check, look), "stop": (Stop, stop), "rearm": (Rearm, rearm)}
+    actions: Actions = {"serve": (Serve, serve), "check": (Check, look), "stop": (Stop, stop), "rearm": (Rearm, rearm)}
     return run_action("robot", actions, EXAMPLES, arguments)
 
 

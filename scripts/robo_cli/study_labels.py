@@ -49,7 +49,7 @@ class Asked:
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Returns how the set is made."""
-        told = _settings(self.settings | _folder(self.model, out))
+        told = _settings({**self.settings, **_folder(self.model, out)})
         return [["label", str(dataset), "--name", name, "--reward", self.reward, *told]]
 
 
@@ -69,7 +69,7 @@ class Compared:
 
     def commands(self, name: str, dataset: Path, out: Path) -> list[Words]:
         """Returns how the segments are compared, the reward fitted and the set made."""
-        told, folder = _settings(self.settings | _folder(self.model, out)), out / "rewards" / f"{dataset.name}--{name}"
+        told, folder = _settings({**self.settings, **_folder(self.model, out)}), out / "rewards" / f"{dataset.name}--{name}"
         size = ["--pairs", str(self.pairs), "--length", str(self.length)]
         compare = ["prefer", str(dataset), "--name", name, "--rater", self.rater, *size, *told]
         fit = ["reward", "fit", "preference", "--dataset", str(dataset), "--preferences", name, "--out", str(folder)]

@@ -7,7 +7,7 @@ A study is a YAML file over the dataclasses below, strict as a recipe is. Everyt
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -107,7 +107,7 @@ class Study:
     claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:
-        known = {
+        known: dict[str, Collection[str]] = {
             "source": self.sources,
             "dataset": self.datasets,
             "method": self.methods,

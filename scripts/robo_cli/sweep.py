@@ -215,8 +215,7 @@ class Sweep:
         return any(name.startswith(self._folder.job_name(trial, 0)[:-1]) for name in self._failed)
 
     def _say_best(self) -> None:
-        best = max(
-            (each for each in self._search.trials() if each.value is not None), key=lambda each: each.value, default=None
-        )
-        if best is not None:
-            self._crew.board.caption = f"best so far: trial {best.number}, {best.value:.4g}; {told(best.values)}"
+        scored = [(each.value, each) for each in self._search.trials() if each.value is not None]
+        if scored:
+            value, best = max(scored, key=lambda each: each[0])
+            self._crew.board.caption = f"best so far: trial {best.number}, {value:.4g}; {told(best.values)}"

@@ -151,7 +151,7 @@ def _path(key: str, recipe: Recipe[Any]) -> str:
 def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimension:
     kind = Choices if isinstance(told, dict) and "choices" in told else Range
     try:
-        found: Dimension = pydantic.TypeAdapter(kind).validate_python(told)
+        found = pydantic.TypeAdapter[Dimension](kind).validate_python(told)
     except pydantic.ValidationError as error:
         problem = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
         raise InvalidSetting(f"{file}: {path} has no range and no choices.", got=problem, allowed=EXAMPLE) from None

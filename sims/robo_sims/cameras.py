@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import mujoco
 import numpy as np
@@ -28,7 +28,7 @@ from robo_sims.rendering import BACKENDS, INSTALL
 
 Pictures = npt.NDArray[np.uint8]
 """(..., H, W, 3) RGB"""
-Camera = str | int | mujoco.MjvCamera
+Camera: TypeAlias = str | int | mujoco.MjvCamera
 """A name or number of the model, or a free camera."""
 
 IMAGE_SIZES = range(8, 961)
@@ -77,7 +77,7 @@ class Cameras:
 
     def picture(self, data: mujoco.MjData, camera: Camera) -> Pictures:
         """Returns a fresh (height, width, 3) uint8 RGB picture; raises UnknownName for a camera that does not exist."""
-        return self.draw((data,), camera)[0]
+        return np.asarray(self.draw((data,), camera)[0])
 
     def draw(self, datas: Sequence[mujoco.MjData], camera: Camera, out: Pictures | None = None) -> Pictures:
         """Draws one camera in many states, with one context where their models look alike.
@@ -85,10 +85,9 @@ class Cameras:
         out: (N, height, width, 3) uint8 to write to; a fresh array if None. Returns it.
         """
         height, width, _ = self._settings
-        if out is None:
-            out = np.empty((len(datas), height, width, 3), np.uint8)
-        timed("render", lambda: self._draw(datas, camera, out))
-        return out
+        pictures = np.empty((len(datas), height, width, 3), np.uint8) if out is None else out
+        timed("render", lambda: self._draw(datas, camera, pictures))
+        return pictures
 
     def close(self) -> None:
         """Frees the OpenGL context unless others draw with it; a later picture opens a fresh one."""
@@ -244,11 +243,11 @@ def _looks(model: mujoco.MjModel) -> bytes:
         digest = hashlib.blake2b(repr((model.ngeom, model.nlight, model.stat.extent, model.vis.map.zfar)).encode())
         planes = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
         for array in (planes, model.geom_size[planes], model.geom_matid, model.mat_texid, model.mat_texrepeat):
-            digest.update(np.ascontiguousarray(array))
+            digest.update(np.ascontiguousarray(array).data)
         for name in dir(model):
             value = getattr(model, name) if name.startswith(_UPLOADED) and name != "hfield_data" else None
             if isinstance(value, np.ndarray):
-                digest.update(np.ascontiguousarray(value))
+                digest.update(np.ascontiguousarray(value).data)
         _LOOKS[model] = digest.digest()
     return _LOOKS[model]
 

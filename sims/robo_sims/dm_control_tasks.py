@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dm_control import manipulation, suite
 
 from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, actuator_names, overview
+from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, actuator_names, overview
 from robo_sims.task_family import TaskFamily
 
 _MANIPULATION = "manipulation-"
@@ -83,10 +83,8 @@ _GOALS = ("target", "dist_to_target", "to_target", "desired_order", "pedestal")
 _OBJECTS = ("ball_", "object_", "box_", "duplo")
 
 
-class DMControlSimulation:
+class DMControlSimulation(Simulation):
     """A task of dm_control; its random state is seeded at every reset."""
-
-    instruction = None
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         self._overview = overview(detail)
@@ -177,9 +175,9 @@ def _max_steps(environment: Any) -> int:
     Those compare a sum of time steps with their limit, so that rounding decides between 250 and 251 steps.
     """
     if hasattr(environment, "_step_limit"):
-        return math.ceil(environment._step_limit)
+        return math.ceil(float(environment._step_limit))
     limit, environment._time_limit = environment._time_limit, math.inf
-    return round(limit / environment.control_timestep())
+    return round(float(limit / environment.control_timestep()))
 
 
 def _action_mode(model: mujoco.MjModel) -> ActionMode:

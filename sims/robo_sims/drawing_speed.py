@@ -91,10 +91,10 @@ def _arm() -> Iterator[Contestants]:
 def _arms() -> Iterator[Contestants]:
     """Pictures that a batch of arms observes, beside single environments with cameras, and the steps of a batch without."""
     with contextlib.ExitStack() as stack:
-        task, front = "robo/ArmPick-v0", {"cameras": ("front",)}
+        task, front = "robo/ArmPick-v0", ("front",)
         vectors: dict[str, gymnasium.vector.VectorEnv[Any, Any, Any]] = {
-            "ours": make_vector_environment(task, BATCH, **front),
-            "SyncVectorEnv": SequentialEnvironments(lambda: make_environment(task, **front), BATCH),
+            "ours": make_vector_environment(task, BATCH, cameras=front),
+            "SyncVectorEnv": SequentialEnvironments(lambda: make_environment(task, cameras=front), BATCH),
             BLIND: make_vector_environment(task, BATCH),
         }
         for vector in vectors.values():

@@ -14,10 +14,19 @@ import gymnasium
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs.mujoco import MujocoEnv
 
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
 from robo_sims.cameras import free_camera
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, actuator_names, overview
+from robo_sims.simulation import (
+    Arrays,
+    Simulation,
+    SimulationEnvironment,
+    SimulationStep,
+    VectorLayout,
+    actuator_names,
+    overview,
+)
 from robo_sims.task_family import TaskFamily
 
 
@@ -125,14 +134,13 @@ _INSTRUCTIONS = {
 }
 
 
-class GymnasiumSimulation:
+class GymnasiumSimulation(Simulation):
     """One of Gymnasium's MuJoCo tasks."""
-
-    instruction = None
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         made = gymnasium.make(task, disable_env_checker=True)
-        self._environment: Any = made.unwrapped
+        assert isinstance(made.unwrapped, MujocoEnv)
+        self._environment = made.unwrapped
         self._layout = VectorLayout(_LAYOUTS[task])
         self._overview = overview(detail)
         low, high = self._environment.model.actuator_ctrlrange.T

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import mujoco
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.gymnasium_mujoco import source_camera
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, overview
+from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, VectorLayout, overview
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -89,15 +89,13 @@ _KITCHEN_LAYOUT = VectorLayout(
 _KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "rad"}
 
 
-class FetchSimulation:
+class FetchSimulation(Simulation):
     """A task of the Fetch arm."""
-
-    instruction = None
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
         made = gymnasium.make(task, disable_env_checker=True)
-        self._environment: Any = made.unwrapped
+        self._environment = cast(Any, made.unwrapped)  # the package has no types
         self._overview = overview(detail)
         self._layout = _FETCH_OBJECT if self._environment.has_object else _FETCH_REACH
         goals = (
@@ -111,8 +109,8 @@ class FetchSimulation:
             ObservationSpec((*self._layout.observation.arrays, *goals)),
             ActionSpec(
                 ("x", "y", "z", "fingers"),
-                -self._limits,
-                self._limits,
+                tuple(-self._limits),
+                tuple(self._limits),
                 ("m", "m", "m", "m"),
                 "end_effector_delta",
                 float(self._environment.dt),
@@ -160,10 +158,8 @@ class FetchSimulation:
         return self._layout.split(observation["observation"]) | goals
 
 
-class KitchenSimulation:
+class KitchenSimulation(Simulation):
     """The Franka arm in a kitchen with several things to do in one episode."""
-
-    instruction = None
 
     def __init__(self, goals: Sequence[str], detail: str = "plain") -> None:
         for goal in goals:
@@ -171,7 +167,7 @@ class KitchenSimulation:
                 raise UnknownName("goal of the kitchen", goal, OBS_ELEMENT_GOALS)
         gymnasium.register_envs(gymnasium_robotics)
         made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), disable_env_checker=True)
-        self._environment: Any = made.unwrapped
+        self._environment = cast(Any, made.unwrapped)  # the package has no types
         self._goals = tuple(goals)
         self._overview = overview(detail)
         robot = self._environment.robot_env
@@ -181,8 +177,8 @@ class KitchenSimulation:
             ObservationSpec((*_KITCHEN_LAYOUT.observation.arrays, *_kitchen_goals(self._goals))),
             ActionSpec(
                 (*(f"joint_{number}" for number in range(1, 8)), "right_finger", "left_finger"),
-                -self._limits,
-                self._limits,
+                tuple(-self._limits),
+                tuple(self._limits),
                 ("rad/s",) * 7 + ("m/s",) * 2,
                 "joint_velocity",
                 float(robot.dt),

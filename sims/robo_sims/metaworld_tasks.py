@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import mujoco
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
 from robo_sims.cameras import upright
-from robo_sims.simulation import Arrays, SimulationEnvironment, SimulationStep, VectorLayout, overview
+from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, VectorLayout, overview
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -50,10 +50,8 @@ _LAYOUT = VectorLayout(
 )
 
 
-class MetaWorldSimulation:
+class MetaWorldSimulation(Simulation):
     """One Meta-World task."""
-
-    instruction = None
 
     def __init__(
         self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2", detail: str = "plain"
@@ -74,8 +72,8 @@ class MetaWorldSimulation:
             _LAYOUT.observation,
             ActionSpec(
                 ("x", "y", "z", "gripper_effort"),
-                -self._limits,
-                self._limits,
+                tuple(-self._limits),
+                tuple(self._limits),
                 ("m", "m", "m", "1"),
                 "end_effector_delta",
                 float(self._environment.dt) * action_repeat,
@@ -127,8 +125,9 @@ class MetaWorldSimulation:
 class MetaWorldExpert:
     """The scripted policy that the source ships for a task, with Gaussian noise on each element of its actions."""
 
-    def __init__(self, task: str, seed: int, noise: float = 0.0) -> None:
-        self._policy = ENV_POLICY_MAP[task]()
+    def __init__(self, task: str, spec: EnvironmentSpec, seed: int, noise: float = 0.0) -> None:
+        self.environment_spec = spec
+        self._policy = cast(Any, ENV_POLICY_MAP[task])()  # each is declared as the abstract class
         self._random = np.random.default_rng(seed)
         self._noise = noise
 
@@ -140,7 +139,7 @@ class MetaWorldExpert:
         vector = np.concatenate([observation[name] for name in _LAYOUT.observation]).astype(np.float64)
         with warnings.catch_warnings():  # it warns whenever it asks for more than the limits, which is how it works
             warnings.filterwarnings("ignore", "Constant")
-            action = self._policy.get_action(vector)
+            action: npt.NDArray[np.float64] = self._policy.get_action(vector)
         if self._noise > 0.0 and not deterministic:
             action = action + self._random.normal(0.0, self._noise, action.shape)
         clipped: npt.NDArray[np.float32] = np.clip(action, -1.0, 1.0).astype(np.float32)
@@ -168,12 +167,13 @@ def _build(
     detail: str = "plain",
 ) -> SimulationEnvironment:
     """`camera` is where `render` looks from, `cameras` are pictures in the observation."""
+    simulation = MetaWorldSimulation(task, action_repeat, reward, camera, detail)
     return SimulationEnvironment(
-        MetaWorldSimulation(task, action_repeat, reward, camera, detail),
+        simulation,
         cameras=cameras,
         image_size=image_size,
         render_mode=render_mode,
-        scripted_policy=functools.partial(MetaWorldExpert, task),
+        scripted_policy=functools.partial(MetaWorldExpert, task, simulation.spec),
     )
 
 

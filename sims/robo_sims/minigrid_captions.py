@@ -97,7 +97,7 @@ def _kinds(grids: Array) -> npt.NDArray[np.uint8]:
     if grids.shape[-1] == ONE_HOT.shape[1]:
         return (grids @ WEIGHTS).astype(np.uint8)
     cells = grids.astype(np.int32)
-    return BY_LOOK[look_of(cells[..., 0], cells[..., 1], cells[..., 2])]
+    return np.asarray(BY_LOOK[look_of(cells[..., 0], cells[..., 1], cells[..., 2])])
 
 
 def _sentences(held: int, faced: int, holds: int, faces: int, action: int, *, seen: Sequence[int]) -> str:

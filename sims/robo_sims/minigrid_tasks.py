@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode
 from minigrid.core.actions import Actions
 from minigrid.core.constants import OBJECT_TO_IDX
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from minigrid.minigrid_env import MiniGridEnv
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -23,17 +24,15 @@ from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, Simu
 from robo_sims.task_family import TaskFamily
 
 
-class MiniGridSimulation:
+class MiniGridSimulation(Simulation):
     """A grid world; the position on the map is not observed, only what the agent sees and where it looks."""
-
-    mujoco = None
 
     def __init__(self, task: str, encoding: Encoding = "codes") -> None:
         gymnasium.register_envs(minigrid)
         made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
-        self._environment: Any = made.unwrapped
+        assert isinstance(made.unwrapped, MiniGridEnv)
+        self._environment = made.unwrapped
         self._channels = None if _require(encoding) == "codes" else CHANNELS[encoding]
-        self.instruction: str | None = None
         size = self._environment.agent_view_size
         is_level = isinstance(self._environment, RoomGridLevel)  # BabyAI levels draw a new time limit for every mission
         self.spec = EnvironmentSpec(
@@ -72,8 +71,7 @@ class MiniGridSimulation:
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture of the whole grid."""
-        picture: npt.NDArray[np.uint8] = self._environment.render()
-        return picture
+        return np.asarray(self._environment.render())
 
     @property
     def source(self) -> Any:
@@ -125,11 +123,12 @@ def _build(
     teaching: Mapping[str, Any] | None = None,
     render_mode: str | None = None,
 ) -> SimulationEnvironment:
-    simulation: Simulation = MiniGridSimulation(task, encoding)
+    simulation = MiniGridSimulation(task, encoding)
     if subgoals or teaching is not None:
         from robo_sims.grids.guided import GuidedSimulation, guidance
 
-        simulation = GuidedSimulation(simulation, guidance(subgoals, teaching))
+        guided = GuidedSimulation(simulation, guidance(subgoals, teaching))
+        return SimulationEnvironment(guided, render_mode=render_mode)
     return SimulationEnvironment(simulation, render_mode=render_mode)
 
 

@@ -45,13 +45,13 @@ class Simulation(Protocol):
     """A task in a simulator; observations are fresh arrays in the shapes and types of `spec`."""
 
     spec: EnvironmentSpec
-    instruction: str | None
+    instruction: str | None = None
     """Of the present episode, where it changes from one to the next."""
 
     @property
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
-        """The pair that is simulated now, or None where MuJoCo is not involved."""
-        ...
+        """The pair that is simulated now, or None if MuJoCo is not involved."""
+        return None
 
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode that the seed determines entirely; None goes on with the present random state."""

@@ -9,6 +9,7 @@ from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.evaluation import evaluate
 from robo_rl.spec import specification
 from robo_sims.gymnasium_mujoco import FAMILY as GYMNASIUM
 
@@ -173,6 +174,12 @@ def test_metaworld_expert_reaches_the_goal_of_a_sparse_task(task):
             assert sum(rewards) == rewards[-1] == 1.0
         successes += info["success"]
     assert successes >= 2
+
+
+def test_metaworld_expert_is_evaluated_as_a_policy():
+    environment = make_environment("metaworld/reach-v3", reward="sparse")
+    evaluation = evaluate(environment.scripted_policy(0), environment, seeds=[0])
+    assert evaluation.successes == (True,)
 
 
 def test_metaworld_expert_noise_comes_from_its_seed():

@@ -173,8 +173,8 @@ def _derived(foreign: Foreign, source: str) -> Adoption:
     names = found.names if len(set(found.names)) == size else tuple(f"action_{index}" for index in range(size))
     limits = tuple(low.tolist()), tuple(high.tolist())
     action = ActionSpec(names, *limits, ("unknown",) * size, "unknown", foreign.control_period)
-    low, high = ((), ()) if set(limits[0]) == {-1.0} and set(limits[1]) == {1.0} else limits
-    return Adoption(_spec(foreign, action), low, high, source, notes=tuple(notes))
+    physical = ((), ()) if set(limits[0]) == {-1.0} and set(limits[1]) == {1.0} else limits
+    return Adoption(_spec(foreign, action), *physical, source, notes=tuple(notes))
 
 
 def _spec(foreign: Foreign, action: ActionSpec) -> EnvironmentSpec:
@@ -198,8 +198,8 @@ def _limits_of(foreign: Foreign, action: ActionSpec, name: str) -> tuple[tuple[f
     if action.is_discrete:
         return (), ()
     ones = (1.0,) * action.size
-    declared = (found.low, found.high)
-    if None not in declared:
+    if found.low is not None and found.high is not None:
+        declared = (found.low, found.high)
         if np.allclose(declared, (action.low, action.high)) and not np.allclose(declared, ((-1.0,), ones)):
             return action.low, action.high
         if np.allclose(declared, (tuple(-one for one in ones), ones)):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import av
 import numpy as np
+from av.video.stream import VideoStream
 
 from robo_datasets.formats.recording import Array, require_file
 from robo_rl.errors import DatasetError
@@ -40,9 +41,10 @@ class Film:
         self._container = av.open(str(path), "w")
         options = {"crf": str(QUALITY), "g": str(GROUP)}
         options |= {"preset": str(FASTEST), "svtav1-params": "lp=1"} if encoder() == "libsvtav1" else {"bf": "0"}
-        self._stream: Any = self._container.add_stream(encoder(), rate=exact, options=options)
+        self._stream = cast(VideoStream, self._container.add_stream(encoder(), rate=exact, options=options))
         self._stream.height, self._stream.width, self._stream.pix_fmt = height, width, "yuv420p"
         self._stream.time_base = self._unit
+        self._is_open = True
 
     def __enter__(self) -> Self:
         return self
@@ -65,10 +67,10 @@ class Film:
 
     def close(self) -> None:
         """Writes what is still held back."""
-        if self._stream is not None:
+        if self._is_open:
             self._container.mux(self._stream.encode())
             self._container.close()
-            self._stream = None
+            self._is_open = False
 
 
 def film_facts(path: Path) -> dict[str, Any]:

@@ -89,8 +89,8 @@ class _Writer:
         row |= {f"data/{name}": number for name, number in _place(self._file_number).items()}
         for key in self._numbers:
             row |= self._filmed(key, columns[key])
-        for key, values in columns.items():
-            row |= {f"stats/{key}/{name}": value.tolist() for name, value in self._statistics[key].add(values).items()}
+        for key, column in columns.items():
+            row |= {f"stats/{key}/{name}": value.tolist() for name, value in self._statistics[key].add(column).items()}
         facts = {name: getattr(recording, name) for name in ("success", "seed", "instruction", "stop_reason")}
         self._episodes.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0, FACTS: json.dumps(facts)})
         self._steps += steps

@@ -255,7 +255,8 @@ def _is_jpeg(metadata: Mapping[str, Any], shape: tuple[int, ...], dtype: str) ->
 
 def _decoded(dataset: h5py.Dataset) -> Array:
     """Returns pictures that Minari has stored as JPEG."""
-    pictures = [cv2.imdecode(np.frombuffer(row, np.uint8), cv2.IMREAD_COLOR_RGB) for row in dataset[()]]
-    if any(picture is None for picture in pictures):
+    decoded = [cv2.imdecode(np.frombuffer(row, np.uint8), cv2.IMREAD_COLOR_RGB) for row in dataset[()]]
+    pictures = [picture for picture in decoded if picture is not None]
+    if len(pictures) != len(decoded):
         raise DatasetError("A picture is not a JPEG.", got=dataset.name)
     return np.stack(pictures)

@@ -57,8 +57,7 @@ class Robomimic:
             for index, recording in enumerate(recordings):
                 _write_demonstration(data.create_group(f"demo_{index}"), recording)
                 total += len(recording)
-            action = {"low": about.spec.action.low, "high": about.spec.action.high, "units": about.spec.action.units}
-            action |= {"mode": about.spec.action.mode, "names": about.spec.action.names}
+            action = {name: getattr(about.spec.action, name) for name in ("low", "high", "units", "mode", "names")}
             kwargs = {"card": {name: str(value) for name, value in about.card.items()}, "action": action, "actions": ACTIONS}
             data.attrs["total"] = total
             data.attrs["env_args"] = json.dumps({"env_name": about.spec.name, "type": GYM_TYPE, "env_kwargs": kwargs})
@@ -161,9 +160,10 @@ def _recordings(path: Path, names: Mapping[str, str], horizon: int | None) -> It
                     observations[name] = np.concatenate([observations[name], loaded(following, len(actions) - 1)])
             rewards, dones = datasets.get(f"{demo}/rewards"), datasets.get(f"{demo}/dones")
             ended = horizon is not None and dones is not None and bool(loaded(dones)[-1]) and len(actions) < horizon
-            flags = (True, False) if ended else (None, None)
             found = None if rewards is None else loaded(rewards)
-            yield Recording(observations, actions, found, *flags, name=demo.removeprefix("data/"), remarks=remarks)
+            terminated, truncated = (True, False) if ended else (None, None)
+            name = demo.removeprefix("data/")
+            yield Recording(observations, actions, found, terminated, truncated, name=name, remarks=remarks)
 
 
 def _contradictions(datasets: Mapping[str, h5py.Dataset], demo: str, names: Mapping[str, str], steps: int) -> tuple[str, ...]:

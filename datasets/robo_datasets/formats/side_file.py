@@ -87,8 +87,10 @@ class SideFile:
             if _is_header(path, "labels"):
                 _, name, identity, _ = path.split("/")
                 paths = {part: f"labels/{name}/{identity}/{part}" for part in ("values", "valid", "confidence")}
-                arrays = {part: np.asarray(self._datasets[at][()]) for part, at in paths.items() if at in self._datasets}
-                yield name, identity, RewardLabels(**arrays, **self._json(path))
+                parts: dict[str, Any] = {
+                    part: np.asarray(self._datasets[at][()]) for part, at in paths.items() if at in self._datasets
+                }
+                yield name, identity, RewardLabels(**parts, **self._json(path))
 
     def _kept(self, number: str) -> Kept:
         header = self._header(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -83,7 +84,7 @@ def clone_policy(model: OnPolicyAlgorithm, observations: Any, actions: torch.Ten
         for rows in np.array_split(shuffle.permutation(len(actions)), batches):
             _, log_likelihood, _ = model.policy.evaluate_actions(_select(observations, rows), actions[rows])
             optimizer.zero_grad()
-            (-log_likelihood.mean()).backward()  # type: ignore[no-untyped-call]
+            (-log_likelihood.mean()).backward()
             optimizer.step()
 
 
@@ -98,7 +99,8 @@ def _targets(episode: Episode, expert: Policy | None) -> Array:
 def as_model_sees(model: OffPolicyAlgorithm | OnPolicyAlgorithm, value: Input) -> Input:
     """Turns images channels first where SB3 does so."""
     if isinstance(value, dict):
-        return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}  # type: ignore[index]
+        assert isinstance(model.observation_space, gymnasium.spaces.Dict)
+        return {key: maybe_transpose(item, model.observation_space[key]) for key, item in value.items()}
     return value
 
 
@@ -118,7 +120,7 @@ def _joined(values: Sequence[Input]) -> Input:
     first = values[0]
     if isinstance(first, dict):
         return {key: np.concatenate([value[key] for value in values]) for key in first}
-    return np.concatenate(values)  # type: ignore[arg-type]
+    return np.concatenate([value for value in values if not isinstance(value, dict)])  # all are of one kind
 
 
 def _select(value: Any, rows: Any) -> Any:

@@ -120,7 +120,7 @@ class SB3SACHIL:
         seen = {f"observations {name}": value for name, value in batch.observations.items()}
         following = {f"next observations {name}": value for name, value in batch.next_observations.items()}
         require_finite_data(given | seen | following, self.model._n_updates)
-        self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]
+        self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]  # `train` only samples from it
         try:
             with self._aside():
                 self.model.train(self.config.gradient_steps, self.config.batch_size)

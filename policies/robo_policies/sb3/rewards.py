@@ -76,10 +76,10 @@ def reward_by_model(model: Any, rewards: DelayedRewards) -> None:
     require_unchanging(rewards)
     if isinstance(model, OffPolicyAlgorithm):
         assert model.replay_buffer is not None
-        model.replay_buffer.add = WaitingRows(model, model.replay_buffer, rewards).add  # type: ignore[method-assign]
+        model.replay_buffer.add = WaitingRows(model, model.replay_buffer, rewards).add  # type: ignore[method-assign]  # SB3 has no hook
     elif isinstance(model, OnPolicyAlgorithm):
         waiting = WaitingRollout(model.rollout_buffer, rewards)
-        model.rollout_buffer.compute_returns_and_advantage = waiting.compute  # type: ignore[method-assign]
+        model.rollout_buffer.compute_returns_and_advantage = waiting.compute  # type: ignore[method-assign]  # SB3 has no hook
 
 
 class WaitingRows:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
@@ -79,7 +80,7 @@ class GlobalRandom:
 
 
 def _uses_cuda() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return bool(torch.cuda.is_initialized())
 
 
 def model_state(model: BaseAlgorithm) -> StateDict:
@@ -104,7 +105,7 @@ def model_state(model: BaseAlgorithm) -> StateDict:
 def load_model_state(model: BaseAlgorithm, state: StateDict) -> None:
     """Restores what `model_state` returned into a model of the same settings."""
     parameters = {name: _with_integer_keys(_tensors(value)) for name, value in state["parameters"].items()}
-    model.set_parameters(parameters, exact_match=True)  # type: ignore[arg-type]
+    model.set_parameters(parameters, exact_match=True)  # type: ignore[arg-type]  # a dict of state_dicts, as SB3 itself gives it
     for name, value in state["variables"].items():
         getattr(model, name).data.copy_(torch.as_tensor(value))
     for name, value in state["counters"].items():
@@ -114,9 +115,12 @@ def load_model_state(model: BaseAlgorithm, state: StateDict) -> None:
     model.ep_info_buffer = deque(recent["episodes"], maxlen=window)
     model.ep_success_buffer = deque(recent["successes"], maxlen=window)
     if state["replay"]:
-        _load_replay(model.replay_buffer, state["replay"])  # type: ignore[attr-defined]
+        assert isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None
+        _load_replay(model.replay_buffer, state["replay"])
     if state["normalization"]:
-        _load_normalizer(model.get_vec_normalize_env(), state["normalization"])  # type: ignore[arg-type]
+        normalizer = model.get_vec_normalize_env()
+        assert normalizer is not None
+        _load_normalizer(normalizer, state["normalization"])
 
 
 def _plain(value: Any) -> Any:

@@ -112,7 +112,7 @@ class CaptionFitter:
             chosen = torch.randperm(labels, generator=self._generator)[: self._settings.batch_size]
             self._optimizer.zero_grad()
             found = loss(chosen)
-            found.backward()  # type: ignore[no-untyped-call]
+            found.backward()
             nn.utils.clip_grad_norm_(self.network.parameters(), self._settings.gradient_clip)
             self._optimizer.step()
         self._fitted, self.loss = labels, float(found.detach())

@@ -42,7 +42,7 @@ def descend(
         found = loss(torch.randint(0, how.rows, (how.batch,), generator=how.chance))
         if not torch.isfinite(found):
             raise NonFiniteUpdate("The loss is not finite.", got=f"{float(found)} in update {step} of {how.title!r}")
-        found.backward()  # type: ignore[no-untyped-call]
+        found.backward()
         optimizer.step()
         schedule.step()
         check(step)

@@ -96,4 +96,4 @@ class Language:
         return features
 
 
-FORMS = {"position": Position, "object": Object, "language": Language}
+FORMS: dict[str, type[Form]] = {"position": Position, "object": Object, "language": Language}

@@ -136,7 +136,7 @@ def captioned(
 def seen(pictures: npt.NDArray[np.uint8], places: Array, colours: Sequence[str | None]) -> npt.NDArray[np.bool_]:
     """Returns (N, S): whether a place is in the picture, and two pixels around it have the colour, if it has one."""
     size = pictures.shape[1]
-    inside = np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1)  # (N, S)
+    inside = np.asarray(np.isfinite(places).all(-1) & (np.abs(np.nan_to_num(places[..., :2])) < 1).all(-1))  # (N, S)
     pixel = np.where(inside[..., None], (np.nan_to_num(places[..., :2]) + 1) / 2 * size, 0).astype(int)
     reach = np.arange(-(size // 24), size // 24 + 1)
     for slot, colour in enumerate(colours):

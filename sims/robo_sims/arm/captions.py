@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -102,6 +103,13 @@ def to_mark(states: States, cube: str, mark: str) -> Array:
 
 def reach_instructions() -> Iterator[Instruction]:
     """Bring the gripper to a point: the nearness."""
+
+    def progress(states: States, colour: str) -> Array:
+        return nearness(distance(states, colour, "point"))
+
+    def complete(states: States, colour: str) -> Truth:
+        return distance(states, colour, "point") < reach.TOLERANCE
+
     for colour in COLOURS:
         yield Instruction(
             (
@@ -110,8 +118,8 @@ def reach_instructions() -> Iterator[Instruction]:
                 f"bring the hand to the {colour} point",
             ),
             ((colour, "point"),),
-            lambda states, colour=colour: nearness(distance(states, colour, "point")),
-            lambda states, colour=colour: distance(states, colour, "point") < reach.TOLERANCE,
+            partial(progress, colour=colour),
+            partial(complete, colour=colour),
         )
 
 
@@ -129,8 +137,8 @@ def pick_instructions() -> Iterator[Instruction]:
         yield Instruction(
             (f"pick up the {colour} cube", f"lift the {colour} cube", f"grasp the {colour} cube and raise it"),
             ((colour, "cube"),),
-            lambda states, colour=colour: progress(states, colour),
-            lambda states, colour=colour: complete(states, colour),
+            partial(progress, colour=colour),
+            partial(complete, colour=colour),
         )
 
 
@@ -148,36 +156,34 @@ def push_instructions() -> Iterator[Instruction]:
         yield Instruction(
             (f"push the {cube} cube onto the {mark} mark", f"move the {cube} cube to the {mark} mark"),
             ((cube, "cube"), (mark, "mark")),
-            lambda states, cube=cube, mark=mark: progress(states, cube, mark),
-            lambda states, cube=cube, mark=mark: complete(states, cube, mark),
+            partial(progress, cube=cube, mark=mark),
+            partial(complete, cube=cube, mark=mark),
         )
+
+
+def _between(value: Callable[[States], Array], limits: tuple[float, float], states: States) -> Truth:
+    values = value(states)
+    return np.asarray((limits[0] <= values) & (values < limits[1]))
 
 
 def near_sentences(kind: str) -> Iterator[Sentence]:
     """Where the gripper is, seen from a thing."""
-    for colour, (word, (low, high)) in product(COLOURS, DISTANCES.items()):
-        yield Sentence(
-            f"the gripper is {word} the {colour} {kind}",
-            lambda states, colour=colour, low=low, high=high: _between(distance(states, colour, kind), low, high),
-        )
+    for colour, (word, limits) in product(COLOURS, DISTANCES.items()):
+        length = partial(distance, colour=colour, kind=kind)
+        yield Sentence(f"the gripper is {word} the {colour} {kind}", partial(_between, length, limits))
 
 
 def height_sentences() -> Iterator[Sentence]:
     """How high a cube is."""
-    for colour, (words, (low, high)) in product(COLOURS, HEIGHTS.items()):
-        yield Sentence(
-            f"the {colour} cube is {words}",
-            lambda states, colour=colour, low=low, high=high: _between(height(states, colour), low, high),
-        )
+    for colour, (words, limits) in product(COLOURS, HEIGHTS.items()):
+        yield Sentence(f"the {colour} cube is {words}", partial(_between, partial(height, colour=colour), limits))
 
 
 def mark_sentences() -> Iterator[Sentence]:
     """Where a cube is, seen from a mark."""
-    for cube, mark, (word, (low, high)) in product(COLOURS, COLOURS, DISTANCES.items()):
-        yield Sentence(
-            f"the {cube} cube is {word} the {mark} mark",
-            lambda states, cube=cube, mark=mark, low=low, high=high: _between(to_mark(states, cube, mark), low, high),
-        )
+    for cube, mark, (word, limits) in product(COLOURS, COLOURS, DISTANCES.items()):
+        length = partial(to_mark, cube=cube, mark=mark)
+        yield Sentence(f"the {cube} cube is {word} the {mark} mark", partial(_between, length, limits))
 
 
 @dataclass(frozen=True)
@@ -202,7 +208,3 @@ GRAMMARS: Mapping[str, Grammar] = {
     "ArmPush-v0": Grammar(("cube", "mark"), (*push_instructions(),), (*near_sentences("cube"), *mark_sentences())),
 }
 """By task."""
-
-
-def _between(values: Array, low: float, high: float) -> Truth:
-    return np.asarray((low <= values) & (values < high))

@@ -144,7 +144,7 @@ def _several(kind: str, own: str, region: Array, random: Random) -> tuple[Thing,
         names = [own, *(name for name in names if name != own)]
     count = 1 + int(random.random() < 0.5)
     while True:
-        places = [_lying(kind, random.uniform(*region)) for _ in range(count)]
+        places = [_lying(kind, np.asarray(random.uniform(*region))) for _ in range(count)]
         if count == 1 or np.linalg.norm(places[0] - places[1]) >= APART[kind]:
             return tuple(
                 Thing(kind, str(name), place, random.uniform(-np.pi, np.pi)) for name, place in zip(names, places, strict=False)
@@ -161,19 +161,19 @@ def _one_of(things: tuple[Thing, ...] | list[Thing], random: Random) -> Thing:
 
 
 def _anywhere(random: Random) -> Array:
-    return random.uniform(*(SEEN if random.random() < 0.9 else WORKSPACE))
+    return np.asarray(random.uniform(*(SEEN if random.random() < 0.9 else WORKSPACE)))
 
 
 def _near(place: Array, radius: float, random: Random) -> Array:
     way = random.normal(size=3)
-    return np.clip(place + random.uniform(0, radius) * way / np.linalg.norm(way), *WORKSPACE)
+    return np.clip(place + random.uniform(0, radius) * way / np.linalg.norm(way), WORKSPACE[0], WORKSPACE[1])
 
 
 def _in_line(place: Array, random: Random) -> Array:
     """Returns a place that looks nearly the same: before or behind it, seen from the camera, where only size tells."""
     way = EYE - place
     share = random.uniform(-0.1, 0.4)
-    return np.clip(place + share * way + random.normal(0, 0.015, 3), *WORKSPACE)
+    return np.clip(place + share * way + random.normal(0, 0.015, 3), WORKSPACE[0], WORKSPACE[1])
 
 
 def _turn(random: Random) -> float:
@@ -197,7 +197,7 @@ def _held_at(cube: Thing, random: Random) -> Array:
     """Returns where a held cube is: often where it lay and a little higher, else anywhere."""
     up = random.uniform(0, 0.2) if random.random() < 0.7 else 0.0
     if random.random() < 0.5:
-        return cube.position + np.array([*random.normal(0, 0.02, 2), up])
+        return np.asarray(cube.position + np.array([*random.normal(0, 0.02, 2), up]))
     return np.array([*random.uniform(*WORKSPACE)[:2], pick.HALF_SIZE + up])
 
 

@@ -6,7 +6,8 @@ Episodes begin in the single environment's own reset, one environment after the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -18,18 +19,17 @@ from robo_sims.arm.environment import ArmEnv
 from robo_sims.arm.physics import FASTEST, ArmPhysics
 from robo_sims.batched.arm_tasks import TASKS
 from robo_sims.batched.arms import CONTROLS, Arms
-from robo_sims.batched.environment import BatchedEnvironment, BatchStep
+from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
 from robo_sims.batched.simulations import Simulations
 from robo_sims.batched.workers import Workers, choose_threads
 
 Array = npt.NDArray[Any]
 
 
-class ArmBatch:
-    """Implements `robo_sims.batched.environment.Batch` for an arm task."""
+class ArmBatch(Batch):
+    """Batch of an arm task."""
 
-    reset_info: ClassVar[Mapping[str, bool]] = {"success": False}
-    instructions = None
+    reset_info = MappingProxyType({"success": False})
     judges_divergence = True
 
     def __init__(self, task: str, num_envs: int, threads: int, **settings: Any) -> None:
@@ -80,7 +80,7 @@ class ArmBatch:
 
     def render(self) -> Sequence[Array]:
         """Returns a picture of each environment."""
-        return [single.render() for single in self._singles]
+        return [np.asarray(single.render()) for single in self._singles]
 
     def state_dict(self) -> StateDict:
         """Returns states, generators, and what tasks and rewards remember."""

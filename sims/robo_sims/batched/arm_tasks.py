@@ -12,7 +12,8 @@ from robo_sims.arm.rewards import closeness
 from robo_sims.arm.tasks import peg_insert, pick, push, reach
 from robo_sims.batched.arms import Arms, heading
 
-Array = npt.NDArray[Any]
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 _NEAR = 0.1
 """[m] at which closeness is one half"""
 
@@ -24,9 +25,9 @@ class FreeBodies:
         model = arms.simulations.model
         start = int(model.joint(name).dofadr[0])
         self.geom = int(model.geom(name).id)
-        self.position = arms.simulations.gather(lambda data: data.body(name).xpos).values  # (N, 3) [m]
-        self.matrix = arms.simulations.gather(lambda data: data.body(name).xmat).values.reshape(-1, 3, 3)
-        self.velocity = arms.simulations.qvel.values[:, start : start + 6]
+        self.position: Array = arms.simulations.gather(lambda data: data.body(name).xpos).values  # (N, 3) [m]
+        self.matrix: Array = arms.simulations.gather(lambda data: data.body(name).xmat).values.reshape(-1, 3, 3)
+        self.velocity: Array = arms.simulations.qvel.values[:, start : start + 6]
         self._arms = arms
 
     def distance(self) -> Array:
@@ -52,7 +53,7 @@ class Task:
         """Takes note of an episode that has begun in one environment."""
         self.held[index] = 0
 
-    def memory(self) -> dict[str, Array]:
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what the task remembers from one control period to the next: the arrays themselves."""
         return {"held": self.held}
 
@@ -60,12 +61,12 @@ class Task:
         """Returns the entries of the task's observation, (N, size) each."""
         raise NotImplementedError
 
-    def is_success(self, active: Array) -> Array:
+    def is_success(self, active: Mask) -> Mask:
         """Judges the present states (N,) of the environments in the mask, once after each control period."""
         self.held[active] = np.where(self.holds(), self.held + 1, 0)[active]
         return self.held >= self.held_steps
 
-    def holds(self) -> Array:
+    def holds(self) -> Mask:
         """Returns (N,) whether the condition of success holds now."""
         raise NotImplementedError
 
@@ -81,13 +82,13 @@ class Reach(Task):
 
     def __init__(self, arms: Arms, singles: Sequence[Any]) -> None:
         super().__init__(arms, singles)
-        self._goal = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
+        self._goal: Array = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
 
     def observe(self) -> list[Array]:
         """Returns the goals."""
         return [self._goal, self._goal - self.arms.gripper_position]
 
-    def holds(self) -> Array:
+    def holds(self) -> Mask:
         """Returns whether the gripper is near its goal."""
         return self._distance() < reach.TOLERANCE
 
@@ -119,17 +120,17 @@ class Push(CubeTask):
 
     def __init__(self, arms: Arms, singles: Sequence[Any]) -> None:
         super().__init__(arms, singles)
-        self._goal = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
+        self._goal: Array = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
 
     def observe(self) -> list[Array]:
         """Returns the cubes and the marks."""
         return [*super().observe(), self._goal[:, :2], self._to_mark()]
 
-    def is_success(self, active: Array) -> Array:
+    def is_success(self, active: Mask) -> Mask:
         """Judges by place alone."""
         return self.holds()
 
-    def holds(self) -> Array:
+    def holds(self) -> Mask:
         """Returns whether a cube rests on its mark."""
         on_table = self.cubes.position[:, 2] < pick.HALF_SIZE + 0.005
         return on_table & (_length(self._to_mark()) < push.TOLERANCE)
@@ -150,7 +151,7 @@ class Pick(CubeTask):
 
     held_steps = pick.HELD_STEPS
 
-    def holds(self) -> Array:
+    def holds(self) -> Mask:
         """Returns whether a cube is held high; contacts are looked at only where it is high."""
         high = self.cubes.position[:, 2] >= pick.HALF_SIZE + pick.LIFT
         lifted = high & (self.cubes.distance() < pick.GRASP_RADIUS)
@@ -177,7 +178,7 @@ class PegInsert(Task):
     def __init__(self, arms: Arms, singles: Sequence[Any]) -> None:
         super().__init__(arms, singles)
         self._pegs = FreeBodies(arms, "peg")
-        self._holes = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
+        self._holes: Array = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
         self.hole_yaw = np.zeros(len(singles))
 
     def begin(self, index: int) -> None:
@@ -185,7 +186,7 @@ class PegInsert(Task):
         super().begin(index)
         self.hole_yaw[index] = self._singles[index].hole_yaw
 
-    def memory(self) -> dict[str, Array]:
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the headings of the holes too."""
         return {**super().memory(), "hole_yaw": self.hole_yaw}
 
@@ -195,7 +196,7 @@ class PegInsert(Task):
         direction = np.stack([np.cos(turn), np.sin(turn)], axis=1)
         return [tip, self._pegs.matrix[:, :, 2], rim, rim - tip, direction, self._pegs.velocity]
 
-    def holds(self) -> Array:
+    def holds(self) -> Mask:
         """Returns whether a tip is deep inside."""
         below = self._rim() - self._tip()
         sideways = np.hypot(below[:, 0], below[:, 1])
@@ -210,14 +211,14 @@ class PegInsert(Task):
         return {"align": _closeness(sideways, 0.02), "insert": np.where(inside, depth, 0.0)}
 
     def _tip(self) -> Array:
-        return self._pegs.position - peg_insert.PEG[2] * self._pegs.matrix[:, :, 2]
+        return np.asarray(self._pegs.position - peg_insert.PEG[2] * self._pegs.matrix[:, :, 2])
 
     def _rim(self) -> Array:
-        return self._holes + np.array([0.0, 0.0, peg_insert.HEIGHT])
+        return np.asarray(self._holes + np.array([0.0, 0.0, peg_insert.HEIGHT]))
 
 
 def _length(vectors: Array) -> Array:
-    return np.sqrt(np.vecdot(vectors, vectors))  # the dot product that np.linalg.norm takes of one vector
+    return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))  # the dot product that np.linalg.norm takes of one vector
 
 
 def _closeness(distances: Array, scale: float) -> Array:

@@ -7,7 +7,6 @@ the bit: stacked matrix products and solutions take the same BLAS and LAPACK cal
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -18,8 +17,9 @@ from robo_sims.arm.inverse_kinematics import DAMPING, POSTURE_GAIN
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, ArmPhysics
 from robo_sims.batched.simulations import Simulations
 
-Array = npt.NDArray[Any]
-Control = Callable[["Arms", Array, Any, int], Array]
+Array = npt.NDArray[np.float64]
+Rows = slice | list[int]
+Control = Callable[["Arms", Array, Rows, int], Array]
 """(arms, physical actions (n, A), which environments, control periods to an action) -> servo targets (n, 9) of one period"""
 
 
@@ -28,10 +28,10 @@ class Arms:
 
     def __init__(self, simulations: Simulations, physics: Sequence[ArmPhysics]) -> None:
         self.simulations, self.physics = simulations, physics
-        self.joint_position = simulations.qpos.values[:, :JOINTS]  # [rad]
+        self.joint_position: Array = simulations.qpos.values[:, :JOINTS]  # [rad]
         self.joint_velocity = simulations.qvel.values[:, :JOINTS]  # [rad/s]
-        self._fingers = simulations.qpos.values[:, JOINTS : JOINTS + 2]
-        self.gripper_position = simulations.gather(lambda data: data.site("gripper").xpos).values  # (N, 3) [m]
+        self._fingers: Array = simulations.qpos.values[:, JOINTS : JOINTS + 2]
+        self.gripper_position: Array = simulations.gather(lambda data: data.site("gripper").xpos).values  # (N, 3) [m]
         self._matrix = simulations.gather(lambda data: data.site("gripper").xmat).values  # (N, 9)
         self.gripper_matrix = self._matrix.reshape(-1, 3, 3)
         self.joint_limits = physics[0].joint_limits  # (7, 2) [rad]
@@ -59,7 +59,7 @@ class Arms:
         """(N, 4) with the sign that ArmPhysics chooses."""
         return np.where(self.orientation[:, 1:2] >= 0, self.orientation, -self.orientation)
 
-    def jacobians(self, rows: Any) -> Array:
+    def jacobians(self, rows: Rows) -> Array:
         """Returns (n, 6, 7) of some environments."""
         model, datas = self.simulations.model, self.simulations.datas
         for index in np.arange(len(datas))[rows].tolist():
@@ -73,7 +73,7 @@ def heading(matrices: Array) -> Array:
     return np.arctan2(matrices[:, 1, 0], matrices[:, 0, 0])
 
 
-def follow_displacement(arms: Arms, action: Array, rows: Any, repeat: int) -> Array:
+def follow_displacement(arms: Arms, action: Array, rows: Rows, repeat: int) -> Array:
     """Takes one step of inverse kinematics from the measured poses, as EndEffectorDelta does."""
     motion = action[:, :4] * (1 / repeat)
     position = np.minimum(np.maximum(arms.gripper_position[rows] + motion[:, :3], WORKSPACE[0]), WORKSPACE[1])
@@ -82,17 +82,17 @@ def follow_displacement(arms: Arms, action: Array, rows: Any, repeat: int) -> Ar
     return _targets(arms, joints, action[:, 4:5], rows)
 
 
-def follow_displacement_closed(arms: Arms, action: Array, rows: Any, repeat: int) -> Array:
+def follow_displacement_closed(arms: Arms, action: Array, rows: Rows, repeat: int) -> Array:
     """The same with the fingers closed, as EndEffectorDeltaClosed does."""
     return follow_displacement(arms, np.pad(action, ((0, 0), (0, 1))), rows, repeat)
 
 
-def follow_joints(arms: Arms, action: Array, rows: Any, repeat: int) -> Array:
+def follow_joints(arms: Arms, action: Array, rows: Rows, repeat: int) -> Array:
     """Sends each joint towards its target as far as its velocity limit allows, as JointPosition does."""
     return _targets(arms, action[:, :JOINTS], action[:, JOINTS:], rows)
 
 
-def _targets(arms: Arms, joints: Array, opening: Array, rows: Any) -> Array:
+def _targets(arms: Arms, joints: Array, opening: Array, rows: Rows) -> Array:
     present, reach = arms.joint_position[rows], VELOCITY_LIMITS * CONTROL_PERIOD
     low = np.maximum(present - reach, arms.joint_limits[:, 0])
     high = np.minimum(present + reach, arms.joint_limits[:, 1])
@@ -100,7 +100,7 @@ def _targets(arms: Arms, joints: Array, opening: Array, rows: Any) -> Array:
     return np.concatenate([np.minimum(np.maximum(joints, low), high), finger, finger], axis=1)
 
 
-def _displacement(arms: Arms, position: Array, yaw: Array, rows: Any) -> Array:
+def _displacement(arms: Arms, position: Array, yaw: Array, rows: Rows) -> Array:
     """Returns (n, 7) [rad]: InverseKinematics.displacement for a stack of arms."""
     jacobian = arms.jacobians(rows)
     transposed = jacobian.transpose(0, 2, 1)
@@ -113,7 +113,7 @@ def _displacement(arms: Arms, position: Array, yaw: Array, rows: Any) -> Array:
     return _apply(transposed, solved[:, 0, :, 0] + solved[:, 1, :, 0]) + posture
 
 
-def _rotations_to(arms: Arms, yaw: Array, rows: Any) -> Array:
+def _rotations_to(arms: Arms, yaw: Array, rows: Rows) -> Array:
     """Returns (n, 3) [rad], rotation vectors in the base frame from the hands to pointing down with a heading."""
     wanted = np.zeros((len(yaw), 4))
     wanted[:, 1], wanted[:, 2] = np.cos(yaw / 2), np.sin(yaw / 2)

@@ -17,26 +17,28 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-class BatchedArray(np.ndarray[Any, Any]):
+class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
     """(*shape, N), where one environment has (*shape); `shape` and `ndim` still count the last axis.
 
     Elementwise operations and indexing are numpy's own. A function of numpy that is not defined here raises TypeError
     instead of mixing environments.
     """
 
-    def reshape(self, *shape: Any, **_: Any) -> BatchedArray:  # type: ignore[override]
+    # Signatures are narrower than numpy's, hence the ignores: they allow what tasks of the suite call.
+
+    def reshape(self, *shape: Any, **_: Any) -> BatchedArray:
         """Returns another shape of each environment's array."""
         sizes = shape[0] if isinstance(shape[0], tuple) else shape
-        return super().reshape(*sizes, self.shape[-1])
+        return super().reshape(*sizes, self.shape[-1]).view(BatchedArray)
 
-    def ravel(self, *_: Any) -> BatchedArray:  # type: ignore[override]
+    def ravel(self, *_: Any) -> BatchedArray:
         """Returns each environment's array as a vector."""
         return self.reshape(-1)
 
     flatten = ravel  # type: ignore[assignment]
 
     @property
-    def T(self) -> BatchedArray:  # type: ignore[override]
+    def T(self) -> BatchedArray:
         """Each environment's array with its axes in reverse order."""
         return self.transpose(*reversed(range(self.ndim - 1)), self.ndim - 1)
 
@@ -64,7 +66,7 @@ class BatchedArray(np.ndarray[Any, Any]):
     def __pow__(self, exponent: float) -> BatchedArray:  # type: ignore[override]
         """Returns powers. numpy takes those of a lone number from the C library, whose last bit may differ from an array's."""
         if self.ndim > 1:
-            return super().__pow__(exponent)
+            return super().__pow__(exponent).view(BatchedArray)
         return _batched(np.array([number**exponent for number in self.view(np.ndarray)]))
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:

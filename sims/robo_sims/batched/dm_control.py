@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -17,7 +17,7 @@ from dm_control.rl.control import PhysicsError
 from gymnasium.vector import AutoresetMode
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import BatchedEnvironment, BatchStep
+from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
 from robo_sims.batched.simulations import Gathered
 from robo_sims.batched.suite_tasks import ONE_AFTER_THE_OTHER, Judge, OneByOneJudge, TogetherJudge
 from robo_sims.batched.workers import Call, Workers, choose_threads
@@ -29,12 +29,8 @@ _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
 """Uploads its terrain to a graphics context, which only one thread at a time may open."""
 
 
-class DMControlBatch:
-    """Implements `robo_sims.batched.environment.Batch` for a task of the suite."""
-
-    reset_info: ClassVar[Mapping[str, bool]] = {}
-    instructions = None
-    judges_divergence = False
+class DMControlBatch(Batch):
+    """Batch of a task of the suite."""
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
         simulations = [DMControlSimulation(task, detail) for _ in range(num_envs)]

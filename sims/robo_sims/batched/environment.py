@@ -51,17 +51,15 @@ class Batch(Protocol):
 
     spec: EnvironmentSpec
     num_envs: int
-    reset_info: Mapping[str, bool]
+    reset_info: Mapping[str, bool] = MappingProxyType({})
     """What the info of a reset says."""
-    instructions: Array | None
+    instructions: Array | None = None
     """(N,) the task in words, of the present episodes; None where the words are always the same."""
-    judges_divergence: bool
+    judges_divergence: bool = False
     """Whether the info of a diverged step tells success and reward terms, as some single environments do."""
 
-    @property
-    def datas(self) -> Sequence[mujoco.MjData]:
-        """The MuJoCo state of each environment; empty where MuJoCo is not involved."""
-        ...
+    datas: Sequence[mujoco.MjData] = ()
+    """The MuJoCo state of each environment; empty if MuJoCo is not involved."""
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         """Begins episodes in some environments (a seed determines one entirely) and returns their vectors (len(seeds), D)."""
@@ -178,7 +176,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             self._tell_beginning(infos, self._mask(beginning))
         self._pictures.draw(self._everyone if diverged is None else ~diverged)
         self._last, self._over = step.vectors, step.terminated | truncated
-        self._any_over = np.count_nonzero(self._over) > 0
+        self._any_over = bool(np.count_nonzero(self._over))
         if self._any_over:
             infos = self._end(infos, step, truncated, diverged)
         return self._split(self._last), step.rewards, step.terminated, truncated, infos
@@ -315,7 +313,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
 
 
 def _is_finite(array: Array) -> bool:
-    return np.count_nonzero(np.isfinite(array)) == array.size  # thrice as fast as all()
+    return bool(np.count_nonzero(np.isfinite(array)) == array.size)  # thrice as fast as all()
 
 
 def _seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium.utils.seeding
 import mujoco
@@ -16,21 +16,18 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import BatchedEnvironment, BatchStep
+from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
 from robo_sims.batched.gymnasium_tasks import TASKS
 from robo_sims.batched.simulations import Simulations
 from robo_sims.batched.workers import Call, Workers, choose_threads
 from robo_sims.gymnasium_mujoco import GymnasiumSimulation
 
 Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
 
 
-class GymnasiumBatch:
-    """Implements `robo_sims.batched.environment.Batch` for one of Gymnasium's tasks."""
-
-    reset_info: ClassVar[Mapping[str, bool]] = {}
-    instructions = None
-    judges_divergence = False
+class GymnasiumBatch(Batch):
+    """Batch of one of Gymnasium's tasks."""
 
     def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
         self._single = GymnasiumSimulation(task, detail)
@@ -39,18 +36,13 @@ class GymnasiumBatch:
         _without_settling(self.source)
         self._workers = Workers(threads)
         kind, model, skip = TASKS[task], self.source.model, self.source.frame_skip
-        datas = [mujoco.MjData(model) for _ in range(num_envs)]
+        self.datas = [mujoco.MjData(model) for _ in range(num_envs)]
         advance = _advance_with_forces if kind.observes_forces else _advance
-        calls = [advance(skip, model, data) for data in datas]
-        self._simulations = Simulations(model, datas, self._workers, calls)
+        calls = [advance(skip, model, data) for data in self.datas]
+        self._simulations = Simulations(model, self.datas, self._workers, calls)
         self._task = kind(self.source, self._simulations)
         self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
         self._before = self._task.place()
-
-    @property
-    def datas(self) -> Sequence[mujoco.MjData]:
-        """The state of each environment."""
-        return self._simulations.datas
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         """Begins episodes in some environments."""
@@ -94,7 +86,7 @@ class GymnasiumBatch:
         self._workers.close()
         self._single.close()
 
-    def _judge(self, action: Array, diverged: Array | None) -> BatchStep:
+    def _judge(self, action: Array, diverged: Mask | None) -> BatchStep:
         after = self._task.place()
         rewards, terminated, terms = self._task.judge(self._before, after, action)
         self._before = after

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from robo_sims.batched.simulations import Simulations
 
-Array = npt.NDArray[Any]
-Judgement = tuple[Array, Array, dict[str, Array]]
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Judgement = tuple[Array, Mask, dict[str, Array]]
 """rewards (N,), terminated (N,), reward terms name -> (N,)"""
 
 
@@ -69,7 +70,7 @@ class Task:
     def _velocity(self, before: Array, after: Array) -> Array:
         return (after - before) / self._period
 
-    def _never(self) -> Array:
+    def _never(self) -> Mask:
         return np.zeros(len(self._qpos), np.bool_)
 
 
@@ -103,7 +104,7 @@ class Walker(Task):
         terms = {"forward": forward, "ctrl": -cost.astype(np.float64), "survive": survive}
         return forward + survive - cost, ~healthy, terms
 
-    def _is_healthy(self) -> Array:
+    def _is_healthy(self) -> Mask:
         height, angle = self._qpos[:, 1], self._qpos[:, 2]
         return _between(height, self._source._healthy_z_range) & _between(angle, self._source._healthy_angle_range)
 
@@ -111,7 +112,7 @@ class Walker(Task):
 class Hopper(Walker):
     """Healthy only while no part of the state grows large."""
 
-    def _is_healthy(self) -> Array:
+    def _is_healthy(self) -> Mask:
         limits = self._source._healthy_state_range
         moderate = _between(self._qpos[:, 2:], limits).all(axis=1) & _between(self._qvel, limits).all(axis=1)
         return super()._is_healthy() & moderate
@@ -149,7 +150,7 @@ class Ant(Task):
 
     def _clipped(self) -> Array:
         low, high = self._source._contact_force_range
-        return np.minimum(np.maximum(self._forces, low), high)
+        return np.asarray(np.minimum(np.maximum(self._forces, low), high))
 
 
 class Humanoid(Task):
@@ -167,7 +168,7 @@ class Humanoid(Task):
 
     def place(self) -> Array:
         """Returns (N,) [m] of the centre of mass, as the last substep found it."""
-        return np.einsum("b,nb->n", self._masses, self._middles[:, :, 0]) / self._masses.sum()
+        return np.asarray(np.einsum("b,nb->n", self._masses, self._middles[:, :, 0]) / self._masses.sum())
 
     def observe(self) -> Array:
         """Returns positions, velocities, and what MuJoCo holds of all bodies but the world."""
@@ -185,7 +186,7 @@ class Humanoid(Task):
         return forward + survive - (control + contact), ~healthy, terms
 
     def _impact(self, weight: float, limits: tuple[float, float]) -> Array:
-        return np.minimum(np.maximum(weight * np.square(self._forces).sum(axis=1), limits[0]), limits[1])
+        return np.asarray(np.minimum(np.maximum(weight * np.square(self._forces).sum(axis=1), limits[0]), limits[1]))
 
 
 class HumanoidStandup(Humanoid):
@@ -276,12 +277,12 @@ class Pusher(Task):
         return distance + control + near, self._never(), terms
 
 
-def _between(values: Array, limits: tuple[float, float]) -> Array:
+def _between(values: Array, limits: tuple[float, float]) -> Mask:
     return (limits[0] < values) & (values < limits[1])
 
 
 def _length(vectors: Array) -> Array:
-    return np.sqrt(np.vecdot(vectors, vectors))  # the dot product that np.linalg.norm takes of one vector
+    return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))  # the dot product that np.linalg.norm takes of one vector
 
 
 def _squared(values: Array) -> Array:

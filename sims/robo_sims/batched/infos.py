@@ -34,4 +34,4 @@ def only(infos: Infos, mask: Mask) -> Infos:
 
 
 def _zero_outside(values: npt.NDArray[Any], mask: Mask) -> npt.NDArray[Any]:
-    return np.where(mask, values, None if values.dtype == object else np.zeros((), values.dtype))
+    return np.where(mask, values, np.full((), None if values.dtype == object else 0, values.dtype))

@@ -58,6 +58,6 @@ def physics_of_all(source: Any, data: BatchedData) -> Any:
     """
     named = NamedIndexStructs(model=source.named.model, data=_NamedData(data, source.named.data))
     kind = type("PhysicsOfAll", (type(source),), {"data": data, "named": named, "model": source.model})
-    physics = kind.__new__(kind)  # never initialised: it simulates nothing
+    physics: Any = object.__new__(kind)  # never initialised: it simulates nothing
     vars(physics).update(vars(source))  # some classes keep names of sensors and joints
     return physics

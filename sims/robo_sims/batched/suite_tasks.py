@@ -44,7 +44,7 @@ class TogetherJudge:
         self._task = first.source.task
         self._data = BatchedData([simulation.mujoco[1] for simulation in simulations])
         self._physics = physics_of_all(first.source.physics, self._data)
-        self._reward = _REWARDS.get(type(self._task), lambda task, physics: task.get_reward(physics))
+        self._reward = _REWARDS.get(type(self._task), _own)
         self._shape = len(simulations), sum(array.size for array in first.spec.observation.arrays)
 
     def observe(self) -> Array:
@@ -81,6 +81,11 @@ def row(observation: dict[str, Array]) -> Array:
     return np.concatenate([value.reshape(-1) for value in observation.values()])
 
 
+def _own(task: Any, physics: Any) -> Array:
+    reward: Array = task.get_reward(physics)
+    return reward
+
+
 def _spin(_: finger.Spin, physics: Any) -> Array:
     slow: Array = physics.hinge_velocity() <= -finger._SPIN_VELOCITY
     return slow
@@ -93,7 +98,7 @@ def _turn(_: finger.Turn, physics: Any) -> Array:
 
 def _catch(_: ball_in_cup.BallInCup, physics: Any) -> Array:
     room = physics.named.model.site_size["target", [0, 2]] - physics.named.model.geom_size["ball", 0]
-    return np.asarray(abs(physics.ball_to_target()) < room[:, np.newaxis]).all(axis=0)
+    return np.asarray((abs(physics.ball_to_target()) < room[:, np.newaxis]).all(axis=0))
 
 
 def _bring(task: manipulator.Bring, physics: Any) -> Array:
@@ -102,7 +107,7 @@ def _bring(task: manipulator.Bring, physics: Any) -> Array:
         return ball
     pairs = (("peg_grasp", "grasp"), ("peg_pinch", "pinch"), ("peg", "target_peg"), ("target_peg_tip", "peg_tip"))
     grasp, pinch, bring, bring_tip = (task._is_close(physics.site_distance(*pair)) for pair in pairs)
-    return np.maximum((bring + bring_tip) / 2, (grasp + pinch) / 2 / 3)
+    return np.asarray(np.maximum((bring + bring_tip) / 2, (grasp + pinch) / 2 / 3))
 
 
 def _stack(task: stacker.Stack, physics: Any) -> Array:

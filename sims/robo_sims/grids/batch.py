@@ -7,17 +7,20 @@ those that end when a certain thing is picked up. N environments.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium.utils.seeding
 import numpy as np
 from minigrid.core.actions import Actions
 from minigrid.core.grid import Grid
-from minigrid.envs import BlockedUnlockPickupEnv, KeyCorridorEnv, ObstructedMazeEnv, UnlockPickupEnv
+from minigrid.envs.blockedunlockpickup import BlockedUnlockPickupEnv
+from minigrid.envs.keycorridor import KeyCorridorEnv
+from minigrid.envs.obstructedmaze import ObstructedMazeEnv
+from minigrid.envs.unlockpickup import UnlockPickupEnv
 from minigrid.minigrid_env import MiniGridEnv
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import BatchStep
+from robo_sims.batched.environment import Batch, BatchStep
 from robo_sims.grids import cells as of
 from robo_sims.grids.cells import CHANNELS, CODES, CONTENT_SHIFT, EMPTY, LOOKS, TARGET, Array, Encoding
 from robo_sims.grids.views import LARGEST_VIEW, Views
@@ -35,12 +38,8 @@ ENTERED = np.isin(of.kind_of(np.arange(LOOKS)), (EMPTY, of.FLOOR, of.GOAL, of.LA
 """(look) whether an agent can step onto it"""
 
 
-class MiniGridBatch:
-    """Implements `robo_sims.batched.environment.Batch`."""
-
-    reset_info: ClassVar[Mapping[str, bool]] = {}
-    judges_divergence = False
-    datas: Sequence[Any] = ()
+class MiniGridBatch(Batch):
+    """Batch of a grid world."""
 
     def __init__(self, task: str, num_envs: int, encoding: Encoding) -> None:
         self._single = MiniGridSimulation(task, encoding)
@@ -133,7 +132,7 @@ class MiniGridBatch:
         source.np_random = self._generators[index]
         source.reset()
         self.cells[index] = self.views.framed(of.cells_of(source)[None])[0]
-        self.places[index] = self.views.index(*map(int, source.agent_pos))
+        self.places[index] = self.views.index(int(source.agent_pos[0]), int(source.agent_pos[1]))
         self.directions[index], self.taken[index] = source.agent_dir, 0
         self.carried[index] = of.cell_of(source.carrying)
         self.instructions[index] = source.mission

@@ -6,7 +6,7 @@ bits 9-17 how what lies in it looks (boxes), 18 whether to pick it up ends the e
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 
 Array = npt.NDArray[Any]
 Cells = npt.NDArray[np.int32]
+Cell = TypeVar("Cell", int, Array)
+"""One cell, or many."""
 Encoding = Literal["codes", "one-hot"]
 
 LOOKS = 512
@@ -41,17 +43,17 @@ def look_of(kind: Any, colour: Any, state: Any) -> Any:
     return kind | colour << 4 | state << 7
 
 
-def kind_of(cells: Array) -> Array:
+def kind_of(cells: Cell) -> Cell:
     """Returns the kinds (OBJECT_TO_IDX) of cells."""
     return cells & 15
 
 
-def colour_of(cells: Array) -> Array:
+def colour_of(cells: Cell) -> Cell:
     """Returns the colours (COLOR_TO_IDX) of cells."""
     return cells >> 4 & 7
 
 
-def state_of(cells: Array) -> Array:
+def state_of(cells: Cell) -> Cell:
     """Returns the states (STATE_TO_IDX) of cells."""
     return cells >> 7 & 3
 
@@ -69,7 +71,7 @@ def cell_of(thing: Any, target: Any = None) -> int:
 
 
 def _cell(thing: Any, target: Any) -> int:
-    kind, colour, state = thing.encode()
+    kind, colour, state = map(int, thing.encode())
     content = 0 if thing.contains is None else _cell(thing.contains, target)
     return kind | colour << 4 | state << 7 | (content & LOOKS - 1) << CONTENT_SHIFT | TARGET * (thing is target)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,13 @@ from robo_rl.rewards.subgoals.teachers import read_teacher
 from robo_rl.settings import settings_as
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import BatchStep
+from robo_sims.batched.environment import Batch, BatchStep
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import EMPTY, LOOKS, Array, cell_of, cells_of
 from robo_sims.grids.guide import Guide
 from robo_sims.grids.levels import level_of
 from robo_sims.minigrid_tasks import MiniGridSimulation
-from robo_sims.simulation import Arrays, SimulationStep
+from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 SUBGOAL = "subgoal"
 NOWHERE = -1, -1
@@ -83,8 +83,7 @@ class Guidance:
         return LevelDraw(0 if self.teaching is None else self.teaching.levels, num_envs)
 
     def _form(self) -> Form:
-        form: Form = FORMS[self.subgoals]()
-        return form
+        return FORMS[self.subgoals]()
 
 
 def guidance(subgoals: str, teaching: Mapping[str, Any] | None) -> Guidance:
@@ -96,12 +95,8 @@ def guidance(subgoals: str, teaching: Mapping[str, Any] | None) -> Guidance:
     return Guidance(subgoals, None if teaching is None else settings_as(Teaching, teaching, source="teaching"))
 
 
-class GuidedBatch:
-    """Implements `robo_sims.batched.environment.Batch`: a batch, and what its students are told behind what they see."""
-
-    reset_info: ClassVar[Mapping[str, bool]] = {}
-    judges_divergence = False
-    datas: Sequence[Any] = ()
+class GuidedBatch(Batch):
+    """A batch, and what its students are told behind what they see."""
 
     def __init__(self, batch: MiniGridBatch, guidance: Guidance) -> None:
         self._batch, self.num_envs, self._tells_bonus = batch, batch.num_envs, guidance.teaching is not None
@@ -163,10 +158,8 @@ class GuidedBatch:
         return np.concatenate((told, earned[:, None]), axis=1) if self._tells_bonus else told
 
 
-class GuidedSimulation:
-    """Implements `robo_sims.simulation.Simulation`: one environment, guided in the same way."""
-
-    mujoco = None
+class GuidedSimulation(Simulation):
+    """One environment, guided in the same way."""
 
     def __init__(self, simulation: MiniGridSimulation, guidance: Guidance) -> None:
         self._simulation, self._tells_bonus = simulation, guidance.teaching is not None
@@ -174,14 +167,10 @@ class GuidedSimulation:
         self.guide = guidance.guide(1, simulation.spec)
         self._draw = guidance.draw(1)
 
-    @property
-    def instruction(self) -> str | None:
-        """The mission of the episode."""
-        return self._simulation.instruction
-
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode."""
         observation, source = self._simulation.reset(self._draw({0: seed})[0]), self._simulation.source
+        self.instruction = self._simulation.instruction
         self.guide.begin(0, self._level())
         return observation | self._told(source, 0.0)
 

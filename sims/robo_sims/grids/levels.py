@@ -15,7 +15,7 @@ _IS_THING = np.isin(np.arange(16), [number for number, name in IDX_TO_OBJECT.ite
 def level_of(cells: Cells, agent: Place, direction: int, mission: str) -> Level:
     """Returns the level that a grid (W, H) of cells shows."""
     kinds = of.kind_of(cells)
-    walls = frozenset(map(tuple, np.argwhere(kinds == of.kind_of(np.int64(of.WALL))).tolist()))
+    walls = frozenset((x, y) for x, y in np.argwhere(kinds == of.kind_of(of.WALL)).tolist())
     places = np.argwhere(_IS_THING[kinds]).tolist()
     things = tuple(_thing((x, y), int(cells[x, y])) for x, y in places)
     width, height = cells.shape

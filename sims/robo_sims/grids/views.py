@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from minigrid.core.constants import DIR_TO_VEC
 
-from robo_sims.grids.cells import EMPTY, LOOKS, TRANSPARENT, WALL, Array, Cells
+from robo_sims.grids.cells import EMPTY, LOOKS, TRANSPARENT, WALL, Array, Cell, Cells
 
 Bits = npt.NDArray[np.uint8]
 LARGEST_VIEW = 8
@@ -40,7 +40,7 @@ class Views:
         """Returns flat rows (N, L) as grids (N, W, H), a view."""
         return flat.reshape(-1, *self._shape)[:, self._frame : -self._frame, self._frame : -self._frame]
 
-    def index(self, x: Array, y: Array) -> Array:
+    def index(self, x: Cell, y: Cell) -> Cell:
         """Returns where cells (x, y) lie in a flat row."""
         return self._offset(x + self._frame, y + self._frame)
 
@@ -68,7 +68,7 @@ class Views:
             rows[:, y], row = spread[:, row, lets_through[:, y]]
         return np.unpackbits(rows[..., None], axis=2, count=size)
 
-    def _offset(self, x: Array, y: Array) -> Array:
+    def _offset(self, x: Cell, y: Cell) -> Cell:
         return x * self._shape[1] + y
 
     def _offsets_towards(self, direction: int) -> Array:
@@ -76,7 +76,7 @@ class Views:
         right = np.array((-ahead[1], ahead[0]))
         y, x = np.divmod(np.arange(self._size**2), self._size)
         places = np.outer(self._size - 1 - y, ahead) + np.outer(x - self._size // 2, right)
-        return self._offset(places[:, 0], places[:, 1])
+        return np.asarray(self._offset(places[:, 0], places[:, 1]))
 
 
 @cache

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from robo_sims.carla.standin.actors import Actor, Bodies, Box
 from robo_sims.carla.standin.layouts import Colour, Tag
+from robo_sims.carla.standin.maps.curves import Floats
 from robo_sims.carla.standin.maps.grid import LIGHT
-from robo_sims.carla.standin.maps.roads import Floats, Road, Signal
+from robo_sims.carla.standin.maps.roads import Road, Signal
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.poses import Pose
 from robo_sims.carla.standin.responses import Refused

@@ -10,8 +10,8 @@ import numpy as np
 from robo_sims.carla.standin.actors import Actor, Bodies
 from robo_sims.carla.standin.layouts import Tag
 from robo_sims.carla.standin.lights import Place
+from robo_sims.carla.standin.maps.curves import Floats
 from robo_sims.carla.standin.maps.grid import STOP, YIELD
-from robo_sims.carla.standin.maps.roads import Floats
 from robo_sims.carla.standin.maps.town import Town
 from robo_sims.carla.standin.sensors.scene import Boxes
 

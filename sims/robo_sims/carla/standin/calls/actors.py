@@ -89,11 +89,12 @@ class Actors:
     def walk(self, number: int, wanted: object) -> None:
         """Takes a walker's [direction, speed, jump]."""
         world = self.host.world
-        direction, speed = wanted[0], wanted[1]  # type: ignore[index]
-        checked = numbers([*direction, speed], 4, "A walker's control")
-        if wanted[2:] == [True]:  # type: ignore[index]
+        if not isinstance(wanted, list) or len(wanted) < 2:
+            raise Refused("A walker's control is no list of direction and speed.", got=wanted)
+        direction, (speed,) = numbers(wanted[0], 3, "A walker's direction"), numbers(wanted[1:2], 1, "A walker's speed")
+        if wanted[2:] == [True]:
             say("Walkers do not jump: WalkerControl.jump is ignored.")
-        world.walkers.control(world.actor(number), world.bodies, checked[:3], checked[3])
+        world.walkers.control(world.actor(number), world.bodies, direction, speed)
 
     def walker_state(self, number: int, where: object, speed: float) -> None:
         """Put a walker where the client that leads it has gone with it, at a speed [m/s]."""

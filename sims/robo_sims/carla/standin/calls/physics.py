@@ -142,7 +142,7 @@ def _others(control: Any) -> list[object]:
     """Return the fields that change nothing, rounded as the client's floats are."""
     used = FRICTION_AT, STEER_AT, BRAKE_AT
     wheels = [[value for at, value in enumerate(wheel[:9]) if at not in used] for wheel in control[WHEELS_AT]]
-    return _rounded([*control[:MASS_AT], *control[DRAG_AT + 1 : WHEELS_AT], control[16], wheels])
+    return [_rounded(part) for part in (*control[:MASS_AT], *control[DRAG_AT + 1 : WHEELS_AT], control[16], wheels)]
 
 
 def _rounded(value: Any) -> Any:

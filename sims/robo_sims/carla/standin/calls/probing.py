@@ -74,7 +74,8 @@ class Places:
 
     def objects(self, tag: int = ANY) -> list[object]:
         """Return what belongs to the map and has a semantic label: transform, box, id, name, label."""
-        names, found = self.names(), []
+        names = self.names()
+        found: list[object] = []
         for number in self._wanted(tag):
             box = _encoded(self._still, number)
             found.append([[box[0], box[2]], box, number + 1, names[number], int(self._still.tags[number])])

@@ -65,7 +65,8 @@ class Cubic:
         return float(self._table[1][-1])
 
     def _slopes(self, p: Floats) -> tuple[Floats, Floats]:
-        return tuple(c[1] + p * (2 * c[2] + 3 * c[3] * p) for c in (self.u, self.v))  # type: ignore[return-value]
+        du, dv = (c[1] + p * (2 * c[2] + 3 * c[3] * p) for c in (self.u, self.v))
+        return du, dv
 
     def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
         """Return x, y [m] and heading [rad] at distances [m] from the beginning."""

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_sims.carla.standin.layouts import Tag
-from robo_sims.carla.standin.maps.roads import Floats, Road, RoadMap
+from robo_sims.carla.standin.maps.curves import Floats
+from robo_sims.carla.standin.maps.roads import Road, RoadMap
 
 FINEST, LARGEST = 4.0, 6000
 """[pixels/m] of labels where the map is small enough; pixels along either side."""

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from robo_sims.carla.standin.maps.roads import Floats, Lane, Link, Road, RoadMap
+from robo_sims.carla.standin.maps.curves import Floats
+from robo_sims.carla.standin.maps.roads import Lane, Link, Road, RoadMap
 
 SPACING = 1.0
 """[m] about so far apart are the points of a lane."""

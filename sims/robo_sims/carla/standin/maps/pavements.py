@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_sims.carla.standin.layouts import Area, Tag
+from robo_sims.carla.standin.maps.curves import Floats
 from robo_sims.carla.standin.maps.ground import Ground
-from robo_sims.carla.standin.maps.roads import Floats, Junction, Road, RoadMap
+from robo_sims.carla.standin.maps.roads import Junction, Road, RoadMap
 
 CLEAR = 0.3
 """[m] that the middle of a walker keeps from either edge of a pavement."""
@@ -79,11 +80,10 @@ def _of_road(road: Road) -> Iterator[Polygon]:
     s = _stations(road)
     for number in pavements:
         yield from _strip(road, s, *_walked(road, number, s), Area.SIDEWALK)
-    sides = [min((n for n in pavements if n * side > 0), key=abs, default=None) for side in (1, -1)]
-    if sides[0] is not None and sides[1] is not None and _is_crossed(road):
+    left, right = (min((n for n in pavements if n * side > 0), key=abs, default=None) for side in (1, -1))
+    if left is not None and right is not None and _is_crossed(road):
         at = road.length / 2 + np.array([-0.5, 0.5]) * CROSSING
-        left, right = (_walked(road, number, at) for number in sides)
-        yield from _strip(road, at, left[1], right[0], Area.CROSSWALK)
+        yield from _strip(road, at, _walked(road, left, at)[1], _walked(road, right, at)[0], Area.CROSSWALK)
 
 
 def _is_crossed(road: Road) -> bool:
@@ -197,7 +197,7 @@ def _samples(corners: Floats) -> Floats:
 def _are_on_road(samples: Floats, ground: Ground) -> npt.NDArray[np.bool_]:
     inside = samples + BLURRED * (samples[:, -1:] - samples)
     labels = ground.labels.ravel()[ground.at(inside.reshape(-1, 2))].reshape(inside.shape[:2])
-    return np.isin(labels, (Tag.ROAD, Tag.ROAD_LINE)).any(1)
+    return np.asarray(np.isin(labels, (Tag.ROAD, Tag.ROAD_LINE)).any(1))
 
 
 def _are_built_on(samples: Floats, buildings: Floats) -> npt.NDArray[np.bool_]:

@@ -266,13 +266,14 @@ def _lane(element: Element, where: str) -> Lane:
     if not widths or widths[0][0] != 0:
         raise InvalidMap(f"A lane of {where} has no width from its beginning on.", got=widths, allowed=SUPPORTED)
     marks = _marks(element)
-    targets = [element.find(f"link/{tag}") for tag in ("predecessor", "successor")]
+    before, after = (element.find(f"link/{tag}") for tag in ("predecessor", "successor"))
     return Lane(
         _whole(element, "id"),
         element.get("type", "none"),
         widths[0][1:],
         marks[0][1],
-        *(None if target is None else _whole(target, "id") for target in targets),
+        None if before is None else _whole(before, "id"),
+        None if after is None else _whole(after, "id"),
         marks[0][2],
         tuple(widths[1:]),
         marks[1:],

@@ -7,11 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from robo_sims.carla.standin.maps.curves import Floats
 from robo_sims.carla.standin.maps.ground import Ground
 from robo_sims.carla.standin.maps.lanes import Lanes
 from robo_sims.carla.standin.maps.navigation import connected, mesh
 from robo_sims.carla.standin.maps.pavements import Polygon, polygons
-from robo_sims.carla.standin.maps.roads import Building, Floats, Road, RoadMap
+from robo_sims.carla.standin.maps.roads import Building, Road, RoadMap
 from robo_sims.carla.standin.maps.validator import require_valid
 from robo_sims.carla.standin.maps.writing import to_opendrive
 from robo_sims.carla.standin.traffic.junctions import Junctions

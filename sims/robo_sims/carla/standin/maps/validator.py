@@ -99,7 +99,8 @@ def _folds(road: Road, lane: int) -> bool:
         first, begin = begin, begin + piece.length
         stations = np.linspace(max(first, 0.0), min(begin, road.length), 9)
         if stations[0] < stations[-1]:
-            middle = sum(road.edges(lane, stations)) / 2
+            left, right = road.edges(lane, stations)
+            middle = (left + right) / 2
             if max(float((bend * middle).max()) for bend in piece.bends) > 1:
                 return True
     return False
@@ -153,7 +154,8 @@ def _of_road_link(road_map: RoadMap, road: Road, end: str, link: Link) -> Iterat
 
 def _of_lane_link(road: Road, lane: int, end: str, other: Road, target: int, contact: str) -> Iterator[str]:
     where = f"road {road.label} lane {lane}"
-    if other.lane(target) is None:
+    here, there = road.lane(lane), other.lane(target)
+    if here is None or there is None:
         yield f"{where} leads to lane {target} of road {other.label}, which is not there"
         return
     # Along the reference line at one end and against it at the other, or the numbers change their sign.
@@ -161,7 +163,7 @@ def _of_lane_link(road: Road, lane: int, end: str, other: Road, target: int, con
         yield f"{where} leads to lane {target} of road {other.label}, which is driven the other way"
         return
     (x, y, heading), (other_x, other_y, other_heading) = _end_of(road, lane, end), _end_of(other, target, contact)
-    if "driving" not in (road.lane(lane).kind, other.lane(target).kind):  # type: ignore[union-attr]
+    if "driving" not in (here.kind, there.kind):
         return
     turned = _turned(heading, other_heading + (math.pi if end == contact else 0.0))
     most_gap, most_turn = (LOOSE_GAP, LOOSE_TURN) if _is_converted(road) or _is_converted(other) else (GAP, TURN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,10 @@ class One:
         """Writes the numbers to where they came from."""
         for name, value in self.__dict__.items():
             getattr(arrays, name)[number] = value
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float: ...
 
 
 class Parameters:

@@ -220,7 +220,7 @@ class Cars:
         who, line = following.interaction(self.speed, gaps, leaders)
         acceleration = following.free_road(self.speed, wanted)
         acceleration += who
-        return np.maximum(np.minimum(acceleration, line + DRIVER.acceleration), -DRIVER.hardest)
+        return np.asarray(np.maximum(np.minimum(acceleration, line + DRIVER.acceleration), -DRIVER.hardest))
 
     # junctions
 
@@ -272,7 +272,7 @@ class Cars:
         A car that is admitted past one that waits keeps the ways that cross its own from that one, and never moves itself.
         """
         held = np.where(self.admitted, -1.0, self.s)
-        return np.asarray((held <= self.s[cars, None]) | (self.way != self.way[cars, None])).all(1)
+        return np.asarray(((held <= self.s[cars, None]) | (self.way != self.way[cars, None])).all(1))
 
     def _has_room(self, number: int) -> bool:
         """Whether a car finds a place behind the junction, so that it does not stand in it."""

@@ -10,9 +10,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from robo_sims.carla.standin.maps.curves import Floats
 from robo_sims.carla.standin.maps.grid import STOP, YIELD
 from robo_sims.carla.standin.maps.lanes import Lanes
-from robo_sims.carla.standin.maps.roads import Floats, RoadMap
+from robo_sims.carla.standin.maps.roads import RoadMap
 
 CLEAR = 2.6
 """[m] between the middles of ways that do not get into each other's way."""

@@ -16,7 +16,7 @@ import tyro
 import robo_rl
 from robo_cli.assembly import judged_environment_of, recipe_of
 from robo_cli.data_view import has_display
-from robo_cli.person import ROBOT
+from robo_cli.loops import ROBOT
 from robo_cli.play_window import Window, simulation_of
 from robo_cli.playback import Moment, Player, episode_of, summary
 from robo_cli.recipe import Recipe, require_at_least

@@ -134,9 +134,7 @@ def batch_of(rewards, masks, *, states=None, actions=None, following=None, disco
         next_observations={"state": one_hot[following]},
         weights=np.ones(size, np.float32),
         is_human=np.zeros(size, np.bool_),
-        next_actions=np.zeros((size, 1), np.float32),
-        has_next_action=np.ones(size, np.bool_),
-        **more,
+        extras={"next_actions": np.zeros((size, 1), np.float32), "has_next_action": np.ones(size, np.bool_), **more},
     )
 
 
@@ -179,7 +177,7 @@ def test_rebrac_penalises_next_actions_only_where_they_were_recorded():
     config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
     learner = config.build(STATES, 0)
     known = {"next_actions": np.full((2, 1), 0.7, np.float32), "has_next_action": np.array([True, False])}
-    batch = replace(batch_of([1.0, 1.0], [1, 1]), **known)
+    batch = batch_of([1.0, 1.0], [1, 1], **known)
     data = tensors(learner, batch)
     with torch.no_grad():
         actions = learner.target_actor(data.next_observations)

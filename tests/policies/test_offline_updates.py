@@ -52,11 +52,13 @@ def batch_of_all_kinds() -> Batch:
         next_observations={"state": uniform(-1, 3)},
         weights=uniform(0.2),
         is_human=np.zeros(ROWS, np.bool_),
-        next_actions=uniform(-1, 2),
-        has_next_action=np.array([1, 1, 0, 1, 0, 0], np.bool_),
-        returns_to_go=np.array([2.0, np.nan, 0.1, -3.0, np.nan, 0.5], np.float32),
-        action_chunks=uniform(-1, 3, 2),
-        chunk_valid=np.tri(3, dtype=np.bool_)[[2, 1, 0, 2, 0, 1]],
+        extras={
+            "next_actions": uniform(-1, 2),
+            "has_next_action": np.array([1, 1, 0, 1, 0, 0], np.bool_),
+            "returns_to_go": np.array([2.0, np.nan, 0.1, -3.0, np.nan, 0.5], np.float32),
+            "action_chunks": uniform(-1, 3, 2),
+            "chunk_valid": np.tri(3, dtype=np.bool_)[[2, 1, 0, 2, 0, 1]],
+        },
     )
 
 
@@ -181,7 +183,9 @@ def test_rebrac():
     losses, before, after = update_of(ReBRACConfig(**REWARDS, **NOISY, actor_penalty=0.4, critic_penalty=0.7))
     data, batch = tensors(before), batch_of_all_kinds()
     following = smoothed(before, data)
-    penalty = (following - torch.from_numpy(batch.next_actions)).square().sum(1) * torch.from_numpy(batch.has_next_action)
+    penalty = (following - torch.from_numpy(batch.extras["next_actions"])).square().sum(1) * torch.from_numpy(
+        batch.extras["has_next_action"]
+    )
     next_q = least(before.target_critic(data.next_observations, following)) - 0.7 * penalty
     targets = 3.0 * data.rewards + data.discounts * data.masks * next_q
     assert losses["critic"] == pytest.approx(squared_residuals(before, data, targets), rel=1e-4)
@@ -292,9 +296,11 @@ def test_diffusion():
     noise = torch.randn((ROWS, 6), generator=generator)
     level = torch.randint(5, (ROWS,), generator=generator)
     share = torch.cumprod(1 - before.schedule.betas, 0)[level][:, None]
-    noisy = share.sqrt() * torch.from_numpy(batch.action_chunks).flatten(1) + (1 - share).sqrt() * noise
+    noisy = share.sqrt() * torch.from_numpy(batch.extras["action_chunks"]).flatten(1) + (1 - share).sqrt() * noise
     errors = (before.denoiser(noisy, level, data.observations) - noise).square().view(ROWS, 3, 2).sum(2) / 2
-    expected = [(errors[row] * mask).sum() / mask.sum() for row, mask in enumerate(torch.from_numpy(batch.chunk_valid))]
+    expected = [
+        (errors[row] * mask).sum() / mask.sum() for row, mask in enumerate(torch.from_numpy(batch.extras["chunk_valid"]))
+    ]
     assert losses["denoiser"] == pytest.approx(weighted(data, torch.stack(expected)), rel=1e-4)
     for new, old, online in zip(*(n.parameters() for n in (after.averaged, before.averaged, after.denoiser)), strict=True):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)

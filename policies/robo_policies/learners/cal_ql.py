@@ -32,6 +32,5 @@ def recorded_returns(batch: Batch, reward_scale: float) -> Tensor:
 
     Minus infinity where the episode is still under way, as for the newest steps online: nothing is known of its return.
     """
-    assert batch.returns_to_go is not None, "sampling.returns_to_go asks for them"
-    returns = reward_scale * torch.from_numpy(batch.returns_to_go)
+    returns = reward_scale * torch.from_numpy(batch.extras["returns_to_go"])
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

@@ -126,9 +126,8 @@ class DiffusionBC:
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step towards telling the noise in the batch's chunks."""
-        assert batch.action_chunks is not None and batch.chunk_valid is not None, "sampling.chunk asks for them"
         data = TensorBatch.of(batch, self.parts.encoder, self.parts.updates)
-        loss = self.loss(data, torch.from_numpy(batch.action_chunks), torch.from_numpy(batch.chunk_valid))
+        loss = self.loss(data, *(torch.from_numpy(batch.extras[name]) for name in ("action_chunks", "chunk_valid")))
         self.parts.descend("denoiser", loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
         return self.parts.finish_update({"denoising_loss": loss.detach()})

@@ -55,8 +55,7 @@ class ReBRAC(TD3Learner):
         Differs from the authors' code, which leaves out the last step before a time limit: its value is kept here, and its
         penalty, for which there is no recorded action, is 0.
         """
-        assert batch.next_actions is not None and batch.has_next_action is not None, "every replay memory provides them"
-        recorded, is_recorded = torch.from_numpy(batch.next_actions), torch.from_numpy(batch.has_next_action)
+        recorded, is_recorded = (torch.from_numpy(batch.extras[name]) for name in ("next_actions", "has_next_action"))
         next_actions = self.smoothed_actions(data.next_observations)
         penalty = (next_actions - recorded).square().sum(-1) * is_recorded
         next_q = self.target_critic(data.next_observations, next_actions).min(0).values

@@ -21,6 +21,7 @@ from robo_rl.vector import SequentialEnvironments
 Group = Literal[
     "environments",
     "learners",
+    "networks",
     "rewards",
     "raters",
     "image_text_models",

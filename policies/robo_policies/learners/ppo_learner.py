@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from robo_policies.learners.clipped_surrogate import ClippedSurrogate, Descent, divergence
-from robo_policies.learners.learning import require_finite_data
 from robo_policies.learners.normalization import RewardNormalizer, RunningReturns, Unchanged
 from robo_policies.learners.ppo_policy import PPOPolicy
 from robo_policies.learners.ppo_settings import SCHEDULES, PPOSettings
 from robo_policies.learners.trajectories import Rows, Trajectories, flat
 from robo_policies.networks.action_heads import head_of
+from robo_policies.networks.encoders import require_finite_data
 from robo_policies.networks.flat_adam import FlatAdam
 from robo_policies.networks.senses import Senses
 from robo_policies.networks.tanh_towers import Floats, TanhTowers

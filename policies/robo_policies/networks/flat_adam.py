@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from robo_policies.learners.learning import fused_adam
+from robo_policies.learners.parts import fused_adam
 from robo_policies.networks.tanh_towers import Floats
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.types import StateDict

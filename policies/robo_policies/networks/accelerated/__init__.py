@@ -1,0 +1,1 @@
+"""Kernels for small networks on a CPU, derivatives written out, behind the modules of networks/actor_critic.py."""

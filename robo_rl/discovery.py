@@ -17,7 +17,16 @@ from robo_rl.errors import BrokenPlugin, InvalidSetting, RoboRLError, UnknownNam
 from robo_rl.vector import SequentialEnvironments
 
 Group = Literal[
-    "environments", "learners", "rewards", "raters", "image_text_models", "judges", "captioners", "robots", "formats"
+    "environments",
+    "learners",
+    "networks",
+    "rewards",
+    "raters",
+    "image_text_models",
+    "judges",
+    "captioners",
+    "robots",
+    "formats",
 ]
 
 

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.implicit import LARGEST_WEIGHT
-from robo_policies.learners.learning import TensorBatch, require_continuous, require_ranges
+from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.offline_networks import Critics, GaussianActor
+from robo_policies.networks.settings import require_continuous, require_ranges
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.learners.learning import TensorBatch, require_ranges
+from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.networks import mlp
+from robo_policies.networks.settings import require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.learners.learning import TensorBatch, load_generator, require_continuous, require_ranges
+from robo_policies.learners.learning import TensorBatch, load_generator
 from robo_policies.learners.parts import LearnerParts
 from robo_policies.networks.networks import ObservationEncoder, linear
+from robo_policies.networks.settings import require_continuous, require_ranges
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from robo_policies.learners.learning import ActorPolicy, CheckedAdam, EncodedBatch, require_continuous, track
+from robo_policies.learners.learning import ActorPolicy, CheckedAdam, EncodedBatch, track
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_policies.networks.eyes import Eyes
 from robo_policies.networks.perceptrons import DTYPES, Floats, Perceptrons
+from robo_policies.networks.settings import require_continuous
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation

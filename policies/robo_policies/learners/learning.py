@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from robo_policies.networks.networks import ObservationEncoder
 from robo_policies.networks.perceptrons import Floats, Perceptrons
 from robo_policies.networks.sight import Seen
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
+from robo_rl.errors import NonFiniteUpdate
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
@@ -218,38 +218,6 @@ def generators(seed: int, count: int) -> list[torch.Generator]:
     """Returns independent generators that one seed determines."""
     words = np.random.SeedSequence(seed).generate_state(count, np.uint64)
     return [torch.Generator().manual_seed(int(word >> np.uint64(1))) for word in words]
-
-
-def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
-    """Raises InvalidSetting for an environment whose actions are choices."""
-    if spec.action.is_discrete:
-        raise InvalidSetting(
-            f"{learner} needs continuous actions, and those of {spec.name!r} are discrete.",
-            got=f"{spec.action.size} choices: {', '.join(spec.action.names)}",
-            allowed="an action in [-1, 1]^A",
-            fix="use sb3-dqn or sb3-ppo, or bc with demonstrations",
-        )
-
-
-RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "lr": (lambda rate: rate > 0, "above 0"),
-    "batch_size": (lambda size: size >= 1, "1 or more"),
-    "tau": (lambda share: 0 < share <= 1, "above 0, at most 1"),
-    "hidden": (lambda units: all(count >= 1 for count in units), "1 or more units in each layer"),
-    "critics": (lambda count: count >= 1, "1 or more"),
-    "initial_temperature": (lambda weight: weight > 0, "above 0"),
-    "normalization_rows": (lambda rows: rows >= 0, "0 or more"),
-    "convolutions": (lambda channels: all(count >= 1 for count in channels), "1 or more channels in each layer"),
-    "crop_padding": (lambda pixels: pixels >= 0, "0 or more"),
-}
-"""What settings of these names may be, in every learner that has them."""
-
-
-def require_ranges(config: Any) -> None:
-    """Raises InvalidSetting for a setting of a learner that is out of range, those of its `sampling` included."""
-    values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
-    require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
-    _ = config.sampling  # checks itself when it is made
 
 
 class Actor(Saved, Protocol):

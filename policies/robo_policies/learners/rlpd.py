@@ -12,15 +12,10 @@ import numpy as np
 import torch
 
 from robo_policies.learners.actor_critic import ActorCritic
-from robo_policies.learners.learning import (
-    ActorPolicy,
-    EncodedBatch,
-    require_continuous,
-    require_ranges,
-    track,
-)
+from robo_policies.learners.learning import ActorPolicy, EncodedBatch, track
 from robo_policies.networks.eyes import eyes_of
 from robo_policies.networks.perceptrons import Floats, Precision
+from robo_policies.networks.settings import require_continuous, require_ranges
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec

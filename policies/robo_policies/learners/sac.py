@@ -10,14 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from robo_policies.learners.actor_critic import ActorCritic
-from robo_policies.learners.learning import (
-    ActorPolicy,
-    EncodedBatch,
-    require_continuous,
-    require_ranges,
-    track,
-)
+from robo_policies.learners.learning import ActorPolicy, EncodedBatch, track
 from robo_policies.networks.perceptrons import Floats, Precision
+from robo_policies.networks.settings import require_continuous, require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict

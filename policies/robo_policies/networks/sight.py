@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, layer_norm, linear, relu
 
-from robo_policies.networks.tanh_towers import HIDDEN_GAIN, Floats, orthogonal
+from robo_policies.networks.policy_value import HIDDEN_GAIN, Floats, orthogonal
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array

@@ -171,10 +171,11 @@ class PPO:
         children = np.random.SeedSequence(seed).spawn(4)
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config, self.device = config, resolve_device(config.device)
-        self.networks = networks = PolicyValue(spec, config, initial).to(self.device)
+        networks = PolicyValue(spec, config, initial)
         acts_apart = config.acting_device == "cpu" and self.device.type != "cpu"
-        self.acting_networks = copy.deepcopy(networks).to("cpu") if acts_apart else networks
+        self.acting_networks = copy.deepcopy(networks) if acts_apart else networks
         """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
+        self.networks = networks.to(self.device)
         size = networks.visible + networks.privileged
         self.observations = ObservationNormalizer((size,)) if config.normalize_observations else Unscaled()
         self.rewards = RewardNormalizer(config.discount, config.num_envs) if config.normalize_rewards else Unscaled()
@@ -362,7 +363,7 @@ class PPO:
         learnt = np.resize(by_environment[valid], valid.size)
         with np.errstate(over="ignore", invalid="ignore"):
             taken = self._descend(pictures, rows, learnt)
-        if not torch.isfinite(norms := torch.stack(self._optimizer.norms)).all():
+        if not torch.isfinite(norms := torch.stack(self._optimizer.norms).cpu()).all():
             self._load_learnt_state(before)
             self._refuse(norms)
         chosen = self._moved(learnt)
@@ -378,7 +379,8 @@ class PPO:
             order = learnt[self._shuffling.permutation(len(learnt))]
             passes.append([self.descend(pictures, batch) for batch in minibatches(rows, order, config.batch_size)])
             self.updates += 1
-            if config.target_kl and float(divergence(torch.cat([step.ratio for step in passes[-1]]))) > config.target_kl:
+            moved = divergence(torch.cat([step.ratio for step in passes[-1]])) if config.target_kl else None
+            if moved is not None and config.target_kl and moved.cpu().item() > config.target_kl:
                 break  # Differs from Stable-Baselines3, which stops within a pass: because passes are what is counted
         return passes
 
@@ -463,7 +465,7 @@ class PPO:
         }
         if isinstance(distribution, Gaussian):
             scalars["std"] = distribution.log_std.exp().mean()
-        found = dict(zip(scalars, torch.stack([*scalars.values()]).tolist(), strict=True))  # one transfer
+        found = dict(zip(scalars, torch.stack([*scalars.values()]).cpu().tolist(), strict=True))  # one transfer
         found |= {"n_updates": float(self.updates), "learning_rate": self._optimizer.lr, "clip_range": config.clip_range}
         return {f"train/{name}": value for name, value in found.items()}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 
 from robo_policies.networks.settings import NetworkSettings, network_class
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array
 
 Floats = npt.NDArray[np.float32]
@@ -212,12 +212,16 @@ class TanhMLP(nn.Module):
     def __init__(self, count: int, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> None:
         super().__init__()
         self.size = (inputs, *hidden)[-1]
-        self.layers: list[tuple[nn.Parameter, nn.Parameter]] = []
         for index, (before, after) in enumerate(pairwise((inputs, *hidden))):
             first = np.stack([orthogonal(before, after, HIDDEN_GAIN, generator) for _ in range(count)])
-            self.layers.append((nn.Parameter(torch.from_numpy(first)), nn.Parameter(torch.zeros(count, 1, after))))
-            self.register_parameter(f"weight{index}", self.layers[-1][0])
-            self.register_parameter(f"bias{index}", self.layers[-1][1])
+            self.register_parameter(f"weight{index}", nn.Parameter(torch.from_numpy(first)))
+            self.register_parameter(f"bias{index}", nn.Parameter(torch.zeros(count, 1, after)))
+
+    @property
+    def layers(self) -> list[tuple[Tensor, Tensor]]:
+        """Weight and bias of each layer."""
+        parameters = [*self.parameters()]
+        return list(zip(parameters[::2], parameters[1::2], strict=True))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return (E, B, H) of (E, B, in)."""
@@ -278,8 +282,7 @@ class PolicyValue(nn.Module):
         self.distribution = distribution_of(spec, settings.policy, settings.initial_log_std)
         self.encoder: nn.Module | None = None
         if settings.network is not None:
-            read = replace(spec, observation=ObservationSpec((*self.vectors.arrays, *self.pictures)))
-            self.encoder = _own("network", settings.network, read, generator)
+            self.encoder = _own(generator, "network", settings.network, spec)
         self.image_encoder = None
         if self.pictures and self.encoder is None:
             self.image_encoder = ConvEncoder(self.pictures, settings.convolutions, generator)
@@ -354,14 +357,14 @@ class PolicyValue(nn.Module):
 
 
 def _trunk(setting: str, name: str | None, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> nn.Module:
-    return SingleMLP(inputs, hidden, generator) if name is None else _own(setting, name, inputs, generator)
+    return SingleMLP(inputs, hidden, generator) if name is None else _own(generator, setting, name, inputs, tuple(hidden))
 
 
-def _own(setting: str, name: str, argument: object, generator: np.random.Generator) -> nn.Module:
+def _own(generator: np.random.Generator, setting: str, name: str, *arguments: object) -> nn.Module:
     """Return the module that a setting names, its first parameters determined by the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator.integers(2**63)))
-        made: nn.Module = network_class(setting, name)(argument)
+        made: nn.Module = network_class(setting, name)(*arguments)
     return made
 
 

@@ -190,7 +190,11 @@ class PPO:
         self.parameters = self._optimizer.flat
         """Parameters of the networks, one after another in one tensor."""
         own = config.actor_network or config.critic_network
-        self.kernel = accelerated_loss(self) if accelerates(config, self.device, own) else None
+        self.kernel: PolicyLoss | None = None
+        if accelerates(config, self.device, own):
+            from robo_policies.networks.accelerated.policy_loss import PolicyLoss
+
+            self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)
 
     # collecting: section 5
 
@@ -344,18 +348,13 @@ class PPO:
             self._next_rollout()
             return {}
         before = self._learnt_state()
-        vectors, pictures = (
-            self._moved(buffer.vectors[: steps + 1]),
-            {k: self._moved(v[: steps + 1]) for k, v in buffer.pictures.items()},
-        )
+        vectors = self._moved(buffer.vectors[: steps + 1])
+        pictures = {name: self._moved(frames[: steps + 1]) for name, frames in buffer.pictures.items()}
         outputs, values = self._evaluated(vectors, pictures)
         with np.errstate(over="ignore", invalid="ignore"):  # gradients that are not finite are refused below
             advantages = self.advantages(values.view(steps + 1, -1).cpu().numpy())
-        places, actions, gains = (
-            torch.arange(valid.size, device=self.device),
-            self._moved(buffer.actions[:steps]),
-            self._moved(advantages),
-        )
+        actions, gains = self._moved(buffer.actions[:steps]), self._moved(advantages)
+        places = torch.arange(valid.size, device=self.device)
         with torch.no_grad():
             old = self.networks.distribution.log_density(outputs[: valid.size], actions)
         rows = (places, vectors[: valid.size], actions, old, gains + values[: valid.size], gains)
@@ -379,8 +378,7 @@ class PPO:
             order = learnt[self._shuffling.permutation(len(learnt))]
             passes.append([self.descend(pictures, batch) for batch in minibatches(rows, order, config.batch_size)])
             self.updates += 1
-            moved = divergence(torch.cat([step.ratio for step in passes[-1]])) if config.target_kl else None
-            if moved is not None and config.target_kl and moved.cpu().item() > config.target_kl:
+            if config.target_kl and divergence(torch.cat([each.ratio for each in passes[-1]])).cpu() > config.target_kl:
                 break  # Differs from Stable-Baselines3, which stops within a pass: because passes are what is counted
         return passes
 
@@ -430,7 +428,7 @@ class PPO:
     @torch.no_grad()
     def _evaluated(self, vectors: Tensor, pictures: Pictures) -> tuple[Tensor, Tensor]:
         """Return outputs and values of all observations of the rollout, pictures in parts."""
-        most = self.config.batch_size if self.kernel else MOST_PICTURES if pictures else len(vectors)
+        most = MOST_PICTURES if pictures else self.config.batch_size if self.kernel else len(vectors)
         heads, parts = self.kernel.heads if self.kernel else self.networks.heads, list[tuple[Tensor, Tensor]]()
         for start in range(0, len(vectors), most):
             seen = {name: each[start : start + most] for name, each in pictures.items()}
@@ -440,26 +438,18 @@ class PPO:
 
     @torch.no_grad()
     def _metrics(self, passes: list[list[Step]], returns: Tensor, values: Tensor, outputs: Tensor) -> Metrics:
-        ratio, advantages, value_losses = (
-            torch.cat(parts) for parts in zip(*(step for one in passes for step in one), strict=True)
-        )
+        steps = [step for one in passes for step in one]
+        ratio, advantages, value_losses = (torch.cat(parts) for parts in zip(*steps, strict=True))
         config, distribution = self.config, self.networks.distribution
-        entropy, surrogate, value_loss = (
-            distribution.entropy(outputs).mean(),
-            self.surrogate(ratio, advantages).mean(),
-            value_losses.mean(),
-        )
-        variance, last = (
-            returns.var(correction=0),
-            torch.cat([step.ratio for step in passes[-1]]),
-        )  # as Stable-Baselines3 has it
+        surrogate, value_loss = self.surrogate(ratio, advantages).mean(), value_losses.mean()
+        entropy, variance = distribution.entropy(outputs).mean(), returns.var(correction=0)
         explained = 1.0 - (returns - values).var(correction=0) / variance
         scalars = {
             "loss": config.value_coefficient * value_loss - surrogate - config.entropy_coefficient * entropy,
             "policy_gradient_loss": -surrogate,
             "value_loss": value_loss,
             "entropy_loss": -entropy,
-            "approx_kl": divergence(last),
+            "approx_kl": divergence(torch.cat([step.ratio for step in passes[-1]])),  # as Stable-Baselines3 has it
             "clip_fraction": ((ratio - 1.0).abs() > config.clip_range).float().mean(),
             "explained_variance": torch.where(variance > 0, explained, 0.0),
         }
@@ -480,13 +470,8 @@ class PPO:
 
     def _learnt_state(self) -> StateDict:
         networks = {name: value.detach().to("cpu", copy=True) for name, value in self.networks.state_dict().items()}
-        shuffling = self._shuffling.bit_generator.state
-        return {
-            "networks": networks,
-            "optimizer": self._optimizer.state_dict(),
-            "shuffling": shuffling,
-            "updates": self.updates,
-        }
+        learnt = {"networks": networks, "optimizer": self._optimizer.state_dict()}
+        return learnt | {"shuffling": self._shuffling.bit_generator.state, "updates": self.updates}
 
     def _load_learnt_state(self, state: StateDict) -> None:
         load_networks(self.networks, state["networks"])
@@ -548,9 +533,8 @@ class PPOPolicy:
         blocks = (tuple(rows[block : block + BLOCK] for rows in padded) for block in range(0, len(padded[0]), BLOCK))
         outputs = torch.cat([self._learner.outputs(block[0], dict(zip(pictures, block[1:], strict=True))) for block in blocks])
         distribution = self._learner.acting_networks.distribution
-        return np.concatenate(
-            [distribution.draw(outputs[row : row + 1], generator) for row, generator in enumerate(generators, start)]
-        )
+        numbered = enumerate(generators, start)
+        return np.concatenate([distribution.draw(outputs[row : row + 1], generator) for row, generator in numbered])
 
     def executed(self, actions: Array) -> Array:
         """Return drawn actions as environments accept them."""
@@ -636,13 +620,6 @@ class ClippedAdam:
         """Restore what `state_dict` returned."""
         for name, value in {"mean": self._mean, "square": self._square, "step": self._step}.items():
             value.copy_(torch.as_tensor(state[name]))
-
-
-def accelerated_loss(learner: PPO) -> PolicyLoss:
-    """Return the kernel that computes the loss of a learner."""
-    from robo_policies.networks.accelerated.policy_loss import PolicyLoss
-
-    return PolicyLoss(learner.networks, learner.parameters, learner.objective, learner.config)
 
 
 def load_networks(networks: PolicyValue, state: StateDict) -> None:

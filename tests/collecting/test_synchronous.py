@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_policies.learners.ppo import PPOConfig
-from robo_policies.learners.ppo_learner import PPO
+from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.in_process import InProcessEngine, InProcessLink
@@ -147,7 +146,7 @@ class Recorded(PPO):
 
     def act(self) -> Array:
         executed = super().act()
-        self.drawn.append(self.trajectories.actions[self.trajectories.length].copy())
+        self.drawn.append(self.buffer.actions[self.buffer.length].copy())
         return executed
 
     def observe(self, step: Any) -> None:
@@ -176,7 +175,7 @@ def test_a_rollout_that_others_collected_teaches_what_the_same_one_of_its_own_wo
     assert isinstance(other, CollectedLearner)
     other.take_in(kept[0])
     other.update()
-    for name in ("parameters", "optimizer", "rewards"):
+    for name in ("networks", "optimizer", "rewards"):
         assert leaves(other.state_dict()[name]) == leaves(own.state_dict()[name]), name
 
 

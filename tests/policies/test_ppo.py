@@ -15,14 +15,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 from robo_policies import ppo_speed
-from robo_policies.learners.clipped_surrogate import ClippedSurrogate
-from robo_policies.learners.normalization import RunningMoments, RunningObservations, RunningReturns
-from robo_policies.learners.ppo import PPOConfig
-from robo_policies.learners.ppo_learner import PPO
-from robo_policies.learners.trajectories import Rows
-from robo_policies.networks.action_heads import Beta, Categorical, DiagonalGaussian
-from robo_policies.networks.sight import Blind
-from robo_policies.networks.tanh_towers import TanhTowers, orthogonal
+from robo_policies.learners.ppo import PPO, PPOConfig
+from robo_policies.learners.rollout_buffer import ObservationNormalizer, RewardNormalizer, RunningMoments, minibatches
+from robo_policies.networks.policy_value import PolicyValue, TanhMLP, orthogonal
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
@@ -77,21 +72,32 @@ def collect(vectors):
 # equations
 
 
-def test_the_clipped_surrogate_by_hand(spec):
+def test_clipped_surrogate_by_hand(spec):
     learner = replace(SMALL, clip_range=0.2).build(spec, 0)
-    ratio, advantages = np.array([1.1, 1.5, 1.5, 0.5, 0.5], FLOAT), np.array([2, 2, -2, 2, -2], FLOAT)
-    np.testing.assert_allclose(learner.surrogate(ratio, advantages), [2.2, 2.4, -3.0, 1.0, -1.6], rtol=1e-6)
-    # a gain beyond the clip is worth nothing more, a loss always counts
-    np.testing.assert_allclose(learner.surrogate_slope(ratio, advantages), [2.2, 0.0, -3.0, 1.0, 0.0], rtol=1e-6)
-    np.testing.assert_allclose(learner.ratio(np.log(ratio), np.zeros(5, FLOAT)), ratio, rtol=1e-6)
-    np.testing.assert_allclose(learner.value_loss(np.array([3.0]), np.array([1.0])), [4.0])
-    np.testing.assert_allclose(learner.value_slope(np.array([3.0]), np.array([1.0])), [4.0])
+    ratio = torch.tensor([1.1, 1.5, 1.5, 0.5, 0.5], requires_grad=True)
+    surrogate = learner.surrogate(ratio, torch.tensor([2.0, 2, -2, 2, -2]))
+    np.testing.assert_allclose(surrogate.detach(), [2.2, 2.4, -3.0, 1.0, -1.6], rtol=1e-6)
+    surrogate.sum().backward()  # a gain beyond the clip is worth nothing more, a loss always counts
+    np.testing.assert_allclose(ratio.grad, [2.0, 0.0, -2.0, 2.0, 0.0], rtol=1e-6)
+    with torch.no_grad():
+        np.testing.assert_allclose(learner.ratio(ratio.log(), torch.zeros(5)), ratio, rtol=1e-6)
+        assert learner.ratio(torch.tensor([1e4]), torch.zeros(1)).isfinite()
+
+
+def test_objective_by_hand(spec):
+    """One row of two normal actions with std 1: log pi is -0.5 (1 + 4) - log(2 pi), S is log(2 pi) + 1."""
+    learner = replace(SMALL, entropy_coefficient=0.1, value_coefficient=0.5).build(spec, 0)
+    old = torch.tensor([-2.5 - math.log(2 * math.pi) - math.log(1.1)])
+    rows = (torch.tensor([[1.0, 2.0]]), old, torch.tensor([1.0]), torch.tensor([3.0]))
+    loss, ratio, value_losses = learner.objective(torch.zeros(1, 2), torch.tensor([3.0]), *rows)
+    assert (float(ratio), float(value_losses)) == pytest.approx((1.1, 4.0), rel=1e-5)
+    assert loss.item() == pytest.approx(-3.3 + 0.5 * 4.0 - 0.1 * (math.log(2 * math.pi) + 1), rel=1e-5)
 
 
 def test_advantages_by_hand_where_an_episode_terminates_and_one_is_cut(spec):
     """One environment, four steps; the second step ends an episode, by the task or by the clock."""
     learner = replace(SMALL, num_envs=1, steps_per_env=4, batch_size=4, discount=0.5, gae_lambda=0.5).build(spec, 0)
-    data, values = learner.trajectories, np.array([[1.0], [2.0], [7.0], [4.0], [5.0]], FLOAT)
+    data, values = learner.buffer, np.array([[1.0], [2.0], [7.0], [4.0], [5.0]], FLOAT)
     data.rewards[:, 0] = [1, 1, 1, 1]
     data.ended[:, 0] = [False, True, False, False]
     last = 1 + 0.5 * 5 - 4
@@ -107,7 +113,7 @@ def test_advantages_by_hand_where_an_episode_terminates_and_one_is_cut(spec):
 def test_advantages_equal_the_sum_over_episodes(spec):
     """The recursion against the double sum of the definition, eq. 16 of the paper on GAE."""
     learner = replace(SMALL, num_envs=3, steps_per_env=32, batch_size=32).build(spec, 0)
-    random, data = np.random.default_rng(0), learner.trajectories
+    random, data = np.random.default_rng(0), learner.buffer
     data.rewards[:] = random.normal(size=data.rewards.shape)
     data.ended[:] = random.random(data.ended.shape) < 0.15
     data.final_values[:] = data.ended * (random.random(data.ended.shape) < 0.5) * random.normal(size=data.ended.shape)
@@ -128,68 +134,105 @@ def test_advantages_equal_the_sum_over_episodes(spec):
 # gradients
 
 
-def in_torch(networks: TanhTowers):
-    """Returns the same networks in double precision with autograd, as a function of one flat tensor."""
-    flat = torch.tensor(networks.parameters, dtype=torch.float64, requires_grad=True)
-    *weights, actor, critic, extra = networks._parts(flat)
+KINDS = {"normal": "Gaussian", "beta": "Beta", "choices": "Categorical"}
 
-    def forward(inputs: torch.Tensor):
-        hidden = inputs.expand(2, *inputs.shape)
-        for weight in weights:
-            units = torch.tanh(hidden @ weight)
-            hidden = torch.cat((units, torch.ones_like(units[..., :1])), -1)
-        return hidden[0] @ actor, (hidden[1] @ critic)[:, 0]
 
-    return flat, extra, forward
+def problem(kind: str, **settings) -> tuple[PPO, torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Returns a learner that moved away from its first parameters, and a minibatch of which some ratios are clipped."""
+    action = (
+        ActionSpec(("l", "s", "r"), mode="discrete")
+        if kind == "choices"
+        else ActionSpec(tuple("abc"), (-1.0,) * 3, (1.0,) * 3, ("1",) * 3)
+    )
+    arrays = ArraySpec("x", (4,)), ArraySpec("hidden", (2,), role="privileged")
+    policy = {} if kind == "choices" else {"policy": kind}
+    learner = replace(SMALL, entropy_coefficient=0.03, **policy, **settings).build(
+        EnvironmentSpec("t", ObservationSpec(arrays), action), 0
+    )
+    random, rows, networks = np.random.default_rng(0), 16, learner.networks
+    with torch.no_grad():
+        for parameter in networks.parameters():
+            parameter.add_(torch.from_numpy(random.standard_normal(parameter.shape, FLOAT)) * (parameter != 0), alpha=0.3)
+    vectors = torch.from_numpy(random.normal(size=(rows, 4 + networks.privileged)).astype(FLOAT))
+    outputs, _ = networks(vectors, {})
+    actions = torch.from_numpy(networks.distribution.draw(outputs.detach(), random))
+    old = networks.distribution.log_density(outputs, actions).detach() + torch.from_numpy(
+        0.3 * random.standard_normal(rows, FLOAT)
+    )
+    returns, advantages = torch.from_numpy(random.normal(size=(2, rows)).astype(FLOAT))
+    return learner, vectors, (actions, old, returns, advantages)
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (8, 6), (4, 5, 6)])
-@pytest.mark.parametrize("kind", [DiagonalGaussian, Beta, Categorical])
-@pytest.mark.parametrize("privileged", [0, 2])
-def test_a_gradient_step_follows_the_gradient_of_autograd(kind, hidden, privileged):
-    """The whole of eq. 9, entropy included, for networks of any depth, all kinds of action, and inputs of the critic alone."""
-    head, random, rows = kind(3), np.random.default_rng(0), 16
-    networks = TanhTowers(4, hidden, head.outputs, random, extra=head.parameters, privileged=privileged)
-    networks.gradient[:] = 1.0
-    networks._unseen_slope[:] = 0.0
-    seen = networks.gradient.copy()
-    networks.parameters += 0.3 * seen * random.standard_normal(len(networks.parameters), FLOAT)
-    inputs = np.ones((rows, 5), FLOAT)
-    inputs[:, :4] = random.normal(size=(rows, 4))
-    discrete = kind is Categorical
-    actions = random.integers(3, size=rows) if discrete else random.normal(size=(rows, 3)).astype(FLOAT)
-    if kind is Beta:
-        actions = random.uniform(0.01, 0.99, (rows, 3)).astype(FLOAT)
-    advantages, returns = random.normal(size=(2, rows)).astype(FLOAT)
-    old = head.log_density(networks.act(inputs), networks.extra, actions) + 0.3 * random.standard_normal(rows, FLOAT)
-
-    flat, extra, forward = in_torch(networks)
-    outputs, values = forward(torch.tensor(inputs, dtype=torch.float64))
+@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("privileged", [False, True])
+@pytest.mark.parametrize("engine", ["reference", "accelerated"])
+def test_gradient_equals_that_of_torch_distributions(kind, hidden, privileged, engine):
+    """The whole of eq. 9, entropy included, in double precision with PyTorch's own distributions."""
+    learner, vectors, rows = problem(kind, hidden=hidden, privileged_critic=privileged, engine=engine)
+    gradient, ratio, _ = learner.gradient(vectors, {}, rows)
+    exact = PolicyValue(learner.policy.environment_spec, learner.config, np.random.default_rng(1)).double()
+    exact.load_state_dict(learner.networks.state_dict())
+    outputs, values = double_heads(exact, vectors.double())
+    actions, old, returns, advantages = (each.double() if each.is_floating_point() else each for each in rows)
     laws = {
-        Categorical: lambda: torch.distributions.Categorical(logits=outputs),
-        DiagonalGaussian: lambda: torch.distributions.Normal(outputs, extra.exp()),
-        Beta: lambda: torch.distributions.Beta(*(1 + nn.functional.softplus(outputs)).chunk(2, 1)),
+        "choices": lambda: torch.distributions.Categorical(logits=outputs),
+        "normal": lambda: torch.distributions.Normal(outputs, exact.distribution.log_std.exp()),
+        "beta": lambda: torch.distributions.Beta(*(1 + nn.functional.softplus(outputs)).chunk(2, 1)),
     }
-    law, width = laws[kind](), math.log(2) if kind is Beta else 0.0
-    densities, entropies = law.log_prob(torch.tensor(actions)) - width, law.entropy() + width
-    if not discrete:
+    law, width = laws[kind](), math.log(2) if kind == "beta" else 0.0
+    densities, entropies = law.log_prob(actions) - width, law.entropy() + width
+    if kind != "choices":
         densities, entropies = densities.sum(-1), entropies.sum(-1)
-    ratio = (densities - torch.tensor(old)).exp()
-    gains = torch.minimum(ratio * torch.tensor(advantages), ratio.clamp(0.8, 1.2) * torch.tensor(advantages))
-    loss = -gains.mean() + 0.5 * ((values - torch.tensor(returns)) ** 2).mean() - 0.03 * entropies.mean()
-    loss.backward()
+    expected = (densities - old).exp()
+    gains = torch.minimum(expected * advantages, expected.clamp(0.8, 1.2) * advantages)
+    loss = -gains.mean() + 0.5 * ((values - returns) ** 2).mean() - 0.03 * entropies.mean()
+    found = torch.autograd.grad(loss, list(exact.parameters()), allow_unused=True, materialize_grads=True)
+    np.testing.assert_allclose(ratio, expected.detach(), rtol=2e-4)
+    assert 0 < np.mean(np.abs(ratio.numpy() - 1) > 0.2) < 1, "some rows are clipped and some are not"
+    np.testing.assert_allclose(gradient, torch.cat([each.reshape(-1) for each in found]), rtol=2e-3, atol=2e-5)
+    if hidden and privileged:
+        first = dict(learner.networks.named_parameters())["trunk.weight0"]
+        assert not first[0, 4:].any(), "the actor's weights of what is privileged stay 0"
 
-    learner = PPO.__new__(PPO)
-    learner.config = PPOConfig(entropy_coefficient=0.03)
-    ClippedSurrogate.__init__(learner, learner.config.clip_range)
-    learner.head, learner.networks, learner.updates, learner.sight = head, networks, 0, Blind()
-    learner._optimizer = type("Still", (), {"step": lambda self, update: None})()
-    step = learner.descend(Rows(inputs, actions, old, advantages, returns))
-    np.testing.assert_allclose(step.ratio, ratio.detach(), rtol=1e-4)
-    assert 0 < np.mean(np.abs(step.ratio - 1) > 0.2) < 1, "some rows are clipped and some are not"
-    np.testing.assert_allclose(networks.gradient, seen * flat.grad.numpy(), rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(head.entropy(networks.act(inputs), networks.extra), entropies.detach(), rtol=1e-4)
-    np.testing.assert_allclose(networks.value(inputs), values.detach(), rtol=1e-4, atol=1e-5)
+
+def double_heads(networks: PolicyValue, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns outputs and values by the layers one by one."""
+    actor, critic = vectors[:, : networks.seen], vectors
+    for weight, bias in zip(*(weights_of(networks.trunk, name) for name in ("weight", "bias")), strict=True):
+        actor = torch.tanh(actor @ weight[0, : actor.shape[1]] + bias[0])
+        critic = torch.tanh(critic @ weight[1] + bias[1])
+    outputs = actor @ networks.actor_weight[: actor.shape[1]] + networks.actor_bias
+    return outputs, (critic @ networks.critic_weight)[:, 0] + networks.critic_bias
+
+
+def weights_of(trunk: TanhMLP, name: str) -> list[torch.Tensor]:
+    return [getattr(trunk, f"{name}{index}") for index in range(len(trunk.layers))]
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+@pytest.mark.parametrize("privileged", [False, True])
+def test_engines_agree_over_ten_updates(kind, privileged, spec, discrete_spec, collect):
+    policy = {} if kind == "choices" else {"policy": kind}
+    config = replace(SMALL, privileged_critic=privileged, entropy_coefficient=0.01, steps_per_env=32, batch_size=32, **policy)
+    learners = [
+        replace(config, engine=engine).build(discrete_spec if kind == "choices" else spec, 0)
+        for engine in ("reference", "accelerated")
+    ]
+    assert learners[0].kernel is None and learners[1].kernel is not None
+    for seed in range(10):
+        taken = []
+        for learner in learners:
+            collect(learner, seed)
+            if seed == 0:
+                start = learner.networks.actor_weight.clone()
+            learner.buffer.actions[:] = learners[0].buffer.actions  # rounding must not choose another action
+            taken.append(learner.update())
+        assert taken[0] == pytest.approx(taken[1], rel=1e-3, abs=1e-4)
+    first, second = (dict(learner.networks.state_dict()) for learner in learners)
+    assert first.keys() == second.keys() and not torch.equal(start, first["actor_weight"])
+    for name, value in first.items():
+        np.testing.assert_allclose(value, second[name], atol=2e-4, err_msg=name)
 
 
 # Stable-Baselines3
@@ -203,40 +246,50 @@ class Still(gymnasium.Env):
         return np.zeros(3, FLOAT), {}
 
 
-def copy_networks(ours: TanhTowers, theirs: SB3PPO) -> None:
-    *weights, actor, critic, extra = ours._parts(ours.parameters)
-    towers = [theirs.policy.mlp_extractor.policy_net, theirs.policy.mlp_extractor.value_net]
-    pairs = []
-    for tower, layers in enumerate(towers):
+def pairs(ours: PolicyValue, theirs: SB3PPO) -> list[tuple[nn.Linear, torch.Tensor, torch.Tensor]]:
+    """Returns each layer of Stable-Baselines3 with our weight (in, out) and bias."""
+    found = [
+        (theirs.policy.action_net, ours.actor_weight, ours.actor_bias),
+        (theirs.policy.value_net, ours.critic_weight, ours.critic_bias),
+    ]
+    for tower, layers in enumerate((theirs.policy.mlp_extractor.policy_net, theirs.policy.mlp_extractor.value_net)):
         linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-        pairs += [(layer, weight[tower]) for layer, weight in zip(linear, weights, strict=True)]
-    pairs += [(theirs.policy.action_net, actor), (theirs.policy.value_net, critic)]
-    with torch.no_grad():
-        for layer, weight in pairs:
-            layer.weight.copy_(torch.tensor(weight[:-1].T))
-            layer.bias.copy_(torch.tensor(weight[-1]))
-        theirs.policy.log_std.copy_(torch.tensor(extra))
+        found += [
+            (layer, weight[tower], bias[tower, 0]) for layer, (weight, bias) in zip(linear, ours.trunk.layers, strict=True)
+        ]
+    return found
+
+
+@torch.no_grad()
+def copy_networks(ours: PolicyValue, theirs: SB3PPO) -> None:
+    for layer, weight, bias in pairs(ours, theirs):
+        layer.weight.copy_(weight.T)
+        layer.bias.copy_(bias)
+    theirs.policy.log_std.copy_(ours.distribution.log_std)
 
 
 def copy_rollout(ours: PPO, theirs: SB3PPO) -> None:
     """Gives Stable-Baselines3 the same transitions; where the clock cut an episode it adds the value to the reward."""
-    data, buffer = ours.trajectories, theirs.rollout_buffer
+    data, buffer = ours.buffer, theirs.rollout_buffer
     buffer.reset()
     for step in range(data.length):
-        observations = torch.tensor(data.inputs[step, :, :-1])
+        observations = torch.tensor(data.vectors[step])
         starts = data.ended[step - 1] if step else np.zeros(len(observations), bool)
         with torch.no_grad():
             values, densities, _ = theirs.policy.evaluate_actions(observations, torch.tensor(data.actions[step]))
         rewards = data.rewards[step] + ours.config.discount * data.final_values[step]
         buffer.add(observations.numpy(), data.actions[step], rewards, starts, values, densities)
     with torch.no_grad():
-        last = theirs.policy.predict_values(torch.tensor(data.inputs[-1, :, :-1]))
+        last = theirs.policy.predict_values(torch.tensor(data.vectors[-1]))
     buffer.compute_returns_and_advantage(last_values=last, dones=data.ended[-1])
 
 
-def test_an_update_equals_that_of_stable_baselines(spec, collect, monkeypatch):
+@pytest.mark.parametrize("engine", ["reference", "accelerated"])
+def test_update_equals_that_of_stable_baselines(engine, spec, collect, monkeypatch):
     """Same networks, rollout and order of minibatches: the same losses and parameters, in two updates one after the other."""
-    config = PPOConfig(num_envs=4, steps_per_env=64, batch_size=32, epochs=4, hidden=(16, 16), entropy_coefficient=0.01)
+    config = PPOConfig(
+        num_envs=4, steps_per_env=64, batch_size=32, epochs=4, hidden=(16, 16), entropy_coefficient=0.01, engine=engine
+    )
     ours = config.build(spec, 0)
     theirs = SB3PPO(
         "MlpPolicy",
@@ -262,21 +315,10 @@ def test_an_update_equals_that_of_stable_baselines(spec, collect, monkeypatch):
         logged = theirs.logger.name_to_value
         for tag in ("policy_gradient_loss", "value_loss", "approx_kl", "clip_fraction", "explained_variance", "std"):
             assert metrics[f"train/{tag}"] == pytest.approx(logged[f"train/{tag}"], rel=2e-3, abs=1e-5), tag
-    expected = TanhTowers(3, (16, 16), 2, np.random.default_rng(1), extra=2)
-    before = np.array(ours.networks.parameters)
-    read_networks(theirs, expected)
-    np.testing.assert_allclose(before, expected.parameters, atol=2e-5)
-
-
-def read_networks(theirs: SB3PPO, into: TanhTowers) -> None:
-    *weights, actor, critic, extra = into._parts(into.parameters)
-    towers = [theirs.policy.mlp_extractor.policy_net, theirs.policy.mlp_extractor.value_net]
-    for tower, layers in enumerate(towers):
-        for layer, weight in zip([part for part in layers if isinstance(part, nn.Linear)], weights, strict=True):
-            weight[tower, :-1], weight[tower, -1] = layer.weight.detach().T, layer.bias.detach()
-    for layer, weight in ((theirs.policy.action_net, actor), (theirs.policy.value_net, critic)):
-        weight[:-1], weight[-1] = layer.weight.detach().T, layer.bias.detach()
-    extra[:] = theirs.policy.log_std.detach()
+    for layer, weight, bias in pairs(ours.networks, theirs):
+        np.testing.assert_allclose(weight.detach(), layer.weight.detach().T, atol=2e-5)
+        np.testing.assert_allclose(bias.detach(), layer.bias.detach(), atol=2e-5)
+    np.testing.assert_allclose(ours.networks.distribution.log_std.detach(), theirs.policy.log_std.detach(), atol=2e-5)
 
 
 # known values, and what happens without each part
@@ -323,7 +365,7 @@ def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, k
     training = config.training(environment, steps=64 * 60, seed=0)
     training.learner = kind(environment.environment_spec, config, 0)
     training.run(silent)
-    values = training.learner.networks.value(np.hstack((np.eye(5, dtype=FLOAT), np.ones((5, 1), FLOAT))))
+    values = training.learner.networks.value(torch.eye(5), {}).detach().numpy()
     ending = [(1 - 0.8**left) / 0.2 for left in (5, 4, 3, 2, 1)]
     endless = [1 / 0.2] * 5
     is_right = environment is Clock or kind is PPO
@@ -392,13 +434,13 @@ def test_a_point_learns_to_go_to_its_goal(environment, kind, policy, learns, sil
 
 
 class Unclipped(PPO):
-    def _clipped(self, ratio):
-        return ratio
+    def surrogate(self, ratio, advantages):
+        return ratio * advantages
 
 
 def test_clipping_keeps_the_new_policy_near_the_old_one(spec, collect):
     """Thirty passes over one rollout of noise: without the clip the policy runs away."""
-    config = replace(SMALL, epochs=30, lr=1e-2)
+    config = replace(SMALL, epochs=30, lr=1e-2, engine="reference")
     divergence = {}
     for kind in (PPO, Unclipped):
         learner = kind(spec, config, 0)
@@ -423,16 +465,15 @@ def test_normalisation_equals_that_of_stable_baselines():
     random = np.random.default_rng(0)
     script = [(random.normal(2, 3, (3, 2)).astype(FLOAT), random.normal(size=3), random.random(3) < 0.3) for _ in range(40)]
     theirs = VecNormalize(Scripted(script), gamma=0.9)
-    observations, rewards = RunningObservations(2), RunningReturns(0.9)
-    rewards.restart(3)
+    observations, rewards = ObservationNormalizer((2,)), RewardNormalizer(0.9, 3)
     first = theirs.reset()
-    observations.fit(script[0][0])
-    np.testing.assert_allclose(observations(script[0][0]), first, rtol=1e-5)
+    observations.merge(script[0][0])
+    np.testing.assert_allclose(observations.scaled(script[0][0]), first, rtol=1e-5)
     for observed, gained, ended in script:
         expected, scaled, _, _ = theirs.step(np.zeros((3, 1)))
-        observations.fit(observed)
-        np.testing.assert_allclose(observations(observed), expected, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(rewards(gained, ended), scaled, rtol=1e-5)
+        observations.merge(observed)
+        np.testing.assert_allclose(observations.scaled(observed), expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(rewards.scaled(gained, ended), scaled, rtol=1e-5)
 
 
 class Scripted(VecEnv):
@@ -491,6 +532,11 @@ OBSERVED = {
 }
 
 
+def test_state_of_an_earlier_version_is_refused(spec):
+    with pytest.raises(InvalidSetting, match=r"saved by an earlier version(.|\n)*got: +parameters(.|\n)*train again"):
+        SMALL.build(spec, 0).load_state_dict({"parameters": np.zeros(3, FLOAT)})
+
+
 @pytest.mark.parametrize("config", [SMALL, DRIVER], ids=["plain", "driver"])
 def test_the_saved_state_is_a_copy(config, spec, collect, leaves):
     learner = config.build(spec, 0)
@@ -534,24 +580,27 @@ def test_what_is_not_finite_is_refused_and_changes_nothing(part, spec, collect, 
     assert leaves(learner.state_dict()) == before
 
 
-def test_a_gradient_that_is_not_finite_keeps_the_parameters(spec, collect):
-    learner = SMALL.build(spec, 0)
+@pytest.mark.parametrize("engine", ["reference", "accelerated"])
+def test_gradient_that_is_not_finite_changes_nothing(engine, spec, collect, leaves):
+    learner = replace(SMALL, engine=engine).build(spec, 0)
     collect(learner)
-    learner.trajectories.rewards[:] = np.float32(3e38)  # finite, but their squares are not
-    before = learner.networks.parameters.copy()
-    with pytest.raises(NonFiniteUpdate, match=r"Update 0 was refused: the gradient is not finite(.|\n)*gradient norm"):
+    learner.update()
+    collect(learner)
+    learner.buffer.rewards[-1] = np.float32(3e38)  # finite, but their squares are not
+    before = leaves(learner.state_dict())
+    with pytest.raises(NonFiniteUpdate, match=r"Update 2 was refused: the gradient is not finite(.|\n)*gradient norm"):
         learner.update()
-    assert np.array_equal(learner.networks.parameters, before)
+    assert leaves(learner.state_dict()) == before
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(128, [32] * 4), (40, [40]), (20, [20]), (71, [35, 35]), (2, [2])])
 def test_minibatches_of_a_short_rollout_are_of_like_size(rows, sizes):
-    whole = Rows(*(np.arange(rows, dtype=FLOAT) for _ in range(5)))
-    parts = [*whole.minibatches(32, np.random.default_rng(0))]
-    assert [len(part.returns) for part in parts] == sizes
-    assert len({row for part in parts for row in part.returns.tolist()}) == sum(sizes), "no row twice"
-    for part in parts:
-        np.testing.assert_allclose([part.advantages.mean(), part.advantages.std(ddof=1)], [0.0, 1.0], atol=1e-5)
+    order = np.random.default_rng(0).permutation(rows)
+    parts = minibatches([torch.arange(rows), torch.arange(rows, dtype=torch.float32)], order, 32)
+    assert [len(index) for index, _ in parts] == sizes
+    assert len({row for index, _ in parts for row in index.tolist()}) == sum(sizes), "no row twice"
+    for _, advantages in parts:
+        np.testing.assert_allclose([advantages.mean(), advantages.std()], [0.0, 1.0], atol=1e-5)
 
 
 # settings and metrics
@@ -584,7 +633,7 @@ def test_metrics_have_the_tags_of_stable_baselines(spec, collect):
     names += " policy_gradient_loss std value_loss"
     assert metrics.keys() == {f"train/{name}" for name in names.split()}
     assert all(isinstance(value, float) and np.isfinite(value) for value in metrics.values())
-    assert metrics["train/std"] == pytest.approx(np.exp(learner.networks.extra).mean())
+    assert metrics["train/std"] == pytest.approx(learner.networks.distribution.log_std.exp().mean().item())
 
 
 @pytest.mark.parametrize("shape", [(64, 17), (17, 64), (5, 5)])

@@ -11,10 +11,10 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
+from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_policies.learners.trajectories import Rows
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
@@ -275,11 +275,12 @@ def test_in_rollouts_a_completion_ends_what_is_summed_and_what_follows_is_not_le
     reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6, bonus=1.0))
     if config == "ppo":
         training = PPOConfig(**PPO | {"gae_lambda": 1.0}, **PLAIN).training(Poisoned, steps=96, seed=0, reward=reward)
-        seen, minibatches = [], Rows.minibatches
-        spy = lambda rows, *rest: seen.append((rows.inputs[:, 0], rows.returns)) or minibatches(rows, *rest)  # noqa: E731
-        monkeypatch.setattr(Rows, "minibatches", spy)
+        seen, minibatches = [], ppo.minibatches
+        taken = lambda rows, order: [rows[place][order].numpy() for place in (1, 4)]  # noqa: E731 - vectors, returns
+        spy = lambda rows, order, size: seen.append(taken(rows, order)) or minibatches(rows, order, size)  # noqa: E731
+        monkeypatch.setattr(ppo, "minibatches", spy)
         training.run(Observer())
-        frames, returns = seen[0]
+        frames, returns = seen[0][0][:, 0], seen[0][1]
     else:
         config = sb3.PPOConfig(n_envs=3, n_steps=32, gamma=0.8, gae_lambda=1.0, n_epochs=1, **SB3_LEARNS)
         training = config.training(Poisoned, steps=96, seed=0, reward=reward)
@@ -469,10 +470,10 @@ def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
     reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)
     training = config.training(Poisoned, steps=192, seed=0, reward=reward)
     learner, checked, observer = training.learner, [], Observer()
-    advantages, minibatches = learner.advantages, Rows.minibatches
+    advantages, minibatches = learner.advantages, ppo.minibatches
 
     def spied(values):
-        data, frames = learner.trajectories, learner.trajectories.inputs[:-1, :, 0]
+        data, frames = learner.buffer, learner.buffer.vectors[:-1, :, 0]
         known = (frames + 1) % 7 != 3 if gaps else np.ones_like(frames, np.bool_)
         assert np.allclose(data.rewards, np.where(known, 1e-6 * (frames + 1), 0), rtol=1e-6)
         limits = data.ended & (frames % 10 == 6)
@@ -483,12 +484,12 @@ def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
         checked.append(known)
         return found
 
-    def all_known(rows, size, generator):
-        assert len(rows.returns) == 96 and (not gaps or not np.isin((rows.inputs[:, 0] + 1) % 7, 3).any())
-        return minibatches(rows, size, generator)
+    def all_known(rows, order, size):
+        assert len(order) == 96 and (not gaps or not np.isin((rows[1][order, 0] + 1) % 7, 3).any())
+        return minibatches(rows, order, size)
 
     monkeypatch.setattr(learner, "advantages", spied)
-    monkeypatch.setattr(Rows, "minibatches", all_known)
+    monkeypatch.setattr(ppo, "minibatches", all_known)
     training.run(observer)
     assert len(checked) == 2 and all(known.all() != gaps for known in checked)
     assert 0 < observer.metrics["reward/model_return"] < 100 and np.isnan(observer.returns[0])
@@ -530,7 +531,7 @@ def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
 
     def finished(training):
         training.run(Observer())
-        return training.learner.networks.parameters.tobytes()
+        return training.learner.parameters.numpy().tobytes()
 
     expected = finished(make())
     for step in (3, 48, 96, 123):
@@ -547,7 +548,7 @@ def test_ppo_is_resumed_exactly_in_the_middle_of_a_rollout(tmp_path):
 
 def test_a_rollout_without_any_label_teaches_nothing():
     learner = PPOConfig(**PPO, **PLAIN).build(VISIBLE, 0)
-    before = learner.networks.parameters.copy()
-    learner.trajectories.length = 32
+    before = learner.parameters.clone()
+    learner.buffer.length = 32
     learner.reward(StepRewards(Labels.missing(96), np.zeros(96, np.bool_)))
-    assert learner.update() == {} and not learner.is_ready and np.array_equal(learner.networks.parameters, before)
+    assert learner.update() == {} and not learner.is_ready and torch.equal(learner.parameters, before)

@@ -51,7 +51,9 @@ def _present_devices() -> list[str]:
     return ["cpu", *(["cuda"] if cuda else []), *cuda, *mps]
 
 
-def accelerates(settings: NetworkSettings, device: torch.device, layers: str | None, precision: str, dropout: float) -> bool:
+def accelerates(
+    settings: NetworkSettings, device: torch.device, layers: str | None, precision: str = "float32", dropout: float = 0.0
+) -> bool:
     """Return True if kernels compute an MLP; raises InvalidSetting if they must, and cannot.
 
     layers: the setting that replaces the MLP by layers of one's own.

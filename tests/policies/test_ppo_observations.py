@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from robo_policies import ppo_picture_speed
-from robo_policies.learners.ppo import PPOConfig
-from robo_policies.learners.ppo_learner import PPO
-from robo_policies.networks.sight import FEATURES, Convolutions
+from robo_policies.learners import ppo
+from robo_policies.learners.ppo import PPO, PPOConfig
+from robo_policies.networks.policy_value import FEATURES, ConvEncoder
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
@@ -100,23 +100,23 @@ def test_what_only_privileged_data_tell_is_explained_with_them_and_not_without(p
     assert explained > 0.9 if privileged else explained < 0.3, explained
 
 
-def test_the_policy_never_reads_what_is_privileged():
-    learner, _ = trained(Coin, COIN, 512)
-    observations = {"dial": np.full((3, 1), 2.0, FLOAT), "coin": np.array([[-1.0], [0.0], [9.0]], FLOAT)}
-    inputs = learner.senses.inputs(observations)
-    rows = ([part.copy() for part in learner.networks.forward(row[None])] for row in inputs)  # together they may round apart
-    outputs, values = (np.concatenate(each) for each in zip(*rows, strict=True))
-    assert np.ptp(outputs, axis=0).max() == 0.0 and np.ptp(values) > 0.1
-    assert learner.senses.visible_inputs({"dial": observations["dial"][0]}).shape == (1, 2), "the dial and a one"
+@pytest.mark.parametrize("engine", ["reference", "accelerated"])
+def test_policy_never_reads_what_is_privileged(engine):
+    learner, _ = trained(Coin, replace(COIN, engine=engine), 512)
+    vectors = torch.tensor([[0.5, -1.0], [0.5, 0.0], [0.5, 9.0]])
+    heads = learner.kernel.heads if learner.kernel else learner.networks.heads
+    rows = [heads(learner.networks.encoded(row[None], {})) for row in vectors]  # together they may round apart
+    outputs, values = (torch.cat([part.detach().clone() for part in each]) for each in zip(*rows, strict=True))
+    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2]) and values.max() - values.min() > 0.1
     actions = []
     for coin in ({}, {"coin": np.zeros(1, FLOAT)}, {"coin": np.ones(1, FLOAT)}, {"coin": np.full(1, np.nan, FLOAT)}):
-        actions.append(learner.policy.act({"dial": observations["dial"][0]} | coin, deterministic=True))
+        actions.append(learner.policy.act({"dial": np.full(1, 2.0, FLOAT)} | coin, deterministic=True))
     assert len({action.tobytes() for action in actions}) == 1
 
 
 def test_first_weights_of_the_actor_are_orthogonal_in_what_it_sees(spec):
     learner = PPOConfig(num_envs=2, steps_per_env=8, batch_size=16, privileged_critic=True).build(spec, 0)
-    first = learner.networks._weights[0][0]  # two joints, a goal, a mass, biases
+    first = learner.networks.trunk.weight0[0].detach()  # two joints, a goal, a mass
     np.testing.assert_allclose(first[:3] @ first[:3].T, 2.0 * np.eye(3), atol=1e-5)
     assert not first[3:].any()
 
@@ -169,83 +169,74 @@ def fill(learner: PPO, seed: int = 0) -> list[dict[str, np.ndarray]]:
     return given
 
 
-def test_pictures_are_kept_as_they_are_beside_their_rows():
+def test_pictures_are_kept_as_they_are():
     learner = SEEING.build(DRIVE, 0)
     given = fill(learner)
-    rows = learner.trajectories.acted_on
     for name in ("birdseye", "camera_front"):
-        kept = rows.pictures[name][rows.places]
-        expected = np.stack([step[name] for step in given[:-1]], axis=1).reshape(32, *CAMERAS[name].shape)
-        assert kept.dtype == np.uint8 and np.array_equal(kept, expected)  # environment after environment
-    newest = learner.trajectories.newest
-    assert np.array_equal(newest.pictures["birdseye"][newest.places], given[-1]["birdseye"])
+        kept = learner.buffer.pictures[name]
+        assert kept.dtype == np.uint8 and np.array_equal(kept, np.stack([step[name] for step in given]))
+    assert np.array_equal(learner.buffer.newest()[1]["birdseye"], given[-1]["birdseye"])
     learner.update()
-    newest = learner.trajectories.newest
-    assert np.array_equal(newest.pictures["birdseye"][newest.places], given[-1]["birdseye"]), "the next rollout begins there"
+    assert np.array_equal(learner.buffer.newest()[1]["birdseye"], given[-1]["birdseye"]), "the next rollout begins there"
 
 
-def test_what_is_privileged_is_scaled_by_moments_of_its_own():
+def test_what_is_privileged_is_scaled_by_running_moments():
     learner = SEEING.build(DRIVE, 0)
     given = fill(learner)
     loads = np.concatenate([step["load"] for step in given])
-    scaled = learner.trajectories.inputs[-1, :, -2]
+    scaled = learner.buffer.vectors[-1, :, -1]
     np.testing.assert_allclose(scaled, (given[-1]["load"][:, 0] - loads.mean()) / loads.std(), atol=0.1)
-    assert learner.senses.normalizer.moments.mean.shape == (2,), "those of the policy are of the joint alone"
 
 
-def test_features_are_those_of_the_same_layers_in_torch_scaled_once():
+def tensors(observations: dict[str, np.ndarray]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Returns joint and load side by side, and the pictures."""
+    pictures = {name: torch.from_numpy(observations[name]) for name in ("birdseye", "camera_front")}
+    return torch.from_numpy(np.hstack((observations["joint"], observations["load"]))), pictures
+
+
+def test_features_are_those_of_the_layers_one_by_one_scaled_once():
     learner, random = SEEING.build(DRIVE, 0), np.random.default_rng(0)
-    learner.networks.parameters += 0.1 * random.standard_normal(len(learner.networks.parameters), FLOAT)
     observations = seen(random, 3)
-    inputs = learner.senses.inputs(observations)
-    assert inputs.shape == (3, 2 * FEATURES + 2 + 1 + 1)
-    arrays = iter(learner.sight._arrays)
+    vectors, pictures = tensors(observations)
+    inputs = learner.networks.encoded(vectors, pictures).detach()
+    assert inputs.shape == (3, 2 * FEATURES + 2 + 1)
+    parameters = iter(learner.networks.image_encoder.parameters())
     for number, name in enumerate(("birdseye", "camera_front")):
-        x = torch.from_numpy(observations[name]).permute(0, 3, 1, 2) / 255
-        for channels in SEEING.convolutions:
-            layer = nn.Conv2d(x.shape[1], channels, 3, stride=2, padding=1)
-            layer.weight, layer.bias = nn.Parameter(next(arrays)), nn.Parameter(next(arrays))
-            x = layer(x).relu()
-        x = nn.functional.linear(x.flatten(1), next(arrays), next(arrays))
+        x = pictures[name].permute(0, 3, 1, 2) / 255
+        for _ in SEEING.convolutions:
+            x = nn.functional.conv2d(x, next(parameters), next(parameters), stride=2, padding=1).relu()
+        x = nn.functional.linear(x.flatten(1), next(parameters), next(parameters))
         expected = torch.tanh((x - x.mean(1, keepdim=True)) / (x.var(1, correction=0, keepdim=True) + 1e-5).sqrt())
-        part = inputs[:, number * FEATURES : (number + 1) * FEATURES]
-        np.testing.assert_allclose(part, expected.detach(), atol=1e-4)
+        np.testing.assert_allclose(inputs[:, number * FEATURES : (number + 1) * FEATURES], expected.detach(), atol=1e-4)
 
 
-def test_the_gradient_reaches_the_convolutions_as_in_autograd():
-    """Of the sum of some outputs and values, through both networks, into every layer that sees."""
-    learner, random = SEEING.build(DRIVE, 0), np.random.default_rng(0)
-    networks, sight, rows = learner.networks, learner.sight, learner.trajectories
-    fill(learner)
-    networks.parameters += 0.1 * random.standard_normal(len(networks.parameters), FLOAT)
-    networks._first[learner.networks._seen : -1] = 0.0
-    by_outputs, by_values = random.normal(size=(32, 1)).astype(FLOAT), random.normal(size=32).astype(FLOAT)
-    networks.forward(sight.forward(rows.acted_on))
-    networks.backward(by_outputs, by_values)
-    sight.backward(networks.input_gradient(sight.features))
-
-    features = sight._features(rows.acted_on)
-    inputs = torch.cat((features, torch.from_numpy(rows.acted_on.vectors)), 1)
-    weights, actor, critic, _ = networks._parts(torch.from_numpy(networks.parameters))
-    hidden = torch.tanh(inputs @ weights)
-    ones = torch.ones(2, 32, 1)
-    top = torch.cat((hidden, ones), -1)
-    total = (top[0] @ actor * torch.from_numpy(by_outputs)).sum() + (top[1] @ critic)[:, 0] @ torch.from_numpy(by_values)
-    for ours, expected in zip(sight._gradients, torch.autograd.grad(total, sight._arrays), strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4)
-        assert expected.abs().max() > 0
+@pytest.mark.parametrize("policy", ["normal", "beta"])
+def test_gradient_reaches_the_convolutions_through_the_kernel(policy):
+    config = replace(SEEING, policy=policy)
+    learners = [replace(config, engine=engine).build(DRIVE, 0) for engine in ("reference", "accelerated")]
+    random = np.random.default_rng(0)
+    vectors, pictures = tensors(seen(random, 16))
+    actions, old, returns, advantages = (
+        torch.from_numpy(random.uniform(0.1, 0.9, shape).astype(FLOAT)) for shape in ((16, 1), 16, 16, 16)
+    )
+    gradients = [learner.gradient(vectors, pictures, (actions, old, returns, advantages))[0] for learner in learners]
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-3, atol=1e-5)
+    sizes = [parameter.numel() for parameter in learners[0].networks.parameters()]
+    names = [name for name, _ in learners[0].networks.named_parameters()]
+    parts = dict(zip(names, gradients[1].split(sizes), strict=True))
+    assert all(part.abs().max() > 0 for name, part in parts.items() if "encoder" in name)
 
 
-def test_a_large_batch_is_learnt_from_in_parts_as_if_it_were_whole(monkeypatch):
-    whole, parts = (replace(SEEING, batch_size=32).build(DRIVE, 0) for _ in range(2))
-    monkeypatch.setattr(parts.sight, "most_rows", 12)  # 12, 12 and 8 rows
-    taken = []
-    for learner in (whole, parts):
-        fill(learner)
-        taken.append(learner.update())
+@pytest.mark.parametrize("engine", ["reference", "accelerated"])
+def test_large_batch_in_parts_is_learnt_from_as_a_whole(engine, monkeypatch):
+    taken, learners = [], []
+    for most in (512, 12):  # 32 rows at once; 12, 12 and 8
+        monkeypatch.setattr(ppo, "MOST_PICTURES", most)
+        learners.append(replace(SEEING, batch_size=32, engine=engine).build(DRIVE, 0))
+        fill(learners[-1])
+        taken.append(learners[-1].update())
     assert taken[0] == pytest.approx(taken[1], rel=1e-3, abs=1e-5)
-    np.testing.assert_allclose(parts.networks.gradient, whole.networks.gradient, rtol=1e-2, atol=1e-5)
-    np.testing.assert_allclose(parts.networks.parameters, whole.networks.parameters, atol=2e-5)
+    np.testing.assert_allclose(learners[0].parameters, learners[1].parameters, atol=2e-5)
 
 
 class Dots(Plain):
@@ -297,7 +288,7 @@ def test_a_dot_goes_to_another_dot_from_pixels_alone(environment, learns):
 
 
 def test_pictures_alone_are_not_enough_for_who_does_not_look():
-    with pytest.raises(InvalidSetting, match=r"PPO sees nothing of 'test/Dots'(.|\n)*set convolutions"):
+    with pytest.raises(InvalidSetting, match=r"PPO reads nothing of 'test/Dots'(.|\n)*set convolutions"):
         PPOConfig().build(Dots.environment_spec, 0)
 
 
@@ -305,16 +296,17 @@ def test_pictures_alone_are_not_enough_for_who_does_not_look():
 def test_what_is_no_picture_of_bytes_is_refused(shape, dtype):
     spec = EnvironmentSpec("test/Depth", ObservationSpec((ArraySpec("depth", shape, dtype, role="image"),)), MOVE)
     with pytest.raises(
-        InvalidSetting, match=r"'depth' is not a picture that convolutions can see(.|\n)*uint8 \(height, width, channels\)"
+        InvalidSetting, match=r"'depth' is not a picture that convolutions can read(.|\n)*uint8 \(height, width, channels\)"
     ):
         PPOConfig(convolutions=(4,)).build(spec, 0)
 
 
 def test_each_picture_has_layers_of_its_own():
-    sight = Convolutions(CAMERAS.subset("image").arrays, (4, 6))
+    encoder = ConvEncoder(CAMERAS.subset("image").arrays, (4, 6), np.random.default_rng(0))
     birdseye = 4 * 6 * 9 + 4 + 6 * 4 * 9 + 6 + FEATURES * 6 * 3 * 3 + FEATURES  # 9 x 12, then 5 x 6, then 3 x 3
     front = 4 * 3 * 9 + 4 + 6 * 4 * 9 + 6 + FEATURES * 6 * 2 * 2 + FEATURES  # 7 x 5, then 4 x 3, then 2 x 2
-    assert (sight.features, sight.parameters) == (2 * FEATURES, birdseye + front)
+    assert encoder.size == 2 * FEATURES
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == birdseye + front
 
 
 # saving
@@ -353,32 +345,7 @@ def test_a_saved_policy_acts_as_before_without_what_is_privileged(tmp_path):
     assert not np.array_equal(restored.act(darker, deterministic=True), restored.act(observation, deterministic=True))
 
 
-def test_a_state_of_before_rates_could_fall_knows_its_rollouts():
-    learner = SEEING.build(DRIVE, 0)
-    fill(learner)
-    learner.update()
-    state = learner.state_dict()
-    del state["rollouts"]
-    copy = SEEING.build(DRIVE, 1)
-    copy.load_state_dict(state)
-    assert copy.rollouts == 1
-
-
-# large batches
-
-
-def test_a_batch_of_sixteen_thousand_rows(spec, monkeypatch):
-    """One step on all of it at once follows the same gradient as in parts."""
-    config = PPOConfig(num_envs=64, steps_per_env=256, batch_size=16384, epochs=1, hidden=(8,), policy="beta")
-    learners = [config.build(DRIVE, 0) for _ in range(2)]
-    monkeypatch.setattr(learners[1].sight, "most_rows", 3000)
-    for learner in learners:
-        data, random = learner.trajectories, np.random.default_rng(0)
-        data.inputs[..., :-1] = random.normal(size=data.inputs[..., :-1].shape)
-        data.actions[:], data.rewards[:] = random.uniform(0.1, 0.9, data.actions.shape), random.normal(size=data.rewards.shape)
-        data.length = 256
-        assert learner.update()["train/n_updates"] == 1
-    np.testing.assert_allclose(learners[0].networks.gradient, learners[1].networks.gradient, rtol=1e-2, atol=1e-6)
+# schedules
 
 
 @pytest.mark.parametrize(

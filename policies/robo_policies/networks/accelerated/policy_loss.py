@@ -1,0 +1,156 @@
+"""Gradient of the loss of PPO on two tanh MLPs in NumPy, on the memory of the modules' parameters.
+
+At 64 rows and 64 units an operation of PyTorch costs more than its arithmetic, and automatic differentiation several times
+that.
+B rows, E = 2 networks, H units, O outputs of the actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robo_policies.networks.policy_value import HALF_LOG_TAU, Floats, Gaussian, PolicyValue
+
+Losses = tuple[Tensor, Tensor, Tensor]
+"""Loss, ratios (B,), value losses (B,)."""
+Slopes = tuple[Tensor, Tensor, Floats, Floats]
+"""Ratios (B,), value losses (B,), derivatives by outputs (B, O) and by values (B,)."""
+ACTOR, CRITIC = 0, 1
+LARGEST = np.float32(20.0)  # logarithm of a ratio, as in the reference
+
+
+class PolicyLoss:
+    """Computes the gradient of `objective` by the parameters, parts of `flat`; needs a shared trunk on the CPU."""
+
+    def __init__(self, networks: PolicyValue, flat: Tensor, objective: Callable[..., Losses], config: Any) -> None:
+        trunk = networks.trunk
+        assert trunk is not None
+        self._networks, self._objective = networks, objective
+        self._lowest, self._highest = np.float32(1.0 - config.clip_range), np.float32(1.0 + config.clip_range)
+        self._value_share, self._entropy_share = np.float32(config.value_coefficient), np.float32(config.entropy_coefficient)
+        self._gradient, parameters = torch.zeros_like(flat), dict(networks.named_parameters())
+        parts = self._gradient.split_with_sizes([each.numel() for each in parameters.values()])
+        slopes = {name: part.view(each.shape) for (name, each), part in zip(parameters.items(), parts, strict=True)}
+        layers = range(len(trunk.layers))
+        self._weights, self._weight_slopes = _arrays(parameters, slopes, [f"trunk.weight{layer}" for layer in layers])
+        self._biases, self._bias_slopes = _arrays(parameters, slopes, [f"trunk.bias{layer}" for layer in layers])
+        heads = ["actor_weight", "actor_bias", "critic_weight", "critic_bias"]
+        (self._actor, self._actor_bias, self._critic, self._critic_bias), self._head_slopes = _arrays(parameters, slopes, heads)
+        self._log_std: Floats | None = None
+        if isinstance(networks.distribution, Gaussian):
+            (self._log_std,), (self._log_std_slope,) = _arrays(parameters, slopes, ["distribution.log_std"])
+        encoder = [name for name in parameters if "encoder." in name]
+        self._encoder, self._encoder_slopes = [parameters[name] for name in encoder], [slopes[name] for name in encoder]
+        self._activations: list[Floats] = []
+        self._slopes: list[Floats] = []
+
+    def gradient(self, inputs: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the flat gradient, which the next call overwrites, the ratios and the value losses (B,)."""
+        ratio, value_losses, by_inputs = self._differentiate(inputs, rows)
+        if by_inputs is not None:
+            found = torch.autograd.grad(inputs, self._encoder, by_inputs, allow_unused=True, materialize_grads=True)
+            torch._foreach_copy_(self._encoder_slopes, found)
+        return self._gradient, ratio, value_losses
+
+    def heads(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs (B, O) and values (B,), without a gradient."""
+        outputs, values = self._forward(inputs.detach().numpy())
+        return torch.from_numpy(outputs), torch.from_numpy(values)
+
+    def act(self, inputs: Tensor) -> Tensor:
+        """Return the actor's outputs (B, O) of what it sees, without a gradient."""
+        x = inputs.detach().numpy()
+        for weight, bias in zip(self._weights, self._biases, strict=True):
+            x = np.tanh(x @ weight[ACTOR, : x.shape[1]] + bias[ACTOR])
+        return torch.from_numpy(x @ self._actor[: x.shape[1]] + self._actor_bias)
+
+    def _forward(self, inputs: Floats) -> tuple[Floats, Floats]:
+        self._allocate(len(inputs))
+        below = self._activations[0]
+        below[CRITIC] = inputs
+        below[ACTOR, :, : self._networks.seen] = inputs[:, : self._networks.seen]  # the rest stays 0
+        for weight, bias, units in zip(self._weights, self._biases, self._activations[1:], strict=True):
+            np.matmul(below, weight, out=units)
+            np.add(units, bias, out=units)
+            below = np.tanh(units, out=units)
+        return below[ACTOR] @ self._actor + self._actor_bias, below[CRITIC] @ self._critic[:, 0] + self._critic_bias
+
+    def _differentiate(self, inputs: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Write the gradient of the parameters; returns ratios, value losses and that of the inputs if they have one."""
+        outputs, values = self._forward(inputs.detach().numpy())
+        slopes = self._by_autograd if self._log_std is None else self._by_hand
+        ratio, value_losses, by_outputs, by_values = slopes(outputs, values, rows)
+        top, slope, by_value = self._activations[-1], self._slopes[-1], by_values[:, None]
+        actor, actor_bias, critic, critic_bias = self._head_slopes
+        np.matmul(top[ACTOR].T, by_outputs, out=actor)
+        np.matmul(top[CRITIC].T, by_value, out=critic)
+        np.add.reduce(by_outputs, 0, out=actor_bias)
+        np.add.reduce(by_value, 0, out=critic_bias)
+        np.matmul(by_outputs, self._actor.T, out=slope[ACTOR])
+        np.multiply(by_value, self._critic[:, 0], out=slope[CRITIC])
+        for layer in reversed(range(len(self._weights))):
+            slope, units = self._slopes[layer + 1], self._activations[layer + 1]
+            np.multiply(units, units, out=units)  # not read again
+            slope *= np.subtract(np.float32(1.0), units, out=units)  # derivative of tanh
+            np.matmul(self._activations[layer].transpose(0, 2, 1), slope, out=self._weight_slopes[layer])
+            np.matmul(self._ones, slope, out=self._bias_slopes[layer])
+            if layer > 0 or inputs.requires_grad:
+                np.matmul(slope, self._weights[layer].transpose(0, 2, 1), out=self._slopes[layer])
+        if not inputs.requires_grad:
+            return ratio, value_losses, None
+        seen, by_inputs = self._networks.seen, self._slopes[0][CRITIC].copy()
+        by_inputs[:, :seen] += self._slopes[0][ACTOR, :, :seen]
+        return ratio, value_losses, torch.from_numpy(by_inputs)
+
+    def _by_hand(self, outputs: Floats, values: Floats, rows: Sequence[Tensor]) -> Slopes:
+        """Differentiate for a Gaussian, log std included.
+
+        d surrogate / d log pi is r A, or 0 if clipping took the gain away; d log pi / d mean is score / std, and by log std
+        score^2 - 1.
+        """
+        actions, old, returns, advantages = (each.numpy() for each in rows)
+        log_std, share = self._log_std, np.float32(1.0 / len(values))
+        assert log_std is not None
+        inverse_std = np.exp(-log_std)
+        scores = (actions - outputs) * inverse_std
+        log_ratio = np.einsum("ba,ba->b", scores, scores) * np.float32(-0.5) - old
+        log_ratio -= np.add.reduce(log_std) + np.float32(len(log_std) * HALF_LOG_TAU)
+        ratio = np.exp(np.minimum(log_ratio, LARGEST))
+        gains = ratio * advantages
+        clipped = np.minimum(np.maximum(ratio, self._lowest), self._highest) * advantages
+        weighted = gains * (gains <= clipped)
+        weighted *= -share
+        by_scores = scores * weighted[:, None]
+        np.einsum("ba,ba->a", by_scores, scores, out=self._log_std_slope)
+        self._log_std_slope -= np.add.reduce(weighted) + self._entropy_share
+        errors = values - returns
+        by_values = (np.float32(2.0) * self._value_share * share) * errors
+        by_scores *= inverse_std
+        return torch.from_numpy(ratio), torch.from_numpy(errors * errors), by_scores, by_values
+
+    def _by_autograd(self, outputs: Floats, values: Floats, rows: Sequence[Tensor]) -> Slopes:
+        """Differentiate the objective as it is, for other distributions."""
+        with torch.enable_grad():
+            leaves = [torch.from_numpy(each).requires_grad_() for each in (outputs, values)]
+            loss, ratio, value_losses = self._objective(*leaves, *rows)
+            by_outputs, by_values = (each.numpy() for each in torch.autograd.grad(loss, leaves))
+        return ratio, value_losses, by_outputs, by_values
+
+    def _allocate(self, rows: int) -> None:
+        """Keep arrays for activations and their derivatives between minibatches of equal size."""
+        if self._activations and self._activations[0].shape[1] == rows:
+            return
+        sizes = [self._networks.inputs, *(weight.shape[2] for weight in self._weights)]
+        self._activations = [np.zeros((2, rows, size), np.float32) for size in sizes]
+        self._slopes = [np.empty((2, rows, size), np.float32) for size in sizes]
+        self._ones = np.ones((2, 1, rows), np.float32)
+
+
+def _arrays(parameters: dict[str, Any], slopes: dict[str, Tensor], names: list[str]) -> tuple[list[Floats], list[Floats]]:
+    """Return parameters and their parts of the gradient as arrays on the same memory."""
+    return [parameters[name].detach().numpy() for name in names], [slopes[name].numpy() for name in names]

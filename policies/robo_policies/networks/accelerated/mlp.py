@@ -14,7 +14,6 @@ N members, n of them in a block, B rows; parameters are laid out [N, in, out].
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -94,7 +93,7 @@ class AcceleratedMLP(nn.Module):
     def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
         """Return (N, B, out) of some members for inputs (B, in), given in parts side by side."""
         if torch.is_grad_enabled() and (self.vector.requires_grad or any(part.requires_grad for part in inputs)):
-            outputs: Tensor = _Node.apply(self.vector, self, *inputs)  # type: ignore[no-untyped-call]
+            outputs: Tensor = _Node.apply(self.vector.view_as(self.vector), self, *inputs)  # type: ignore[no-untyped-call]
             return outputs[members] if members != slice(None) else outputs
         rows, arrays = len(inputs[0]), [part.detach().numpy() for part in inputs]
         if not isinstance(members, slice):
@@ -108,10 +107,10 @@ class AcceleratedMLP(nn.Module):
         free = self._free.setdefault(rows, [])
         while free:
             evaluation = free.pop()
-            if sys.getrefcount(evaluation.gradient) == evaluation.references:
+            if evaluation.references() == evaluation.own_references:
                 return Lease(evaluation, free)
         evaluation = self._evaluation(rows, kept=None)
-        evaluation.references = sys.getrefcount(evaluation.gradient)
+        evaluation.own_references = evaluation.references()
         return Lease(evaluation, free)
 
     def _of_member(self, rows: int, member: int, inputs: Sequence[Floats]) -> Floats:
@@ -188,13 +187,7 @@ class _Node(torch.autograd.Function):
 
 def _is_needed(node: Any) -> bool:
     """Return True if the gradient of an input of a node is asked for, as a node in C++ knows; saves half of the products."""
-    if node is None:
-        return False
-    try:
-        needed: bool = torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # a leaf whose gradient is what is asked for
-        return True
-    return needed
+    return node is not None and bool(torch._C._will_engine_execute_node(node))
 
 
 class Memory:
@@ -216,8 +209,13 @@ class Evaluation:
 
     def __init__(self, passes: list[Pass], blocks: list[slice], gradient: Tensor) -> None:
         self._passes, self._blocks, self.gradient = passes, blocks, gradient
-        self.references = 0
-        """To `gradient` while nobody keeps it: one that is kept is not overwritten."""
+        self.own_references = 0
+        """To the memory of `gradient` while nobody else keeps it: one that is kept is not overwritten."""
+
+    def references(self) -> int:
+        """Return the number of tensors that use the memory of `gradient`."""
+        count: int = torch._C._storage_Use_Count(self.gradient.untyped_storage()._cdata)
+        return count
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused with a better message
     def forward(self, inputs: Sequence[Floats]) -> Floats:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -165,17 +166,15 @@ class _Node(torch.autograd.Function):
     def forward(ctx: Any, vector: Tensor, network: AcceleratedMLP, *inputs: Tensor) -> Tensor:
         ctx.lease = network.lease(len(inputs[0]))
         ctx.save_for_backward(vector)  # so that a step that changes the parameters in the meantime is an error
-        ctx.columns = [part.shape[1] for part in inputs]
+        stops = accumulate(part.shape[1] for part in inputs)
+        ctx.columns = [slice(stop - part.shape[1], stop) for stop, part in zip(stops, inputs, strict=True)]
         return torch.from_numpy(ctx.lease.evaluation.forward([part.detach().numpy() for part in inputs]))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, by_outputs: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
         needed = ctx.needs_input_grad[2:]
-        stops = np.cumsum(ctx.columns).tolist()
-        columns = [slice(stop - size, stop) for stop, size in zip(stops, ctx.columns, strict=True)]
-        wanted = [part for part, is_needed in zip(columns, needed, strict=True) if is_needed]
+        wanted = [part for part, is_needed in zip(ctx.columns, needed, strict=True) if is_needed]
         is_trained = _is_needed(ctx.next_functions[0][0])
         evaluation = ctx.lease.evaluation
         found = iter(evaluation.backward(by_outputs.numpy(), is_trained, wanted))

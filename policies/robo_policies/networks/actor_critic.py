@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -83,7 +84,8 @@ class MLPEnsemble(nn.Module):
     ) -> Tensor:
         """Return (N, B, out) of some members for inputs (B, in), given in parts side by side; drops units with a generator."""
         joined = torch.cat(inputs, -1) if len(inputs) > 1 else inputs[0]
-        with torch.autocast(joined.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
+        is_short = self._precision == "bfloat16"
+        with torch.autocast(joined.device.type, torch.bfloat16) if is_short else nullcontext():
             values = joined.expand(len(range(self.members)[members]) if isinstance(members, slice) else len(members), -1, -1)
             for index, linear in enumerate(self.linears[:-1]):
                 values = linear(values, members)

@@ -18,8 +18,8 @@ from robo_policies.learners.cal_ql import CalQLConfig
 from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.learners.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
+from robo_policies.learners.implicit import cosine
 from robo_policies.learners.iql import IQLConfig, expectile_loss
-from robo_policies.learners.parts import cosine
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from robo_policies.learners.implicit import LARGEST_WEIGHT
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import Critics, GaussianActor
+from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.regression_actors import GaussianActor
 from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed

@@ -9,6 +9,7 @@ The order is that of the authors' code and changes results: V with the target cr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.learners.parts import Learned, LearnerParts, cosine
-from robo_policies.networks.actor_critic import Critics, GaussianActor
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.regression_actors import GaussianActor
 from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
@@ -155,3 +157,11 @@ def squared(values: Tensor, targets: Tensor) -> Tensor:
 
 huber: BellmanLoss = nn.HuberLoss(reduction="none", delta=20.0)
 """Quadratic up to 20 and linear beyond: the Bellman loss of XQL's and f-DVL's published settings."""
+
+
+def cosine(lr: float, update: int, updates: int) -> float:
+    """Return the learning rate of a half cosine from `lr` to 0 over so many updates (Loshchilov & Hutter 2017), then `lr`.
+
+    Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
+    """
+    return lr if update >= updates else lr * 0.5 * (1 + math.cos(math.pi * update / updates))

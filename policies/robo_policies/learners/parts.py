@@ -383,11 +383,3 @@ def generators(seed: int, count: int) -> list[torch.Generator]:
     """Return independent generators that one seed determines."""
     words = np.random.SeedSequence(seed).generate_state(count, np.uint64)
     return [torch.Generator().manual_seed(int(word >> np.uint64(1))) for word in words]
-
-
-def cosine(lr: float, update: int, updates: int) -> float:
-    """Return the learning rate of a half cosine from `lr` to 0 over so many updates (Loshchilov & Hutter 2017), then `lr`.
-
-    Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
-    """
-    return lr if update >= updates else lr * 0.5 * (1 + math.cos(math.pi * update / updates))

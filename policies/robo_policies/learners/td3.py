@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import Critics, DeterministicActor, normal
+from robo_policies.networks.actor_critic import Critics, normal
 from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.regression_actors import DeterministicActor
 from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed

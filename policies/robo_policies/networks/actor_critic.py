@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -20,7 +21,6 @@ from robo_policies.networks.settings import accelerates, network_class
 from robo_rl.errors import InvalidSetting
 
 LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
-GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 
 class HiddenLayers(Protocol):
@@ -83,7 +83,8 @@ class MLPEnsemble(nn.Module):
     ) -> Tensor:
         """Return (N, B, out) of some members for inputs (B, in), given in parts side by side; drops units with a generator."""
         joined = torch.cat(inputs, -1) if len(inputs) > 1 else inputs[0]
-        with torch.autocast(joined.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
+        is_short = self._precision == "bfloat16"
+        with torch.autocast(joined.device.type, torch.bfloat16) if is_short else nullcontext():
             values = joined.expand(len(range(self.members)[members]) if isinstance(members, slice) else len(members), -1, -1)
             for index, linear in enumerate(self.linears[:-1]):
                 values = linear(values, members)
@@ -178,56 +179,6 @@ class Critics(nn.Module):
         return values.squeeze(-1)
 
 
-class DeterministicActor(nn.Module):
-    """a = tanh(f(s)); explores with Gaussian noise around it."""
-
-    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, exploration: float) -> None:
-        super().__init__()
-        self.layers = factory.actor(inputs, actions)
-        self.exploration = exploration
-
-    def forward(self, observations: Tensor) -> Tensor:
-        """Return actions (B, A)."""
-        return torch.tanh(self.layers(observations)[0])
-
-    mode = forward
-
-    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A) with noise, within [-1, 1]."""
-        actions = self(observations)
-        return torch.clamp(actions + self.exploration * normal(actions, generator), -1.0, 1.0)
-
-
-class GaussianActor(nn.Module):
-    """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy, whose density is that before clipping."""
-
-    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.layers = factory.actor(inputs, actions, dropout)
-        self.log_std = nn.Parameter(torch.zeros(actions))
-        self._dropout = dropout
-
-    def log_density(self, observations: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
-        """Return log pi(a|s), (B,); drops hidden units if the actor was made to."""
-        log_std = self._log_std()
-        dropping = {"generator": generator} if self._dropout else {}
-        scores = (actions - torch.tanh(self.layers(observations, **dropping)[0])) * torch.exp(-log_std)
-        constant = log_std.sum() + 0.5 * math.log(2 * math.pi) * len(log_std)
-        return -0.5 * scores.square().sum(-1) - constant
-
-    def mode(self, observations: Tensor) -> Tensor:
-        """Return the means (B, A)."""
-        return torch.tanh(self.layers(observations)[0])
-
-    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Return actions (B, A), clipped to [-1, 1]."""
-        mean = self.mode(observations)
-        return torch.clamp(mean + torch.exp(self._log_std()) * normal(mean, generator), -1.0, 1.0)
-
-    def _log_std(self) -> Tensor:
-        return self.log_std.clamp(*GAUSSIAN_LOG_STD)
-
-
 class TanhGaussianActor(nn.Module):
     """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic."""
 
@@ -238,12 +189,12 @@ class TanhGaussianActor(nn.Module):
 
     def sample(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return actions (B, A), through which gradients flow, and log pi (B,)."""
-        outputs = self.layers(observations)[0]
+        outputs = self.layers(observations).squeeze(0)
         return self._squashed(outputs, normal(outputs.chunk(2, -1)[0], generator), LOG_STD)
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return tanh of the mean, (B, A)."""
-        return torch.tanh(self.layers(observations)[0].chunk(2, -1)[0])
+        return torch.tanh(self.layers(observations).squeeze(0).chunk(2, -1)[0])
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A) without their densities."""

@@ -1,0 +1,65 @@
+"""Actors of the learners from recorded data: deterministic ones, and Gaussians around a squashed mean.
+
+B batch, F features of an observation, A action elements.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from robo_policies.networks.actor_critic import NetworkFactory, normal
+
+GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
+
+
+class DeterministicActor(nn.Module):
+    """a = tanh(f(s)); explores with Gaussian noise around it."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, exploration: float) -> None:
+        super().__init__()
+        self.layers = factory.actor(inputs, actions)
+        self.exploration = exploration
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Return actions (B, A)."""
+        return torch.tanh(self.layers(observations).squeeze(0))
+
+    mode = forward
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return actions (B, A) with noise, within [-1, 1]."""
+        actions = self(observations)
+        return torch.clamp(actions + self.exploration * normal(actions, generator), -1.0, 1.0)
+
+
+class GaussianActor(nn.Module):
+    """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy, whose density is that before clipping."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layers = factory.actor(inputs, actions, dropout)
+        self.log_std = nn.Parameter(torch.zeros(actions))
+        self._dropout = dropout
+
+    def log_density(self, observations: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
+        """Return log pi(a|s), (B,); drops hidden units if the actor was made to."""
+        log_std = self._log_std()
+        dropping = {"generator": generator} if self._dropout else {}
+        scores = (actions - torch.tanh(self.layers(observations, **dropping).squeeze(0))) * torch.exp(-log_std)
+        constant = log_std.sum() + 0.5 * math.log(2 * math.pi) * len(log_std)
+        return -0.5 * scores.square().sum(-1) - constant
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return the means (B, A)."""
+        return torch.tanh(self.layers(observations).squeeze(0))
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return actions (B, A), clipped to [-1, 1]."""
+        mean = self.mode(observations)
+        return torch.clamp(mean + torch.exp(self._log_std()) * normal(mean, generator), -1.0, 1.0)
+
+    def _log_std(self) -> Tensor:
+        return self.log_std.clamp(*GAUSSIAN_LOG_STD)

@@ -1,0 +1,127 @@
+"""Networks of one's own: encoder and hidden layers by name, who trains them, their targets, seeds and states."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from robo_policies.learners.bc import BCConfig
+from robo_policies.learners.cql import CQLConfig
+from robo_policies.learners.diffusion_bc import DiffusionBCConfig
+from robo_policies.learners.hil_serl import HILSERLConfig
+from robo_policies.learners.iql import IQLConfig
+from robo_policies.learners.rlpd import RLPDConfig
+from robo_policies.learners.sac import SACConfig
+from robo_policies.learners.td3_bc import TD3BCConfig
+from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.learner_conformance import check_learner, random_batch
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+ARM = EnvironmentSpec(
+    "arm",
+    ObservationSpec(
+        (
+            ArraySpec("state", (3, 2)),
+            ArraySpec("opening", (1,)),
+            ArraySpec("camera", (8, 8, 3), "uint8", 0, 255, role="image"),
+            ArraySpec("mass", (1,), role="privileged"),
+        )
+    ),
+    ActionSpec(("x", "opening"), (-1.0, -1.0), (1.0, 1.0), ("1", "1")),
+)
+
+
+class MyEncoder(nn.Module):
+    """Reads a picture and both vectors, and refuses what an encoder must not be given."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        super().__init__()
+        assert spec.name == "arm"
+        self.size = 5
+        self.layer = nn.Linear(8 * 8 * 3 + 7, self.size)
+
+    def forward(self, observations):
+        assert set(observations) == {"state", "opening", "camera"}
+        assert observations["camera"].dtype == torch.uint8 and observations["camera"].shape[1:] == (8, 8, 3)
+        assert observations["state"].dtype == torch.float32 and observations["state"].shape[1:] == (3, 2)
+        return torch.tanh(self.layer(torch.cat([value.flatten(1).float() / 255 for value in observations.values()], 1)))
+
+
+class MyLayers(nn.Module):
+    """One hidden layer that no MLP of ours has."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        assert hidden == (8,)
+        self.size = 6
+        self.layer = nn.Linear(inputs, self.size)
+
+    def forward(self, inputs):
+        return torch.sin(self.layer(inputs))
+
+
+@pytest.fixture(autouse=True)
+def package(monkeypatch):
+    module = ModuleType("my_package.nets")
+    module.MyEncoder, module.MyLayers = MyEncoder, MyLayers
+    monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
+    monkeypatch.setitem(sys.modules, "my_package.nets", module)
+
+
+ENCODER, LAYERS = "my_package.nets:MyEncoder", "my_package.nets:MyLayers"
+OWN = {"network": ENCODER, "actor_network": LAYERS, "critic_network": LAYERS, "hidden": (8,), "batch_size": 4}
+LEARNERS = {
+    "sac": SACConfig(**OWN),
+    "rlpd": RLPDConfig(**OWN, updates_per_step=2, critics=3),
+    "hil-serl": HILSERLConfig(**OWN, gripper="opening"),
+    "bc": BCConfig(**OWN),
+    "iql": IQLConfig(**OWN),
+    "cql": CQLConfig(**OWN, actions_sampled=2),
+    "td3-bc": TD3BCConfig(**OWN, actor_every=1),
+    "diffusion-bc": DiffusionBCConfig(network=ENCODER, hidden=(8,), batch_size=4, chunk=4),
+}
+
+
+@pytest.mark.parametrize("config", LEARNERS.values(), ids=LEARNERS)
+def test_learner_with_own_networks_conforms(config):
+    check_learner(lambda seed: config.build(ARM, seed), ARM, config.batch_size * config.sampling.updates_per_step)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_own_networks_are_trained(name):
+    config = LEARNERS[name]
+    learner = config.build(ARM, 0)
+    before = learner.state_dict()
+    learner.update(random_batch(ARM, config.batch_size * config.sampling.updates_per_step, seed=0))
+    after = learner.state_dict()
+    assert not torch.equal(before["encoder"]["network.layer.weight"], after["encoder"]["network.layer.weight"])
+    has_target = name not in ("bc", "diffusion-bc")
+    assert bool(after["target_encoder"]) == has_target
+    for network, state in before["networks"].items():
+        moved = [not torch.equal(value, after["networks"][network][key]) for key, value in state.items()]
+        assert any(moved), network
+    if name != "diffusion-bc":
+        assert "layers.hidden.0.layer.weight" in after["networks"]["actor"]
+
+
+def test_policy_keeps_pictures_that_an_own_encoder_reads():
+    policy = LEARNERS["sac"].build(ARM, 0).policy
+    assert "camera" in policy.environment_spec.observation
+    assert "camera" not in replace(LEARNERS["sac"], network=None).build(ARM, 0).policy.environment_spec.observation
+
+
+@pytest.mark.parametrize("setting", ["network", "actor_network", "critic_network"])
+@pytest.mark.parametrize("name", ["my_package.nets:Absent", "no_such_package:Encoder", "my_package.nets:", ":"])
+def test_network_that_cannot_be_imported_is_refused(setting, name):
+    with pytest.raises(InvalidSetting, match=rf"{setting} cannot be imported(.*\n)*.*package.module:Class"):
+        SACConfig(hidden=(8,), **{setting: name}).build(ARM, 0)
+
+
+def test_unknown_entry_point_is_refused():
+    with pytest.raises(UnknownName, match="Unknown network 'no-such-network'"):
+        SACConfig(network="no-such-network").build(ARM, 0)

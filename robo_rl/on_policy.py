@@ -20,8 +20,8 @@ from robo_rl.errors import SimulationFailed
 from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
 from robo_rl.reward_protocols import DelayedRewards, DelayedVectorRewards
 from robo_rl.spec import EnvironmentSpec
+from robo_rl.step_sources import MOST_DIVERGED, episode_seed
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training import MOST_DIVERGED, episode_seed
 from robo_rl.types import DIVERGED, Array, Labels, Metrics, StateDict, StepRewards
 from robo_rl.vector import SequentialEnvironments
 from robo_rl.waiting import repeats_itself, require_unchanging

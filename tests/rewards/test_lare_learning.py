@@ -15,7 +15,7 @@ from robo_rl.rewards.decomposition.running import RunningDecomposition
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 
 PROGRAM = """
 def reward(batch):
@@ -71,7 +71,7 @@ def mean_return(model) -> float:
     settings = {"learning_starts": 600, "replay_capacity": 10_000, "initial_temperature": 0.05, "discount": 0.9, "lr": 1e-3}
     config = SACConfig(hidden=(64, 64), **settings)
     reward = model.online(spec, weight=1.0, discount=0.9).running(1)
-    training = OnlineTraining(Points(), config.build(spec, 0), config.sampling, steps=4000, seed=0, rewards=reward)
+    training = online_training(Points(), config.build(spec, 0), config.sampling, steps=4000, seed=0, rewards=reward)
     training.run(Silent())
     episodes = [rollout(Points(), training.policy, seed=FIRST_SEED + at, deterministic=True) for at in range(30)]
     return float(np.mean([episode.undiscounted_return for episode in episodes]))

@@ -17,7 +17,7 @@ from robo_rl.rewards.pictures import PictureReward, Scores
 from robo_rl.rewards.running import Completion
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 
 SIDE = 16
 VECTORS = (ArraySpec("position", (2,)), ArraySpec("goal", (2,), role="goal"))
@@ -117,7 +117,7 @@ def ours(reward):
     config = SACConfig(hidden=(32, 32), batch_size=64, learning_starts=200, lr=3e-3, tau=0.02, discount=0.9)
     environment = Dots()
     learner = config.build(reward.visible(environment.environment_spec), 0)
-    return OnlineTraining(environment, learner, config.sampling, steps=2400, seed=0, rewards=reward.running(1))
+    return online_training(environment, learner, config.sampling, steps=2400, seed=0, rewards=reward.running(1))
 
 
 def sb3s(reward):

@@ -18,7 +18,7 @@ from robo_rl.rewards.programs.judging import end_workers
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 from robo_rl.vector import SequentialEnvironments
 
 SPEC = EnvironmentSpec(
@@ -159,21 +159,21 @@ def test_without_any_number_the_training_stops(written):
     training = sac(live, steps=2000)
     with pytest.raises(RewardUnavailable, match=r"no usable number for 1\d\d\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
-    assert len(training.replay) == 0
+    assert len(training.student.replay) == 0
 
 
 def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **settings):
     config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
     learner = config.build(SPEC, 3)
-    return OnlineTraining(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=online.running(1))
+    return online_training(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=online.running(1))
 
 
 @pytest.mark.parametrize("every", [1, 3, 64])
 def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(every, written):
     training, observer = sac(written(NUMBER, every=every).online(SPEC, weight=1.0, discount=None)), Observer()
     training.run(observer)
-    rows, starts = training.replay._rows, np.flatnonzero(training.replay._rows["starts"])
-    frames = rows["vectors"][(starts + 1) % training.replay.capacity, 0]
+    rows, starts = training.student.replay._rows, np.flatnonzero(training.student.replay._rows["starts"])
+    frames = rows["vectors"][(starts + 1) % training.student.replay.capacity, 0]
     np.testing.assert_allclose(rows["reward"][starts], expected(frames, rows["action"][starts]), rtol=1e-6)
     assert len(starts) > 40 and observer.metrics["reward/missing"] == 0
     assert observer.metrics["reward/now"] > 5 > abs(observer.metrics["reward/push"])
@@ -183,7 +183,7 @@ def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(e
 def test_a_step_without_a_reward_is_not_stored(written):
     training = sac(written(GAPS, every=4).online(SPEC, weight=1.0, discount=None), replay_capacity=1000)
     training.run(Observer())
-    rows, starts = training.replay._rows, np.flatnonzero(training.replay._rows["starts"])
+    rows, starts = training.student.replay._rows, np.flatnonzero(training.student.replay._rows["starts"])
     frames = rows["vectors"][starts + 1, 0]
     assert (rows["reward"][starts] == frames).all() and not (frames % 7 == 3).any() and 150 < len(starts) < 190
 

@@ -234,12 +234,8 @@ def _run(
             raise
         record.finish(training.step, training)
     if training.step != recipe.total_steps:
-        shown.say(_other_steps(training.step, recipe.total_steps))
+        left = recipe.total_steps - training.step
+        shown.say(
+            f"ended at step {training.step}: the {left} left of {recipe.total_steps} are too few for another step or rollout"
+        )
     return record
-
-
-def _other_steps(step: int, asked: int) -> str:
-    """Returns why a training ended at another step than asked for: environments that step together, whole rollouts."""
-    if step < asked:
-        return f"ended at step {step}: the {asked - step} left of {asked} are too few for another step or rollout"
-    return f"ended at step {step}, {step - asked} more than asked for: updates come after whole episodes"

@@ -256,6 +256,14 @@ def test_a_saved_memory_goes_on_with_the_same_extras(tmp_path, steps):
         same(replay.sample(12, 3), copy.sample(12, 3))
 
 
+def test_a_saved_memory_without_a_column_is_refused():
+    memories = [filled(0, 0, []), RecordedReplay.of(SPEC, [episode_of(0, 4)], 0)]
+    asking = [filled(0, 0, [ReturnsToGo()]), RecordedReplay.of(SPEC, [episode_of(0, 4)], 0, extras=[ReturnsToGo()])]
+    for saved, memory in zip(memories, asking, strict=True):
+        with pytest.raises(InvalidSetting, match=r"lacks data that the learner asks for.\n  got:     no return_to_go\n"):
+            memory.load_state_dict(saved.state_dict())
+
+
 def test_a_row_takes_no_more_than_its_columns():
     plain = ReplayBuffer.bytes_at_capacity(SPEC, 1)
     assert plain == 4 * 3 + 3

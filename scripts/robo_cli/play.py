@@ -17,7 +17,7 @@ import robo_rl
 from robo_cli.assembly import judged_environment_of, recipe_of
 from robo_cli.data_view import has_display
 from robo_cli.person import ROBOT
-from robo_cli.play_window import Window, simulation_of
+from robo_cli.play_window import Window, has_window, simulation_of
 from robo_cli.playback import Moment, Player, episode_of, summary
 from robo_cli.recipe import Recipe, require_at_least
 from robo_cli.threads import tensor_threads
@@ -98,7 +98,7 @@ def _wants_window(arguments: Play, environment: gymnasium.Env[Any, Any]) -> bool
             got="--viewer window",
             fix="--viewer browser",
         )
-    return arguments.viewer == "window" or (arguments.viewer == "auto" and is_mujoco and has_display())
+    return arguments.viewer == "window" or (arguments.viewer == "auto" and is_mujoco and has_display() and has_window())
 
 
 def _is_deterministic(arguments: Play, recipe: Recipe[Any]) -> bool:
@@ -110,7 +110,10 @@ def _in_window(arguments: Play, environment: gymnasium.Env[Any, Any], policy: Po
         _require_interface(policy, environment)
         player = Player(environment, policy, deterministic=deterministic, speed=arguments.speed)
         with closing(Window(environment, player)) as window:
-            print("space pauses, R plays the same seed again, N the next one   (Ctrl-C ends it)", flush=True)
+            print(
+                "space pauses, R plays the same seed again, N the next one, Tab shows MuJoCo's panel   (Ctrl-C ends it)",
+                flush=True,
+            )
             with suppress(KeyboardInterrupt):
                 player.run(window, arguments.seed, arguments.episodes)
     print(summary(player.outcomes))
@@ -129,7 +132,6 @@ def _in_browser(arguments: Play, recipe: Recipe[Any], trained: Run, policy: Poli
                 webbrowser.open(server.url)
             with suppress(KeyboardInterrupt):
                 player.run(server, arguments.seed, arguments.episodes)
-            server.end(summary(player.outcomes))
     print(summary(player.outcomes))
     return 0
 

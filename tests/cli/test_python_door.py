@@ -203,7 +203,7 @@ def test_run_shows_its_curves_checkpoints_and_evaluation(finished: robo_rl.Run, 
     assert finished.checkpoints == (20, 40) and finished.report.exists() and finished.recipe["seed"] == 5
     evaluation = finished.evaluate(episodes=2)
     assert finished.evaluation is not None and evaluation.returns == finished.evaluation.returns
-    with pytest.raises(InvalidSetting, match="episodes is out of range"):
+    with pytest.raises(InvalidSetting, match="'episodes' is out of range"):
         finished.evaluate(0)
     with pytest.raises(InvalidSetting, match=r"kept no policy of that step(.|\n)*20, 40"):
         finished.policy(7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,8 @@ from robo_rl.video import Frame
 
 KEYS: dict[int, Command] = {ord("R"): "restart", ord("N"): "next"}
 SPACE = 32
+PATIENCE = 3.0
+"""[s] for the window to close"""
 CAMERAS = ("overview", "track")
 """Of a model, that show the whole of it; the window begins with the first that there is, else with its free camera."""
 
@@ -47,6 +50,7 @@ class Window:
         self._environment, self._player = environment, player
         self._model: mujoco.MjModel | None = None
         self._handle: Any = None
+        self._threads: list[threading.Thread] = []
 
     @property
     def is_open(self) -> bool:
@@ -60,11 +64,13 @@ class Window:
         assert found is not None
         if found[0] is not self._model:  # some tasks compile a model for each episode
             self.close()
+            before = threading.enumerate()
             plain = {"show_left_ui": False, "show_right_ui": False}
             try:
                 self._handle = self._viewer.launch_passive(*found, key_callback=self._pressed, **plain)
             except RuntimeError as error:  # macOS wants mjpython
                 raise _no_window(f"{type(error).__name__}: {error}") from error
+            self._threads = [thread for thread in threading.enumerate() if thread not in before]
             self._model = found[0]
             self._look_from(found[0])
         self._handle.sync()
@@ -73,6 +79,8 @@ class Window:
         """Close the window; without effect if none is open."""
         if self._handle is not None:
             self._handle.close()
+            for thread in self._threads:  # GLFW is ended with the process, and must not be in the middle of a picture then
+                thread.join(PATIENCE)
 
     def _look_from(self, model: mujoco.MjModel) -> None:
         known = {model.camera(number).name: number for number in range(model.ncam)}

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -361,6 +363,26 @@ def test_window_follows_the_simulation(name: str, camera: str | None, monkeypatc
         handle.press(32)
         assert not player.is_paused
     assert handle.is_closed
+
+
+@pytest.mark.skipif(shutil.which("Xvfb") is None, reason="there is no virtual display")
+def test_window_opens_and_closes_on_a_virtual_display(runs: dict[str, robo_rl.Run]) -> None:
+    reading, writing = os.pipe()
+    virtual = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(writing), "-screen", "0", "640x480x24"], pass_fds=[writing], stderr=subprocess.DEVNULL
+    )
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as said:
+            display = f":{said.readline().strip()}"
+        command = [sys.executable, "-m", "robo_cli.main", "play", str(runs["ppo"].path), "--episodes", "1", "--speed", "50"]
+        environment = os.environ | {"DISPLAY": display}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        virtual.terminate()
+        virtual.wait(20)
+    assert done.returncode == 0, done.stderr
+    assert "space pauses" in done.stdout and "1 episode played" in done.stdout
 
 
 def test_window_without_a_display_is_one_error(runs: dict[str, robo_rl.Run], no_display: None) -> None:

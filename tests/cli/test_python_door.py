@@ -187,6 +187,9 @@ def test_recipe_is_a_name_a_path_a_mapping_or_an_object(tmp_path: Path) -> None:
         ({"collectors": -1}, "needs a collector"),
         ({"collectors": {"cuont": 2}}, "did you mean 'count'"),
         ({"dataset": "nowhere"}, "nowhere is not a dataset"),
+        ({"progress": "yes"}, "Progress cannot be shown there"),
+        ({"learner": {"lr": np.ones(2)}}, "'lr' cannot be written into a recipe"),
+        ({"learner": {"lr": float("nan")}}, "lr"),
     ],
 )
 def test_wrong_overrides_are_refused_before_a_run_is_made(overrides: dict[str, Any], words: str, tmp_path: Path) -> None:

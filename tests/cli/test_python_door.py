@@ -236,13 +236,15 @@ def test_recorded_episodes_open_as_a_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_every_loop_is_trained_longer(name: str, tmp_path: Path) -> None:
+def test_every_loop_is_trained_longer(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = LOOPS[name]
     run = robo_rl.train(recipe, steps=20, out=tmp_path)
     first = run.load().step
     assert robo_rl.resume(run, steps=first + 20) is run
     assert run.load().step == first + 20 and run.evaluation is not None
     assert run.description["resumes"][0]["step"] == first
+    robo_rl.resume(run, progress=True)
+    assert f"--steps {2 * (first + 20)}" in capsys.readouterr().out
     if name == "offline then online":
         whole = robo_rl.train(recipe, steps=20, online={"steps": 40}, out=tmp_path)
         require_equal(whole, run, 60)

@@ -155,7 +155,7 @@ def resume(
             recipe = extended(run, recipe, steps, checkpoint.step)
         if is_finished(run, recipe, checkpoint.step):
             say(f"The run {run.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
-            say(f"Train it longer: robo-rl resume {run.path} --steps {2 * recipe.steps}")
+            say(f"Train it longer: robo-rl resume {run.path} --steps {2 * recipe.total_steps}")
             say(f"More seeds: robo-rl evaluate {run.path} --episodes 200")
             return run
         recipe = at_its_place(run, recipe, os.fspath(dataset))

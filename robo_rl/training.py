@@ -26,7 +26,7 @@ from robo_rl.sampling import Sampler, Sampling, StepMemory
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Array, Episode, Metrics, StateDict, Transition
-from robo_rl.waiting import WaitingSteps, relabelling, repeats_itself
+from robo_rl.waiting import WaitingSteps, relabelling
 
 MOST_DIVERGED = 10  # episodes among the first hundred, later one in ten: beyond that the model or the policy is at fault
 
@@ -257,7 +257,7 @@ class OnlineTraining:
                 self.episodes += 1
         if self.waiting is not None:
             self.waiting.load_state_dict(training["waiting"], self._rollout)
-            self.resumed = self.resumed if repeats_itself(self.waiting.rewards) else "warm"
+            self.resumed = self.resumed if self.waiting.rewards.repeats_itself else "warm"
 
 
 class OfflineTraining:

@@ -16,7 +16,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.report.explanation_page import write_explanation
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.programs.judging import Judged
+from robo_rl.rewards.steps import Judged
 from robo_rl.types import Episode
 
 

@@ -136,7 +136,7 @@ REWARDS = {
     "return-decomposition": lambda _: ReturnDecomposition(),
     "subgoals": lambda _: SubgoalReward(),
     "lare": lambda folder: LatentReward(program(folder).path),
-    "rrd": lambda _: RandomizedReturnDecomposition(4),
+    "rrd": lambda _: RandomizedReturnDecomposition(steps=4),
     "program": program,
     "pipeline": pipeline,
     "oni-retrieval": annotated(ONIRetrieval),

@@ -37,6 +37,7 @@ from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
 from robo_rl.rewards.steps import Judged, Steps
 from robo_rl.settings import plain
+from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 RULE = "rule"

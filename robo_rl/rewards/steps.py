@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -89,7 +89,7 @@ class Judged:
 
     labels: Labels
     """Before the weight; float64 if a sum is still to be made of them."""
-    terms: Mapping[str, npt.NDArray[np.float64]]
+    terms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
     """name -> (K,): values on the way to the rewards, which are logged; NaN if missing"""
     ends: npt.NDArray[np.bool_] | None = None
     """(K,) True if the reward sees the task completed with a step; None for nowhere"""

@@ -97,12 +97,12 @@ class ClassifierReward(PictureReward):
         return bool(self._config.camera)
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards; a step is valid where all that it needs was known. Raises SpecMismatch for another environment."""
+        """Returns rewards; a step is valid if all that it needs was told. Raises SpecMismatch for another environment."""
         self._require_known(episode)
-        moments, known = moments_of(self._spec, episode, self.eye)
-        values, known = guarded(self._network.probabilities(moments), known, self._guard, episode.observations)
+        moments, valid = moments_of(self._spec, episode, self.eye)
+        found = guarded(Labels.finite(self._network.probabilities(moments), valid), self._guard, episode.observations)
         after = slice(1 if self.mode == "level" else 0, None)
-        scores = Labels.finite(self._answers(values)[after], known[after])
+        scores = Labels.finite(self._answers(found.values)[after], found.valid[after])
         return self.rewards(scores, terminated=episode.terminated).by(self.identity, self.prompt_hash)
 
     def _require_known(self, episode: Episode) -> None:

@@ -15,6 +15,7 @@ from robo_real.limits import TWIN, limits_from
 from robo_rl.discovery import load
 from robo_rl.protocols import Learner, Robot
 from robo_rl.reward_protocols import RewardModel
+from robo_rl.rewards.online_conformance import check_online_reward
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode
 
@@ -100,6 +101,8 @@ def test_the_reward_labels_progress_and_leaves_gaps(module_of):
     )
     labels = reward.label(episode)
     assert labels.values.tolist() == [1.0, 0.0, 0.0] and labels.valid.tolist() == [True, False, False]
+    arrays = (ArraySpec("position", (3,)), ArraySpec("target", (3,)))
+    check_online_reward(reward, replace(SPEC, observation=ObservationSpec(arrays)), [episode, replace(episode, seed=1)])
 
 
 class Link:

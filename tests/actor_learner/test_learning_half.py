@@ -15,10 +15,11 @@ from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.human import PersonInTheLoop
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import OnlineTraining
-from robo_rl.types import ActionSource, Array, Metrics, StateDict
+from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
 SPEC = EnvironmentSpec(
     "test/Line",
@@ -62,10 +63,10 @@ class EveryOther:
     def load_state_dict(self, state: StateDict) -> None: ...
 
 
-class Halved:
+class Halved(DelayedRewards):
     """Half of what the environment gives, for three steps at once."""
 
-    is_due, metrics = False, {}
+    is_due, metrics = False, {}  # type: ignore[assignment]
 
     def __init__(self) -> None:
         self.waiting: list[float] = []
@@ -80,9 +81,12 @@ class Halved:
         self.waiting.append(reward / 2)
         self.is_due = len(self.waiting) == 3
 
-    def score(self) -> tuple[Array, Array, Array]:
+    def add_all(self, observations: Any, **_: Any) -> None:
+        raise AssertionError("one environment")
+
+    def score(self) -> StepRewards:
         values, self.waiting, self.is_due = np.float32(self.waiting), [], False
-        return values, np.ones(len(values), bool), np.zeros(len(values), bool)
+        return StepRewards(Labels.finite(values), np.zeros(len(values), bool))
 
     def state_dict(self) -> StateDict:
         return {"waiting": list(self.waiting)}

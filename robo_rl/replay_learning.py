@@ -16,7 +16,7 @@ from robo_rl.sampling import Sampler, Sampling, StepMemory
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import DIVERGED, Episode, Metrics, StateDict, Transition
-from robo_rl.waiting import EpisodeUnderWay, WaitingSteps, relabelling, repeats_itself
+from robo_rl.waiting import EpisodeUnderWay, WaitingSteps, relabelling
 
 
 class ReplayLearner:
@@ -133,7 +133,7 @@ class ReplayLearner:
         if self.waiting is None:
             return True
         self.waiting.load_state_dict(state, episode)
-        return repeats_itself(self.waiting.rewards)
+        return self.waiting.rewards.repeats_itself
 
 
 def recorded_replay(spec: EnvironmentSpec, episodes: Sequence[Episode], sampling: Sampling, seed: int) -> RecordedReplay:

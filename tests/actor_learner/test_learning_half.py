@@ -17,13 +17,13 @@ from robo_rl.actor_learner.office import Finished
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.human import PersonInTheLoop
 from robo_rl.replay_learning import ReplayLearner
-from robo_rl.reward_protocols import StepRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.step_sources import EnvironmentSteps, Explorer
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import OnlineTraining
-from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict
+from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
 SPEC = EnvironmentSpec(
     "test/Line",
@@ -67,10 +67,10 @@ class EveryOther:
     def load_state_dict(self, state: StateDict) -> None: ...
 
 
-class Halved:
+class Halved(DelayedRewards):
     """Half of what the environment gives, for three steps at once."""
 
-    is_due, metrics = False, {}
+    is_due, metrics = False, {}  # type: ignore[assignment]
 
     def __init__(self) -> None:
         self.waiting: list[float] = []
@@ -85,9 +85,12 @@ class Halved:
         self.waiting.append(reward / 2)
         self.is_due = len(self.waiting) == 3
 
+    def add_all(self, observations: Any, **_: Any) -> None:
+        raise AssertionError("one environment")
+
     def score(self) -> StepRewards:
         values, self.waiting, self.is_due = np.float32(self.waiting), [], False
-        return StepRewards(Labels(values, np.ones(len(values), bool)), np.zeros(len(values), bool))
+        return StepRewards(Labels.finite(values), np.zeros(len(values), bool))
 
     def state_dict(self) -> StateDict:
         return {"waiting": list(self.waiting)}

@@ -11,7 +11,7 @@ from robo_rl.evaluation import FIRST_SEED
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.episodic import EpisodicReward
 from robo_rl.rewards.decomposition.latent import LatentReward
-from robo_rl.rewards.decomposition.running import RunningDecomposition
+from robo_rl.rewards.decomposition.learned import Decomposition
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -88,6 +88,6 @@ def test_a_policy_learns_from_returns_by_factors_and_not_by_a_decoder_of_chance(
     learned = mean_return(model)
     assert learned > -6.0
     assert mean_return(EpisodicReward()) < learned - 1.0, "one return at the end teaches less in as many steps"
-    monkeypatch.setattr(RunningDecomposition, "update", lambda self: {})  # what it says then is chance
+    monkeypatch.setattr(Decomposition, "update", lambda self: {})  # what it says then is chance
     chance = [mean_return(replace(model, seed=seed)) for seed in (1, 2)]
     assert max(chance) < learned - 3.0

@@ -20,8 +20,9 @@ from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.pictures import PictureReward, Scores
-from robo_rl.rewards.running import MOST_MISSING, Completion
+from robo_rl.rewards.online_scoring import MOST_MISSING
+from robo_rl.rewards.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.step_sources import EnvironmentSteps
@@ -84,7 +85,7 @@ class FrameNumber(PictureReward):
         numbers, first = (each[:, 0, 0].astype(np.int64) @ (1 << 16, 1 << 8, 1) for each in (pictures, firsts))
         assert (first // 10 == numbers // 10).all() and (first % 10 == 0).all(), "the first picture is of another episode"
         assert (firsts.strides[0] == 0) == (len(set(first)) == 1), "a model may look once at what is shown once"
-        return Scores(numbers.astype(np.float32), numbers % 7 != 3 if self.gaps else np.ones(len(numbers), np.bool_))
+        return Labels(numbers.astype(np.float32), numbers % 7 != 3 if self.gaps else np.ones(len(numbers), np.bool_))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +97,8 @@ class Steps(FrameNumber):
         return replace(scores, values=(scores.values % 10 / 10).astype(np.float32))
 
 
-def reward_of(model, **settings) -> OnlineReward:
-    return OnlineReward(model, hidden=("camera_top",), **settings)
+def reward_of(model, *, weight=1.0, **settings) -> OnlineReward:
+    return PictureScoring(model, alone=("camera_top",), **settings).online(DRAWN, weight=weight, discount=None)
 
 
 class Observer:
@@ -173,10 +174,10 @@ def test_an_end_by_the_clock_is_bootstrapped_and_an_end_by_itself_is_not():
 def test_without_any_answer_the_training_stops():
     class Silent(FrameNumber):
         def score(self, pictures, firsts, instruction):
-            return Scores(np.full(len(pictures), np.nan, np.float32), np.ones(len(pictures), np.bool_))
+            return Labels.missing(len(pictures))
 
     training = sac(reward_of(Silent()), steps=2000)
-    with pytest.raises(RewardUnavailable, match=r"no usable answer for 1000 steps(.|\n)*less than 1000 in a row"):
+    with pytest.raises(RewardUnavailable, match=r"no usable answer for 100\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
     assert len(training.student.replay) == 0 and training.step < MOST_MISSING + 10
 
@@ -202,7 +203,7 @@ def test_resumed_anywhere_equals_uninterrupted(settings, tmp_path):
         assert resumed.resumed == "exact" and finished(resumed) == expected, f"resumed at step {step}"
     mistaken = make()
     parts = load_checkpoint(tmp_path / "16").parts
-    for picture in parts["training"]["waiting"]["rewards"]["queues"]["0"]["pictures"].values():
+    for picture in parts["training"]["waiting"]["rewards"]["queue"]["waiting"]["after"]["camera_top"]:
         picture[..., 2] += 1
     mistaken.load_state_dict(parts)
     assert finished(mistaken) != expected, "the comparison can fail"
@@ -398,7 +399,7 @@ def test_sb3s_replay_leaves_out_what_has_no_label_and_no_sum_crosses_it():
 def test_sb3_stops_where_learning_would_start_without_any_label():
     class Silent(FrameNumber):
         def score(self, pictures, firsts, instruction):
-            return Scores(np.zeros(len(pictures), np.float32), np.zeros(len(pictures), np.bool_))
+            return Labels(np.zeros(len(pictures), np.float32), np.zeros(len(pictures), np.bool_))
 
     config = sb3.SACConfig(buffer_size=100, learning_starts=5, **SB3_LEARNS)
     training = config.training(Poisoned, steps=50, seed=0, reward=reward_of(Silent()))

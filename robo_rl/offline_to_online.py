@@ -7,6 +7,7 @@ One training with one count of steps: updates without an environment, then envir
 from __future__ import annotations
 
 from robo_rl.protocols import Learner, Policy, Training, TrainingObserver
+from robo_rl.step_sources import StepSource
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import OfflineTraining, OnlineTraining
 from robo_rl.types import Metrics, StateDict
@@ -18,9 +19,9 @@ class OfflineThenOnline:
     The state of a run that had no second phase is accepted too: it goes on where that one ended.
     """
 
-    def __init__(self, offline: OfflineTraining, online: OnlineTraining) -> None:
+    def __init__(self, offline: OfflineTraining, online: OnlineTraining[StepSource]) -> None:
+        """Both phases count with one stopwatch."""
         self.offline, self.online = offline, online
-        self.online.stopwatch = self.offline.stopwatch
 
     @property
     def learner(self) -> Learner:

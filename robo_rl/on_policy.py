@@ -18,13 +18,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from robo_rl.errors import SimulationFailed
 from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
-from robo_rl.reward_protocols import DelayedRewards, DelayedVectorRewards
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.spec import EnvironmentSpec
+from robo_rl.step_sources import MOST_DIVERGED, episode_seed
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.training import MOST_DIVERGED, episode_seed
 from robo_rl.types import DIVERGED, Array, Labels, Metrics, StateDict, StepRewards
 from robo_rl.vector import SequentialEnvironments
-from robo_rl.waiting import repeats_itself, require_unchanging
+from robo_rl.waiting import require_unchanging
 
 Environments = VectorEnv[Any, Any, Any]
 
@@ -202,13 +202,12 @@ class UnrewardedRollout:
 
     def __init__(self, rewards: DelayedRewards, instruction: str | None) -> None:
         self._rewards, self._instruction = rewards, instruction
-        self._at_once = rewards if isinstance(rewards, DelayedVectorRewards) else None
         self._scored: list[StepRewards] = []
 
     @property
     def repeats_itself(self) -> bool:
         """Whether the same steps would get the same rewards again."""
-        return repeats_itself(self._rewards)
+        return self._rewards.repeats_itself
 
     @property
     def metrics(self) -> Metrics:
@@ -224,40 +223,17 @@ class UnrewardedRollout:
 
     def add(self, actions: Array, outcome: tuple[Any, ...]) -> None:
         """Shows the model a step of all environments and what it led to, as the environments returned it."""
-        if self._at_once is not None:
-            self._add_all(self._at_once, actions, outcome)
-        else:
-            self._add_each(actions, outcome)
-        if self._rewards.is_due:
-            self._scored.append(self._rewards.score())
-
-    def _add_all(self, given: DelayedVectorRewards, actions: Array, outcome: tuple[Any, ...]) -> None:
         observations, rewards, terminated, truncated, infos = outcome
         ended = np.flatnonzero(terminated | truncated).tolist()
         seen = observations if not ended else {name: values.copy() for name, values in observations.items()}
         for index in ended:
             for name, values in seen.items():
                 values[index] = infos["final_obs"][index][name]
-        given.add_all(seen, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated & ~terminated)
+        self._rewards.add_all(seen, actions=actions, rewards=rewards, terminated=terminated, truncated=truncated & ~terminated)
         for index in ended:
             self._begin(index, observations, infos)
-
-    def _add_each(self, actions: Array, outcome: tuple[Any, ...]) -> None:
-        observations, rewards, terminated, truncated, infos = outcome
-        for index in range(len(terminated)):
-            has_ended = terminated[index] or truncated[index]
-            seen = infos["final_obs"][index] if has_ended else _at(observations, index)
-            is_limit = bool(truncated[index] and not terminated[index])
-            self._rewards.add(
-                index,
-                seen,
-                action=actions[index],
-                reward=float(rewards[index]),
-                terminated=bool(terminated[index]),
-                truncated=is_limit,
-            )
-            if has_ended:
-                self._begin(index, observations, infos)
+        if self._rewards.is_due:
+            self._scored.append(self._rewards.score())
 
     def rewards(self) -> StepRewards:
         """Return the rewards of the T N steps of the rollout, step after step; the next one begins."""

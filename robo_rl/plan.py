@@ -12,11 +12,13 @@ from robo_rl.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLIN
 from robo_rl.errors import InvalidSetting
 from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.offline_to_online import OfflineThenOnline
-from robo_rl.protocols import Learner, Training, TrainingSupervisor, VectorFactory
+from robo_rl.protocols import EpisodeRecorder, Learner, Training, TrainingSupervisor, VectorFactory
 from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.training import OfflineTraining, OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training import OfflineTraining, OnlineTraining, online_training
 from robo_rl.types import Episode, StateDict
 
 Environment = gymnasium.Env[Any, Any]
@@ -86,6 +88,8 @@ class TrainingPlan:
     person: Accompany | None = None
     initial: Initial | None = None
     """What the learner begins with; None for a fresh one."""
+    recorder: EpisodeRecorder | None = None
+    """Records training episodes; None for none."""
     acts_at_once: bool = False
     """The learner's policy acts from the first step on, in the place of random actions."""
 
@@ -127,32 +131,38 @@ class TrainingPlan:
             episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
             return self.config.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:
-            return self._offline(self.learner())
-        acting = self.acting()
+            return self._offline(self.learner(), Stopwatch())
+        acting, stopwatch = self.acting(), Stopwatch()
         if self.loop in (OFFLINE_THEN_ONLINE, OFFLINE_THEN_CORRECTED):
-            online = self._online(acting, self.online.sampling(self.config.sampling), self.online.steps)
-            return OfflineThenOnline(self._offline(acting.learner), online)
-        return self._online(acting, self.config.sampling, self.steps)
+            online = self._online(acting, self.online.sampling(self.config.sampling), self.online.steps, stopwatch)
+            return OfflineThenOnline(self._offline(acting.learner, stopwatch), online)
+        return self._online(acting, self.config.sampling, self.steps, stopwatch)
 
-    def _offline(self, learner: Learner) -> OfflineTraining:
-        data: dict[str, Any] = {"steps": self.steps, "seed": self.seed, "demonstrations": self.demonstrations}
-        return OfflineTraining(self.visible, learner, self.config.sampling, **data)
-
-    def _online(self, acting: Acting, sampling: Sampling, steps: int) -> OnlineTraining:
-        environment, learner, person = acting
-        training = OnlineTraining(
-            environment,
+    def _offline(self, learner: Learner, stopwatch: Stopwatch) -> OfflineTraining:
+        return OfflineTraining(
+            self.visible,
             learner,
+            self.config.sampling,
+            steps=self.steps,
+            seed=self.seed,
+            demonstrations=self.demonstrations,
+            stopwatch=stopwatch,
+        )
+
+    def _online(self, acting: Acting, sampling: Sampling, steps: int, stopwatch: Stopwatch) -> OnlineTraining[EnvironmentSteps]:
+        return online_training(
+            acting.environment,
+            acting.learner,
             sampling,
             steps=steps,
             seed=self.seed,
             demonstrations=self.demonstrations,
-            supervisor=person,
+            supervisor=acting.person,
             rewards=None if self.reward is None else self.reward.running(1),
+            recorder=self.recorder,
+            acts_at_once=self.acts_at_once,
+            stopwatch=stopwatch,
         )
-        if self.acts_at_once:
-            training.beginner = learner.policy
-        return training
 
 
 def _accompanied(person: Accompany, environment: Environment, learner: Learner) -> Acting:

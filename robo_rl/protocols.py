@@ -9,7 +9,7 @@ import gymnasium
 
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.types import ActionSource, Array, Batch, Executed, Metrics, StateDict, Transition
+from robo_rl.types import ActionSource, Array, Batch, Episode, Executed, Metrics, StateDict, Transition
 
 
 @runtime_checkable
@@ -182,15 +182,26 @@ class TrainingSupervisor(Supervisor, Stateful, Protocol):
         ...
 
 
-class EpisodeJournal(Protocol):
-    """Is told of training episodes step by step, so that a process that dies loses at most the running one."""
+class EpisodeRecorder(Protocol):
+    """Records training episodes step by step, so that a process that dies loses at most the running one."""
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
         """Training episode `number` begins."""
         ...
 
     def step(self, transition: Transition) -> None:
-        """It went on."""
+        """A step of it was taken."""
+        ...
+
+    def keep(self, episode: Episode) -> None:
+        """It has ended; its metadata say `training_episode`, counted from 0, and `training_step`, at which it ended.
+
+        An exact resume keeps those since the checkpoint again.
+        """
+        ...
+
+    def recorded(self, number: int) -> Episode | None:
+        """Return training episode `number` if it was recorded before a crash; it replaces a new rollout."""
         ...
 
 

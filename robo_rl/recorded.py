@@ -10,7 +10,7 @@ import numpy as np
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Extra, recorded_columns
 from robo_rl.memory import InMemory
-from robo_rl.rows import RowReader, layout_of, rows_of
+from robo_rl.rows import RowReader, layout_of, rows_of, saved_rows
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Batch, Episode, StateDict, Windows
 
@@ -82,7 +82,7 @@ class RecordedReplay:
         self._generator.bit_generator.state = state["generator"]
 
     def _take(self, rows: Mapping[str, Array]) -> None:
-        self._rows = {name: rows[name] for name in layout_of(self._spec)}
+        self._rows = saved_rows(layout_of(self._spec, self._extras), rows)
         columns = {name for extra in self._extras for name in extra.columns(self._spec)}
         self._rows |= {name: np.array(rows[name]) for name in columns}  # a copy, because `complete` writes into it
         self._ends = np.flatnonzero(~self._rows["starts"])

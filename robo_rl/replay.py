@@ -10,7 +10,7 @@ import numpy as np
 from robo_rl.errors import InvalidEpisode, InvalidSetting
 from robo_rl.extras import Extra, RowNumbers, recorded, recorded_columns
 from robo_rl.memory import GIGABYTE, InMemory, Storage, size_of
-from robo_rl.rows import RowReader, columns_of, key_of, layout_of, with_views
+from robo_rl.rows import RowReader, columns_of, key_of, layout_of, saved_rows, with_views
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Batch, Episode, StateDict, Transition
 
@@ -154,8 +154,8 @@ class ReplayBuffer:
                 fix="resume with the settings of the run",
             )
         self._used = len(state["rows"]["starts"])
-        for name, rows in self._stored.items():
-            rows[: self._used] = state["rows"][name]
+        for name, rows in saved_rows(layout_of(self._spec, self._extras), state["rows"]).items():
+            self._stored[name][: self._used] = rows
         self._rows["starts"][self._used :] = False
         self._count = int(self._rows["starts"].sum())
         self._cursor = int(state["cursor"])

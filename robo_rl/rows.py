@@ -63,6 +63,18 @@ def _require_new(name: str, extra: Extra, names: Iterable[str]) -> None:
         )
 
 
+def saved_rows(layout: Layout, state: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of a layout from a saved memory; raises InvalidSetting if it lacks one."""
+    if missing := sorted(layout.keys() - state.keys()):
+        raise InvalidSetting(
+            "The saved replay memory lacks data that the learner asks for.",
+            got=f"no {', '.join(missing)}",
+            allowed=", ".join(sorted(layout)),
+            fix="resume with the learner, and the version of robo-rl, of the run; or train anew",
+        )
+    return {name: state[name] for name in layout}
+
+
 def with_views(spec: EnvironmentSpec, stored: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the stored arrays, and as views of them "reward" and "action"."""
     reward, vectors = _reward_column(spec), stored["vectors"]

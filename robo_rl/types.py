@@ -222,12 +222,12 @@ class Labels:
         return len(self.values)
 
     @classmethod
-    def finite(cls, values: npt.ArrayLike, valid: npt.ArrayLike = True) -> Labels:
-        """Return float32 labels that are 0 and missing if not `valid`, or if not finite as float32."""
+    def finite(cls, values: npt.ArrayLike, valid: npt.ArrayLike = True, dtype: type[np.floating[Any]] = np.float32) -> Labels:
+        """Return labels that are 0 and missing if not `valid`, or if not finite in the type they are given."""
         with np.errstate(over="ignore"):
-            found = np.asarray(values).astype(np.float32)
+            found = np.asarray(values).astype(dtype)
         present = np.isfinite(found) & valid
-        return cls(np.where(present, found, np.float32(0)), present)
+        return cls(np.where(present, found, dtype(0)), present)
 
     @classmethod
     def missing(cls, count: int) -> Labels:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.reward_protocols import DelayedRewards, Relabelling, UnrepeatableRewards
+from robo_rl.reward_protocols import DelayedRewards, Relabelling
 from robo_rl.sampling import Sampling, StepMemory
 from robo_rl.spec import Observation
 from robo_rl.types import StateDict, Transition
@@ -17,7 +17,8 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
 
     Raises InvalidSetting where a batch would not be of single steps.
     """
-    if not isinstance(rewards, Relabelling):
+    relabels = None if rewards is None else rewards.relabelling
+    if relabels is None:
         return None
     usual = {"n_step": 1, "offline_fraction": 0.0, "extras": "none that follow from rewards"}
     if others := unlike_single_steps(sampling):
@@ -27,8 +28,8 @@ def relabelling(rewards: DelayedRewards | None, sampling: Sampling) -> Relabelli
             allowed=", ".join(f"{name} {usual[name]}" for name in others),
             fix="use sac with learner.n_step 1",
         )
-    rewards.reserve(sampling.replay_capacity)
-    return rewards
+    relabels.reserve(sampling.replay_capacity)
+    return relabels
 
 
 def unlike_single_steps(sampling: Sampling) -> list[str]:
@@ -40,18 +41,13 @@ def unlike_single_steps(sampling: Sampling) -> list[str]:
 
 def require_unchanging(rewards: DelayedRewards) -> None:
     """Raises InvalidSetting for rewards that only a loop that relabels what it samples can learn from."""
-    if isinstance(rewards, Relabelling):
+    if rewards.relabelling is not None:
         raise InvalidSetting(
             "A reward that changes as it is learned cannot be given once and for all.",
-            got=type(rewards).__name__,
+            got=type(rewards.relabelling).__name__,
             allowed="a learner that keeps single steps and has them relabelled: sac",
             fix="set algorithm to sac, or choose a reward that does not change",
         )
-
-
-def repeats_itself(rewards: DelayedRewards) -> bool:
-    """Returns whether the same steps would get the same rewards again, without which resuming is not exact."""
-    return not isinstance(rewards, UnrepeatableRewards) or rewards.repeats_itself
 
 
 class EpisodeUnderWay(Protocol):

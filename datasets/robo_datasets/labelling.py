@@ -15,8 +15,8 @@ from robo_datasets.label_cache import LabelCache, Maker
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
 from robo_rl.prefetch import prefetched
-from robo_rl.reward_protocols import RewardModel, RewardModelOfMany
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.reward_protocols import RewardModel
+from robo_rl.types import RewardLabels
 
 Watch = Callable[[Sequence[Entry]], Iterable[Entry]]
 """Passes entries on one by one, and may show how far that got."""
@@ -37,9 +37,9 @@ def label(
     """Labels the episodes that have no labels in the set `name` yet, or gaps, and returns how many it labelled.
 
     When the model is asked about the next episode, the labels of this one are in a file: nothing is asked twice, whenever the
-    process is killed, but of a `RewardModelOfMany` what it had under way. What the cache knows is not asked at all. An episode
-    that has gaps, in the set or in the cache, is asked about again, because an answer may have been missing for the moment;
-    where the model is gone, or with `replay`, which asks nothing, it has the gaps that it had.
+    process is killed, but what a model that labels several at once had under way. What the cache knows is not asked at all. An
+    episode that has gaps, in the set or in the cache, is asked about again, because an answer may have been missing for the
+    moment; where the model is gone, or with `replay`, which asks nothing, it has the gaps that it had.
     answers: asks the model somewhere else than here.
     Raises InvalidSetting where the set holds labels of another model, or a model would have to be asked that is gone or must
     not be; DatasetBusy while another process labels the set.
@@ -68,17 +68,12 @@ def label(
     return len(pending)
 
 
-def answers_of(model: RewardModel, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
-    """Returns the labels of episodes in their order."""
-    return iter(model.label_all(episodes)) if isinstance(model, RewardModelOfMany) else map(model.label, episodes)
-
-
 def _answers_here(dataset: Dataset, model: RewardModel) -> Answers:
     """Returns what has the model label episodes in this process, in their order."""
 
     def labelled(missing: Sequence[Entry]) -> Generator[tuple[Entry, RewardLabels], None, None]:
         with closing(prefetched(dataset.read, missing)) as episodes:  # the disk need not be waited for
-            yield from zip(missing, answers_of(model, episodes), strict=True)
+            yield from zip(missing, model.label_all(episodes), strict=True)
 
     return labelled
 

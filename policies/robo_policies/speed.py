@@ -28,7 +28,7 @@ from robo_rl.learner_conformance import random_batch
 from robo_rl.protocols import Training
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 from robo_rl.types import Metrics
 
 TASK = "HalfCheetah-v5"
@@ -118,7 +118,7 @@ def ours(learner: str, threads: int) -> Trial:
     environment = make_environment(f"gymnasium/{TASK}")
     spec = specification(environment)
     demonstrations = [rollout(environment, RandomPolicy(spec, 0), seed=0)] if config.sampling.offline_fraction else []
-    training = OnlineTraining(
+    training = online_training(
         environment, config.build(spec, 0), config.sampling, steps=0, seed=0, demonstrations=demonstrations
     )
 

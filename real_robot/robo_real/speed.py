@@ -47,7 +47,7 @@ import os
 os.nice({nice})
 from dataclasses import replace
 from robo_rl.discovery import load, make_environment
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 environment = make_environment("robot/Fake-v0")
 config = load("learners", "sac")()
 class Silent:
@@ -57,7 +57,7 @@ class Silent:
         if step == 600: print("learning", flush=True)
 learner = config.build(environment.environment_spec, 0)
 sampling = replace(config.sampling, learning_starts=500)
-OnlineTraining(environment, learner, sampling, steps=10**9, seed=0, demonstrations=()).run(Silent())
+online_training(environment, learner, sampling, steps=10**9, seed=0, demonstrations=()).run(Silent())
 """
 STREAM = """
 import sys

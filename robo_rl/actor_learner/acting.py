@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
@@ -13,12 +14,15 @@ from robo_rl.actor_learner.learning import Beginning
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import recorded
-from robo_rl.protocols import Learner, Stateful, TrainingObserver, TrainingSupervisor, TransferablePolicy
-from robo_rl.rollout import RandomPolicy, Rollout
+from robo_rl.protocols import EpisodeRecorder, Learner, Stateful, TrainingObserver, TrainingSupervisor, TransferablePolicy
+from robo_rl.rollout import Rollout
 from robo_rl.sampling import Sampling
 from robo_rl.spec import Observation
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps, Explorer
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training import StepLoop
 from robo_rl.types import Metrics, StateDict, Transition
+from robo_rl.waiting import EpisodeUnderWay
 
 MOST_AHEAD = 100
 """steps that the learner may be behind: 5 s at 20 Hz"""
@@ -56,63 +60,116 @@ class Apart:
     most_ahead: int = MOST_AHEAD
 
 
-class ActingTraining(OnlineTraining):
+class RemoteLearner:
+    """The learner in another process: steps go to it through the log, its parameters come back."""
+
+    def __init__(self, learner: Learner, sampling: Sampling, apart: Apart) -> None:
+        """learner: one like that of the other process, whose policy acts; it learns nothing here."""
+        self.learner, self.policy, self.process = learner, transferable(learner), apart.process
+        self._spec, self._extras = learner.policy.environment_spec, sampling.extras
+        self.log, self._most_ahead = apart.log, apart.most_ahead
+        self.version = -1
+        """steps that were learnt from for the parameters that act"""
+        self.holds, self.held = 0, 0.0
+        """times that it was held for the learner, and for how long [s] in all, the start not counted"""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Nothing: what the learner measures comes with its updates."""
+        return {}
+
+    def begin(self, episode: EpisodeUnderWay) -> None:
+        """Writes that an episode begins."""
+        assert isinstance(episode, Rollout)
+        self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
+
+    def break_off(self) -> None:
+        """Nothing: the log shows where the next episode begins."""
+
+    def add(self, transition: Transition) -> None:
+        """Writes a step."""
+        self.log.step(replace(transition, columns=recorded(self._spec, self._extras, transition)))
+
+    def update(self, step: int) -> Metrics:
+        """Returns what the learner has measured since the last call, and how far behind it is."""
+        found = self.process.metrics()
+        return {} if not found else found | self._account(step)
+
+    def may_act(self, step: int, *, ahead: float = 1.0) -> bool:
+        """Listens to the learner; returns whether it is there and at most so far behind, as a share of what it may be."""
+        self.process.poll()
+        return self._is_near(step, ahead)
+
+    def wait(self, step: int) -> None:
+        """Waits until the learner is there, and near."""
+        has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
+        self.process.wait_until(partial(self._is_near, step, 0.5))
+        if has_begun:
+            self.holds += 1
+            self.held += time.monotonic() - start
+
+    def renew(self) -> None:
+        """Takes newer parameters over, if there are any."""
+        if (found := self.process.parameters()) is not None:
+            self.version, parameters = found
+            self.policy.load_parameters(parameters)
+
+    def _is_near(self, step: int, ahead: float) -> bool:
+        return self.process.is_ready and step - self.process.step <= int(self._most_ahead * ahead)
+
+    def _account(self, step: int) -> Metrics:
+        return {
+            "learner/version": float(self.version),
+            "learner/staleness": float(step - self.version),
+            "learner/behind": float(step - self.process.step),
+            "learner/restarts": float(self.process.restarts),
+            "learner/holds": float(self.holds),
+            "learner/held_s": self.held,
+        }
+
+
+class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
     """Acts; a learner in another process learns from what was done (robo_rl.actor_learner.learning).
 
     While there is no learner, or it is behind, nothing moves: an environment whose time goes on, which has a method `hold`, is
     told to hold, and the episode ends there; others wait for the next step anyway.
     """
 
-    def __init__(
-        self,
-        environment: gymnasium.Env[Any, Any],
-        learner: Learner,
-        sampling: Sampling,
-        apart: Apart,
-        *,
-        steps: int,
-        seed: int,
-        supervisor: TrainingSupervisor | None = None,
-    ) -> None:
-        """learner: one like that of the other process, whose policy acts; it learns nothing here."""
-        acting = replace(
-            sampling,
-            replay_capacity=2,
-            replay_folder=None,
-            offline_fraction=0.0,
-            keeps_corrections=False,
-        )
-        super().__init__(environment, learner, acting, steps=steps, seed=seed, supervisor=supervisor)
-        self.log, self.process, self._most_ahead = apart.log, apart.process, apart.most_ahead
-        self.step, self.episodes = apart.log.steps, apart.log.episodes
+    def __init__(self, source: EnvironmentSteps, student: RemoteLearner, *, steps: int, stopwatch: Stopwatch) -> None:
+        super().__init__(source, student, steps=steps, stopwatch=stopwatch)
+        self.process = student.process
         if self.step:
             self.resumed = "warm"
-            self.random = RandomPolicy(learner.policy.environment_spec, seed + self.step)
             self._count_again(0)
-        self._hold = environment.get_wrapper_attr("hold") if environment.has_wrapper_attr("hold") else None
-        self.version = -1
-        """steps that were learnt from for the parameters that act"""
-        self.holds, self.held = 0, 0.0
-        """times that it was held for the learner, and for how long [s] in all, the start not counted"""
-        self._acting_policy = transferable(learner)
+
+    @property
+    def learner(self) -> Learner:
+        """The learner whose policy acts."""
+        return self.student.learner
 
     @property
     def is_in_real_time(self) -> bool:
         """Whether the environment's time goes on between two steps."""
-        return self._hold is not None
+        return self.source.is_in_real_time
 
     def may_begin(self) -> bool:
         """Listens to the learner; returns whether an episode that begins now need not wait for it."""
-        self.process.poll()
-        return self._may_act(self._most_ahead)
+        return self.student.may_act(self.step)
+
+    def prepare(self, observer: TrainingObserver) -> None:
+        """Listens to the learner; holds while there is none, or while it is too far behind."""
+        may_finish = self.is_in_real_time and self.source.episode is not None
+        if not self.student.may_act(self.step, ahead=2.0 if may_finish else 1.0):
+            self.source.cut("learner_behind" if self.process.is_ready else "learner_lost", observer)
+            self.student.wait(self.step)
+        self.student.renew()
 
     def run(self, observer: TrainingObserver) -> None:
         """Acts to the last step; whatever ends it, what goes on by itself is held then."""
         try:
             super().run(observer)
         finally:
-            if self._hold is not None:
-                self._hold()
+            self.source.hold()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
         """Has the learner write a checkpoint, when it gets to that step; the loop does not wait for it."""
@@ -123,29 +180,20 @@ class ActingTraining(OnlineTraining):
 
     def close(self) -> None:
         """Ends the learner once it has learnt from every step and saved; raises RunError where it cannot."""
-        self.log.close()
+        self.student.log.close()
         self.process.finish(self.step)
-        self._renew()
+        self.student.renew()
 
     def kill(self) -> None:
         """Ends the learner at once; what it has not saved lies in the log."""
-        self.log.close()
+        self.student.log.close()
         self.process.kill()
 
     def state_dict(self) -> StateDict:
         """Returns what the acting half needs of a checkpoint; the learner adds its own."""
         policy = self.policy
-        return {
-            "acting": {
-                "step": self.step,
-                "episodes": self.episodes,
-                "diverged": self.diverged,
-                "random": self.random.state_dict(),
-                "policy": policy.state_dict() if isinstance(policy, Stateful) else {},
-                "supervisor": {} if self.supervisor is None else self.supervisor.state_dict(),
-                "seconds": self.stopwatch.state_dict(),
-            }
-        }
+        own = {"policy": policy.state_dict() if isinstance(policy, Stateful) else {}, "seconds": self.stopwatch.state_dict()}
+        return {"acting": {"step": self.step, **self.source.state_dict(), **own, "rollout": None}}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Goes on behind the last step of the log, with the rest as the checkpoint has it: warm."""
@@ -153,80 +201,42 @@ class ActingTraining(OnlineTraining):
         if "acting" not in state:  # it was interrupted before the acting half was saved
             return
         acting = state["acting"]
-        self.episodes, self.diverged = max(acting["episodes"], self.episodes), acting["diverged"]
-        self.random.load_state_dict(acting["random"])
+        behind = {"step": self.step, "episodes": max(acting["episodes"], self.source.episodes)}
+        self.source.load_state_dict(acting | behind, self.student)
         self.stopwatch.load_state_dict(acting["seconds"])
         if isinstance(self.policy, Stateful):
             self.policy.load_state_dict(acting["policy"])
-        if self.supervisor is not None:
-            self.supervisor.load_state_dict(acting["supervisor"])
         self._count_again(acting["step"])
         self.process.ask(parts=self.state_dict())  # a checkpoint that the learner writes by itself has this count, too
 
     def _count_again(self, step: int) -> None:
         """Has the supervisor count what an earlier process did behind a step."""
-        if self.supervisor is None:
+        if (supervisor := self.source.supervisor) is None:
             return
-        for told in self.log.since(step):
+        for told in self.student.log.since(step):
             if isinstance(told, Transition):
-                self.supervisor.count(told.source)
+                supervisor.count(told.source)
             else:
-                self.supervisor.begin()
+                supervisor.begin()
 
-    def _make_ready(self, observer: TrainingObserver) -> None:
-        """Listens to the learner; holds while there is none, or while it is too far behind."""
-        self.process.poll()
-        if self._may_act(self._most_ahead * (1 if self._rollout is None or self._hold is None else 2)):
-            self._renew()
-            return
-        has_begun, start = self.process.is_ready or self.process.restarts > 0, time.monotonic()
-        self._be_still(observer)
-        self.process.wait_until(lambda: self._may_act(self._most_ahead // 2))
-        self._renew()
-        if has_begun:
-            self.holds += 1
-            self.held += time.monotonic() - start
 
-    def _may_act(self, ahead: int) -> bool:
-        return self.process.is_ready and self.step - self.process.step <= ahead
-
-    def _be_still(self, observer: TrainingObserver) -> None:
-        if self._hold is None:
-            return
-        if isinstance(self._rollout, Rollout):
-            self._rollout.cut("learner_behind" if self.process.is_ready else "learner_lost")
-            self._finish(self._rollout, observer)
-        self._hold()
-
-    def _renew(self) -> None:
-        """Takes newer parameters over, where there are any."""
-        if (found := self.process.parameters()) is not None:
-            self.version, parameters = found
-            self._acting_policy.load_parameters(parameters)
-
-    def _begun(self) -> Rollout:
-        rollout = super()._begun()
-        self.log.begin(rollout.observation, seed=rollout.seed, instruction=rollout.instruction)
-        return rollout
-
-    def _remember(self, transition: Transition) -> None:
-        columns = recorded(self.policy.environment_spec, self.sampling.extras, transition)
-        self.log.step(replace(transition, columns=columns))
-
-    def _learn(self) -> Metrics:
-        found = self.process.metrics()
-        return {} if not found else found | self._account
-
-    @property
-    def _account(self) -> Metrics:
-        return {
-            "learner/version": float(self.version),
-            "learner/staleness": float(self.step - self.version),
-            "learner/behind": float(self.step - self.process.step),
-            "learner/restarts": float(self.process.restarts),
-            "learner/holds": float(self.holds),
-            "learner/held_s": self.held,
-        }
+def acting_training(  # noqa: PLR0913
+    environment: gymnasium.Env[Any, Any],
+    learner: Learner,
+    sampling: Sampling,
+    apart: Apart,
+    *,
+    steps: int,
+    seed: int,
+    supervisor: TrainingSupervisor | None = None,
+    recorder: EpisodeRecorder | None = None,
+    acts_at_once: bool = False,
+) -> ActingTraining:
+    """Return the acting half, behind the last step of its log; learner: see RemoteLearner."""
+    log, stopwatch, random_steps = apart.log, Stopwatch(), 0 if acts_at_once else sampling.learning_starts
+    explorer = Explorer(learner.policy, seed=seed, random_steps=random_steps, stopwatch=stopwatch, taken=log.steps)
+    source = EnvironmentSteps(environment, explorer, seed=seed, supervisor=supervisor, recorder=recorder, episodes=log.episodes)
+    return ActingTraining(source, RemoteLearner(learner, sampling, apart), steps=steps, stopwatch=stopwatch)
 
 
 def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
-
-import gymnasium
+from typing import ClassVar, NoReturn, Protocol
 
 from robo_rl.actor_learner.office import EVERY, Finished, Office
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import RoboRLError
-from robo_rl.protocols import Learner
-from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.protocols import TrainingObserver
+from robo_rl.replay_learning import ReplayLearner
+from robo_rl.spec import Observation
+from robo_rl.step_sources import StepSink
 from robo_rl.training import OnlineTraining
-from robo_rl.types import ActionSource, Array, Episode, Metrics, StateDict, Transition
+from robo_rl.types import Metrics, StateDict, Transition
 
 OWN = ("learner", "replay", "offline", "training")
 """parts of a checkpoint that are the learner's"""
@@ -60,105 +57,69 @@ class Steps(Protocol):
         ...
 
 
-class LearningTraining(OnlineTraining):
-    """Remembers and learns what `OnlineTraining` would from the same steps, bit for bit, also where it was killed meanwhile."""
+class LogSteps:
+    """Steps of another process, read from its log; waits for more at its end."""
 
-    def __init__(
-        self,
-        spec: EnvironmentSpec,
-        learner: Learner,
-        sampling: Sampling,
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        is_corrected: bool = False,
-        rewards: DelayedRewards | None = None,
-    ) -> None:
-        """spec: of the environment, with what is drawn for the rewards. is_corrected: whether a person may take over."""
-        person = AbsentPerson() if is_corrected else None
-        data: dict[str, Any] = {"seed": seed, "demonstrations": demonstrations, "rewards": rewards}
-        super().__init__(AbsentEnvironment(spec), learner, sampling, steps=steps, supervisor=person, **data)
+    replays = True
+    metrics: ClassVar[Metrics] = {}
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self.episode: Steps | None = None
+        """The log, opened behind the step that was restored."""
+        self._wait: Callable[[], None] | None = None
+
+    def open(self, steps: Steps, wait: Callable[[], None]) -> None:
+        """Read from a log; wait: is called while it has nothing new."""
+        self.episode, self._wait = steps, wait
+
+    def step(self, sink: StepSink) -> Transition:
+        """Returns the next step, after telling of episodes that begin before it."""
+        assert self.episode is not None and self._wait is not None
+        while not isinstance(found := self.episode.following(), Transition):
+            if found is None:
+                self._wait()
+            else:
+                sink.begin(self.episode)
+        self.taken += 1
+        return found
+
+    def report(self, observer: TrainingObserver) -> bool:
+        """Episodes are the acting process's."""
+        return False
+
+    def state_dict(self) -> StateDict:
+        """Returns nothing: the log is on disk."""
+        return {}
+
+    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+        """Goes on behind a step."""
+        self.taken = state["step"]
+        return "exact"
+
+
+class LearningTraining(OnlineTraining[LogSteps]):
+    """Remembers and learns what a training in one process would from the same steps, bit for bit, also if killed meanwhile."""
+
+    def __init__(self, student: ReplayLearner, *, steps: int) -> None:
+        super().__init__(LogSteps(), student, steps=steps)
         self.told: dict[str, StateDict] = {}
         """parts of a checkpoint that are the acting process's, as it last told them"""
 
     def learn_from(self, steps: Steps, office: Office) -> NoReturn:
         """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
-        self._steps_taken, self._office = steps, office
+        self.source.open(steps, lambda: office.attend(self.step, self, IDLE))
         office.publish(self.step, self.policy)
         office.attend(self.step, self)  # what was asked for before the first step
         self.run(office)  # type: ignore[arg-type]
         while True:
             office.attend(self.step, self, IDLE)
 
-    def _act(self) -> Transition:
-        while not isinstance(found := self._steps_taken.following(), Transition):
-            if found is None:
-                self._office.attend(self.step, self, IDLE)
-            else:
-                self._begin(found.observation)
-        return found
-
-    def _begin(self, observation: Observation) -> None:
-        """An episode begins, and that before is over."""
-        if self.waiting is None:
-            self.memory.begin(observation)
-            return
-        if len(self.waiting):
-            self.waiting.cut()
-        self.waiting.begin(self._steps_taken)
-
     def load_from(self, parts: dict[str, StateDict], steps: Steps) -> None:
-        """Restores a checkpoint, exactly; `steps` goes on behind its last one."""
-        own = dict(parts)
-        waiting = own["training"]["waiting"]
-        self.told = {name: own.pop(name) for name in parts if name not in OWN}
-        kept, self.waiting = self.waiting, None  # what waits lies in the log
-        self.load_state_dict(own)
-        self.waiting = kept
-        if self.waiting is not None:
-            self.waiting.load_state_dict(waiting, steps)
-
-
-@dataclass
-class AbsentEnvironment(gymnasium.Env[Any, Any]):
-    """Stands for the environment, which is in the other process."""
-
-    environment_spec: EnvironmentSpec
-
-    def reset(self, **arguments: Any) -> NoReturn:
-        """Never called."""
-        raise NotImplementedError
-
-    def step(self, action: Any) -> NoReturn:
-        """Never called."""
-        raise NotImplementedError
-
-
-class AbsentPerson:
-    """Stands for the person, whose steps come with the others."""
-
-    metrics: Metrics = {}  # noqa: RUF012
-
-    def reset(self) -> None:
-        """Never called."""
-
-    def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
-        """Never called."""
-        raise NotImplementedError
-
-    def begin(self) -> None:
-        """Never called."""
-
-    def count(self, source: ActionSource) -> None:
-        """Never called."""
-
-    def state_dict(self) -> StateDict:
-        """Returns nothing: the person's state is the acting process's."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Nothing to restore."""
+        """Restores a checkpoint, exactly; `steps` goes on behind its last one, and has what waits for its reward."""
+        self.source.episode = steps
+        self.told = {name: part for name, part in parts.items() if name not in OWN}
+        self.load_state_dict({name: parts[name] for name in OWN})
 
 
 def learn(

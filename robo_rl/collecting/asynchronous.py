@@ -7,23 +7,20 @@ They are on disk before that, so that the learner's state follows from its check
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from robo_rl.actor_learner.acting import transferable
-from robo_rl.actor_learner.learning import AbsentEnvironment
 from robo_rl.checkpoints import Checkpoint, checkpoint_steps, save_checkpoint
 from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import Segment
 from robo_rl.errors import require_allowed
-from robo_rl.protocols import Learner, TrainingObserver
-from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.protocols import TrainingObserver, TransferablePolicy
+from robo_rl.replay_learning import ReplayLearner
+from robo_rl.step_sources import StepSink
 from robo_rl.training import OnlineTraining
-from robo_rl.types import Episode, Metrics, StateDict, Transition
+from robo_rl.types import Metrics, StateDict, Transition
 
 TICK = 0.5  # [s] between two looks for collectors that hang
 
@@ -53,32 +50,24 @@ class Pace:
         return (self.most_stale or 2 * self.segment * self.requests * collectors) // 2
 
 
-class AsynchronousTraining(OnlineTraining):
-    """Remembers and learns what `OnlineTraining` would from the same steps; collectors act with parameters of bounded age.
+class CollectedSteps:
+    """Steps of collectors, segment by segment in the order in which they came, with parameters of bounded age.
 
     A request says with which parameters a segment is to be acted. None is sent while `Pace.ahead` steps are not learnt from,
     nor while an open one is older than that: the fast wait for the slow (Ho et al. 2013, "More Effective Distributed ML via a
     Stale Synchronous Parallel Parameter Server"). Hence parameters are never older than Pace.most_stale + Pace.every.
     """
 
-    def __init__(  # noqa: PLR0913
-        self,
-        spec: EnvironmentSpec,
-        learner: Learner,
-        sampling: Sampling,
-        crew: Crew,
-        log: SegmentLog,
-        checkpoints: Path,
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        pace: Pace = Pace(),
+    replays = True
+    episode = None
+
+    def __init__(
+        self, policy: TransferablePolicy, crew: Crew, log: SegmentLog, *, steps: int, learning_starts: int, pace: Pace
     ) -> None:
-        absent = AbsentEnvironment(spec)
-        super().__init__(absent, learner, sampling, steps=steps, seed=seed, demonstrations=demonstrations)
-        self.crew, self._log, self._checkpoints, self._pace = crew, log, checkpoints, pace
-        self._parameters = transferable(learner, fix="leave --collectors out")
+        self.crew = crew
+        self.taken, self.episodes = 0, 0
+        self._policy, self._log, self._pace = policy, log, pace
+        self._total, self._random_until = steps, learning_starts
         self._asked = [deque[int]() for _ in range(crew.count)]  # steps of each open request
         self._waiting: deque[Segment] = deque()
         self._steps: deque[Transition] = deque()  # of the segment that is being learnt from
@@ -87,46 +76,31 @@ class AsynchronousTraining(OnlineTraining):
         self.stalest = 0
         """Most steps so far that parameters were old when what they chose was learnt from."""
 
-    def run(self, observer: TrainingObserver) -> None:
-        """Trains from the present step to the last."""
-        try:
-            super().run(observer)
-        finally:
-            self._log.close()
-
-    def _make_ready(self, observer: TrainingObserver) -> None:
-        """Takes in what has come, asks for more where it may, and waits for it where there is nothing to learn from."""
-        self._observer = observer
+    def step(self, sink: StepSink) -> Transition:
+        """Takes in what has come, asks for more if it may, and waits for it if there is nothing to learn from."""
         self._hear(0.0)
         self._ask()
         while not self._steps:
             if self._waiting:
-                self._open(self._waiting.popleft())
+                self._open(self._waiting.popleft(), sink)
             else:
-                self.stopwatch.time("simulate", partial(self._hear, TICK))
+                self._hear(TICK)
                 self._ask()
-
-    def _act(self) -> Transition:
+        self.taken += 1
+        self.stalest = max(self.stalest, self._staleness)
         return self._steps.popleft()
 
-    def _remember(self, transition: Transition) -> None:
-        assert self._segment is not None
-        self.stalest = max(self.stalest, self._staleness)
-        super()._remember(transition)
-        if not self._steps and (end := self._segment.end) is not None:
-            self.episodes += 1
-            self._observer.on_episode(self.step, **{name: value for name, value in end.items() if name != "terminated"})
-
-    def _learn(self) -> Metrics:
-        found = super()._learn()
-        return found | self._account if found else {}
+    def report(self, observer: TrainingObserver) -> bool:
+        """Reports the episode that ended with the newest step, as its collector told it."""
+        if self._steps or self._segment is None or (end := self._segment.end) is None:
+            return False
+        self.episodes += 1
+        observer.on_episode(self.taken, **{name: value for name, value in end.items() if name != "terminated"})
+        return True
 
     @property
-    def _staleness(self) -> int:
-        return 0 if self._segment is None else self.step - 1 - self._segment.version
-
-    @property
-    def _account(self) -> Metrics:
+    def metrics(self) -> Metrics:
+        """How old parameters are, and what waits."""
         return {
             "collect/collectors": float(self.crew.count),
             "collect/staleness": float(self._staleness),
@@ -134,6 +108,10 @@ class AsynchronousTraining(OnlineTraining):
             "collect/waiting": float(len(self._steps) + sum(map(len, self._waiting))),
             "collect/lost": float(self.crew.losses),
         }
+
+    @property
+    def _staleness(self) -> int:
+        return 0 if self._segment is None else self.taken - 1 - self._segment.version
 
     def _hear(self, timeout: float) -> None:
         """Writes what has come to the log; waits at most so long [s] for the first."""
@@ -155,57 +133,83 @@ class AsynchronousTraining(OnlineTraining):
     def _ask(self) -> None:
         """Asks those that have the fewest open requests, as long as that is allowed."""
         crew, limit = self.crew, self._pace.ahead(self.crew.count)
-        while crew.oldest is None or self.step - crew.oldest <= limit:
+        while crew.oldest is None or self.taken - crew.oldest <= limit:
             index, ahead = min(range(crew.count), key=crew.open), self._ahead
-            steps = min(self._pace.segment, self.steps - self.step - ahead)
+            steps = min(self._pace.segment, self._total - self.taken - ahead)
             if crew.open(index) >= self._pace.requests or steps < 1 or ahead + steps > limit:
                 return
             self._publish()
-            is_random = self.step + ahead < self.sampling.learning_starts
-            crew.ask(index, {"steps": steps, "is_random": is_random})
+            crew.ask(index, {"steps": steps, "is_random": self.taken + ahead < self._random_until})
             self._asked[index].append(steps)
 
     def _publish(self) -> None:
-        if self.crew.version < 0 or self.step - self.crew.version >= self._pace.every:
-            self.crew.publish(self.step, self._parameters.parameters())
+        if self.crew.version < 0 or self.taken - self.crew.version >= self._pace.every:
+            self.crew.publish(self.taken, self._policy.parameters())
 
-    def _open(self, segment: Segment) -> None:
+    def _open(self, segment: Segment, sink: StepSink) -> None:
         """Begins to learn from a segment."""
         if segment.begins or segment.birth != self._running:
-            self.memory.begin(segment.observation)
+            sink.begin(segment)  # type: ignore[arg-type]  # rewards of models, which ask for more, do not go with collectors
         self._segment, self._running = segment, segment.birth
         self._steps.extend(segment.transitions())
+
+    def state_dict(self) -> StateDict:
+        """Returns counters; what is not learnt from yet lies in the log."""
+        return {"episodes": self.episodes, "births": self.crew.births, "running": self._running, "stalest": self.stalest}
+
+    def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
+        """Restores the counters; `go_on` follows."""
+        self.taken, self.episodes = int(state["step"]), int(state["episodes"])
+        self._running, self.stalest, self.crew.births = int(state["running"]), int(state["stalest"]), int(state["births"])
+        return "warm"
+
+    def go_on(self) -> bool:
+        """Takes in what the log has behind the present step; returns False if there was never a step."""
+        for before, segment in self._log.since(self.taken):
+            self.crew.births = max(self.crew.births, segment.birth + 1)
+            if before < self.taken:
+                self._segment = segment
+                self._steps.extend([*segment.transitions()][self.taken - before :])
+            else:
+                self._waiting.append(segment)
+        return bool(self.taken or self._waiting)
+
+
+class AsynchronousTraining(OnlineTraining[CollectedSteps]):
+    """Remembers and learns what a training in one process would from the same steps; collectors act."""
+
+    def __init__(
+        self,
+        student: ReplayLearner,
+        crew: Crew,
+        log: SegmentLog,
+        checkpoints: Path,
+        *,
+        steps: int,
+        pace: Pace = Pace(),
+    ) -> None:
+        policy, starts = transferable(student.learner, fix="leave --collectors out"), student.sampling.learning_starts
+        source = CollectedSteps(policy, crew, log, steps=steps, learning_starts=starts, pace=pace)
+        super().__init__(source, student, steps=steps)
+        self.crew, self._log, self._checkpoints = crew, log, checkpoints
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Trains from the present step to the last."""
+        try:
+            super().run(observer)
+        finally:
+            self._log.close()
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
         """Writes a checkpoint, and removes what the log has from before the oldest that is kept."""
         save_checkpoint(self._checkpoints, Checkpoint(step, parts))
         self._log.forget(min(checkpoint_steps(self._checkpoints)))
 
-    def state_dict(self) -> StateDict:
-        """Returns learner, replay, generators and counters; what is not learnt from yet lies in the log."""
-        own = {"births": self.crew.births, "running": self._running, "stalest": self.stalest}
-        return super().state_dict() | {"collecting": own}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training; `go_on` follows."""
-        own = dict(state)
-        collecting = own.pop("collecting")
-        super().load_state_dict(own)
-        self._running, self.stalest = int(collecting["running"]), int(collecting["stalest"])
-        self.crew.births = int(collecting["births"])
-
     def go_on(self, state: StateDict | None) -> None:
-        """Restores what a checkpoint holds, where there is one, and takes in what the log has behind it.
+        """Restores what a checkpoint holds, if there is one, and takes in what the log has behind it.
 
-        Collectors begin new episodes: warm, where there is anything to go on from.
+        Collectors begin new episodes: warm, if there is anything to go on from.
         """
         if state is not None:
             self.load_state_dict(state)
-        for before, segment in self._log.since(self.step):
-            self.crew.births = max(self.crew.births, segment.birth + 1)
-            if before < self.step:
-                self._segment = segment
-                self._steps.extend([*segment.transitions()][self.step - before :])
-            else:
-                self._waiting.append(segment)
-        self.resumed = "warm" if self.step or self._waiting else None
+        self.resumed = "warm" if self.source.go_on() else None

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from robo_rl.on_policy import Environments, OnPolicyLearner, RunningEpisodes, VectorStep
 from robo_rl.protocols import Stateful, TransferablePolicy
-from robo_rl.training import episode_seed
+from robo_rl.step_sources import episode_seed
 from robo_rl.types import Array, StateDict
 
 COLUMNS = ("actions", "rewards", "terminated", "truncated")

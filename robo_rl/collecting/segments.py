@@ -13,7 +13,7 @@ from robo_rl.extras import Extra, recorded
 from robo_rl.protocols import Policy, TransferablePolicy
 from robo_rl.rollout import RandomPolicy, Rollout
 from robo_rl.spec import Observation
-from robo_rl.training import episode_seed
+from robo_rl.step_sources import episode_seed
 from robo_rl.types import ActionSource, StateDict, Transition
 
 EPISODES = 10**6  # more than one collector ever begins: the seeds of the next one follow

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from robo_rl.report import template
 from robo_rl.report.charts import Across, Series, line_chart, thinned
-from robo_rl.rewards.pipeline_parts import BESIDE
-from robo_rl.rewards.programs.judging import Judged
+from robo_rl.rewards.pipeline import BESIDE
+from robo_rl.rewards.steps import Judged
 from robo_rl.runs import write_text
 from robo_rl.types import Episode
 

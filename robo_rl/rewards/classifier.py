@@ -16,12 +16,12 @@ from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.rewards.fitted_folder import fitted
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import PICTURES_ALONE, PictureReward, Pictures, Scores, pictures_of
+from robo_rl.rewards.pictures import PICTURES_ALONE, PictureReward, Pictures, pictures_of
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured, guarded, moments_of
 from robo_rl.rewards.success_guard import Guard
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.types import Episode, Labels, RewardLabels
 
 
 def save(
@@ -74,12 +74,12 @@ class ClassifierReward(PictureReward):
         parts = (np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))
         return "classifier", hash_of(json.dumps(told, sort_keys=True).encode(), *parts)
 
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns answers about pictures alone; raises InvalidSetting where it looks at numbers or has a guard."""
         if not self._config.camera:
             raise InvalidSetting("This classifier looks at float observations, not at pictures.", fix="fit one with a camera")
         self._require_no_guard()
-        return Scores(self._answers(self._network.probabilities(pictures)), np.ones(len(pictures), np.bool_))
+        return Labels.finite(self._answers(self._network.probabilities(pictures)))
 
     @property
     def eye(self) -> str:
@@ -97,13 +97,13 @@ class ClassifierReward(PictureReward):
         return bool(self._config.camera)
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns rewards; a step is valid where all that it needs was known. Raises SpecMismatch for another environment."""
+        """Returns rewards; a step is valid if all that it needs was told. Raises SpecMismatch for another environment."""
         self._require_known(episode)
-        moments, known = moments_of(self._spec, episode, self.eye)
-        values, known = guarded(self._network.probabilities(moments), known, self._guard, episode.observations)
+        moments, valid = moments_of(self._spec, episode, self.eye)
+        found = guarded(Labels.finite(self._network.probabilities(moments), valid), self._guard, episode.observations)
         after = slice(1 if self.mode == "level" else 0, None)
-        rewards, valid = self.rewards(Scores(self._answers(values)[after], known[after]), terminated=episode.terminated)
-        return RewardLabels(rewards, valid, *self.identity, self.prompt_hash)
+        scores = Labels.finite(self._answers(found.values)[after], found.valid[after])
+        return self.rewards(scores, terminated=episode.terminated).by(self.identity, self.prompt_hash)
 
     def _require_known(self, episode: Episode) -> None:
         """Raises SpecMismatch for an episode of another environment.

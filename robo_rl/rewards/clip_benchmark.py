@@ -21,7 +21,6 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.audit.agreement import rank_correlations
-from robo_rl.rewards.audit.evidence import known_of
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.pictures import PICTURES_ALONE
@@ -128,7 +127,7 @@ def episode_of(data: CaptionedPictures, clip: Clip) -> Episode:
 
 def scored(model: RewardModel, data: CaptionedPictures, clips: Sequence[Clip], shown: Iterable[Clip] | None = None) -> Scored:
     """Returns how a reward model does; `shown` passes the clips on one by one, and may show how far that got."""
-    answers = np.array([known_of(model.label(episode_of(data, clip)))[-1] for clip in (clips if shown is None else shown)])
+    answers = np.array([model.label(episode_of(data, clip)).or_nan[-1] for clip in (clips if shown is None else shown)])
     truth = np.array([clip.score for clip in clips], np.float64)
     scenes = np.unique([int(data.firsts[clip.picture]) for clip in clips], return_inverse=True)[1]
     known = np.isfinite(answers)

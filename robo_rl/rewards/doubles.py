@@ -11,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from robo_rl.errors import require_allowed
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.types import Array, Episode, RewardLabels
+from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 
 @dataclass(frozen=True)
-class Oracle:
+class Oracle(RewardModel):
     """The recorded rewards themselves: what a perfect model would say."""
 
     @property
@@ -30,7 +31,7 @@ class Oracle:
 
 
 @dataclass(frozen=True)
-class NoisyOracle:
+class NoisyOracle(RewardModel):
     """The recorded rewards with errors and gaps, as a mediocre model would see them."""
 
     deviation: float = 0.1
@@ -58,7 +59,7 @@ class NoisyOracle:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(RewardModel):
     """The same everywhere: a model that sees nothing."""
 
     value: float = 0.0
@@ -79,6 +80,4 @@ class Constant:
 
 def _labels(identity: tuple[str, str], values: Array, valid: Array) -> RewardLabels:
     """Returns labels; where a recorded reward is not finite there is none."""
-    valid = valid & np.isfinite(values)
-    model, settings = identity
-    return RewardLabels(np.where(valid, values, 0.0).astype(np.float32), valid, model, settings, prompt_hash="none")
+    return Labels.finite(values, valid).by(identity)

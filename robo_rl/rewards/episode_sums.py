@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.running import RECENT
 from robo_rl.rewards.steps import Steps
 from robo_rl.types import Metrics, StateDict
+
+RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.record)
 
 
 class EpisodeSums:

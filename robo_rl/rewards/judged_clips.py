@@ -14,8 +14,8 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judged_episodes import EpisodeJudge, Places, required, scores_of
 from robo_rl.rewards.judging import Form, Question
 from robo_rl.rewards.large_reward_models import SYSTEM
-from robo_rl.rewards.pictures import Pictures, Scores, pictures_of
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.rewards.pictures import Pictures, pictures_of
+from robo_rl.types import Episode, Labels, RewardLabels
 
 
 class OrdinalForm(Form):
@@ -48,7 +48,7 @@ class JudgeOrdinal(EpisodeJudge):
         """Returns even distances; two at least, although they be the same."""
         return np.linspace(0, count - 1, min(self.frames, max(count, 2))).round().astype(np.intp)
 
-    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Scores:
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Returns one score: that of the clip."""
         shown = [part for number, place in enumerate(places, 1) for part in (f"Picture {number}:", pictures[place])]
         question = Question((self.words.format(instruction=instruction), *shown), OrdinalForm, SYSTEM)
@@ -63,7 +63,7 @@ class JudgeOrdinal(EpisodeJudge):
         if len(episode):
             score = self.scores_at(pictures, self.places(len(pictures)), instruction)
             values[-1], valid[-1] = score.values[0], score.valid[0]
-        return RewardLabels(values, valid, *self.identity, hash_of(self.words.encode(), instruction.encode()))
+        return Labels(values, valid).by(self.identity, hash_of(self.words.encode(), instruction.encode()))
 
 
 class Frame(Form):
@@ -95,7 +95,7 @@ class JudgeOrder(EpisodeJudge):
         """Returns even distances, none twice."""
         return np.unique(np.linspace(0, count - 1, min(self.frames, count)).round().astype(np.intp))
 
-    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Scores:
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Returns the progress in [0, 1] in the order of time: 0 for the first, which the judge is told, and its answers."""
         later = places[1:]
         chance = np.random.default_rng(int(hash_of(pictures[places].tobytes(), instruction.encode()), 16))

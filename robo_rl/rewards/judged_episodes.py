@@ -15,8 +15,8 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.cached_judge import CachedJudge, cached_judge
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import PictureReward, Pictures, Scores, pictures_of
-from robo_rl.types import Episode, Metrics, RewardLabels
+from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
+from robo_rl.types import Episode, Labels, Metrics, RewardLabels
 
 Places = npt.NDArray[np.intp]
 """Numbers of pictures of an episode, rising, the first one of them 0."""
@@ -78,10 +78,10 @@ class EpisodeJudge(Judged, PictureReward):
         """Returns which of the pictures of an episode are asked about."""
 
     @abstractmethod
-    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Scores:
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Returns one score for each place; pictures: all (T+1, H, W, 3) of the episode."""
 
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Raises InvalidSetting, unless a subclass can judge a picture by itself and the first one."""
         raise InvalidSetting(f"{self.name} judges whole episodes, not single pictures.", fix="robo-rl label; or judge-progress")
 
@@ -89,26 +89,26 @@ class EpisodeJudge(Judged, PictureReward):
         """Returns rewards; the score of a moment holds until the next one that is asked about, missing ones as well."""
         pictures = pictures_of(episode.observations, self.camera)
         instruction = required(self.instruction or episode.instruction)
-        scores = Scores(np.zeros(len(pictures), np.float32), np.zeros(len(pictures), np.bool_))
+        scores = Labels.missing(len(pictures))
         if len(episode):
             places = self.places(len(pictures))
             scores = held(self.scores_at(pictures, places, instruction), places, len(pictures))
         if self.mode == "level":
-            scores = Scores(scores.values[1:], scores.valid[1:])
+            scores = Labels(scores.values[1:], scores.valid[1:])
         rewards = self.rewards(scores, terminated=episode.terminated)
-        return RewardLabels(*rewards, *self.identity, hash_of(self.words.encode(), instruction.encode()))
+        return rewards.by(self.identity, hash_of(self.words.encode(), instruction.encode()))
 
 
-def held(scores: Scores, places: Places, count: int) -> Scores:
+def held(scores: Labels, places: Places, count: int) -> Labels:
     """Returns a score for each of `count` pictures: that of the last place up to it, also where this one is missing."""
     last = np.searchsorted(places, np.arange(count), side="right") - 1
-    return Scores(scores.values[last], scores.valid[last])
+    return Labels(scores.values[last], scores.valid[last])
 
 
-def scores_of(values: Sequence[float | None]) -> Scores:
+def scores_of(values: Sequence[float | None]) -> Labels:
     """Returns scores; None is a missing one."""
     valid = np.array([value is not None for value in values], np.bool_)
-    return Scores(np.array([value or 0.0 for value in values], np.float32), valid)
+    return Labels(np.array([value or 0.0 for value in values], np.float32), valid)
 
 
 def required(instruction: str | None) -> str:

@@ -16,7 +16,8 @@ from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judged_episodes import EpisodeJudge, Places, required, scores_of
 from robo_rl.rewards.judging import Form, Picture, Question
-from robo_rl.rewards.pictures import Pictures, Scores
+from robo_rl.rewards.pictures import Pictures
+from robo_rl.types import Labels
 
 SYSTEM = "You judge how well a robot does a task, by what can be seen in pictures and by nothing else."
 BINS = [number / 10 for number in range(11)]
@@ -152,13 +153,13 @@ class LargeRewardModel(EpisodeJudge):
         """Returns every k-th picture from the first on, and the last."""
         return np.unique([*range(0, count, self.every), count - 1])
 
-    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Scores:
+    def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Returns the mean of the heads where all of them have a value."""
         shown = pictures[places]
         moments = [Moment(pictures[0], before, now) for before, now in zip([None, *shown], shown, strict=False)]
         return self._scores(moments, instruction)
 
-    def _scores(self, moments: Sequence[Moment], instruction: str) -> Scores:
+    def _scores(self, moments: Sequence[Moment], instruction: str) -> Labels:
         pairs = [(moment, head) for moment in moments for head in self.heads]
         questions = [head.question(moment, instruction) for moment, head in pairs]
         answers = iter(self.asking.ask([question for question in questions if question is not None]))
@@ -172,7 +173,7 @@ class LargeRewardModel(EpisodeJudge):
 class _SinglePictures(LargeRewardModel):
     """Judges a picture by itself and the first one, so that it can be asked online."""
 
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns one score for each picture."""
         moments = [Moment(first, None, now) for first, now in zip(firsts, pictures, strict=True)]
         return self._scores(moments, required(self.instruction or instruction))

@@ -1,7 +1,4 @@
-"""A reward of a model while a policy learns: pictures wait until there are some, are scored in one call, and become rewards.
-
-    reward of a step = weight * (level, delta or potential of the model's scores)
-                     + bonus, where the model sees the task completed, which then ends for the learner
+"""The reward of a run: a reward of steps in the environment of a recipe, in place of the environment's own.
 
 Nothing here knows the environment's own reward or success.
 """
@@ -11,101 +8,112 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.rewards.pictures import PictureReward
-from robo_rl.rewards.running import Completion, RunningRewards
+from robo_rl.rewards.online_scoring import RunningReward
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.programs.judging import UsedProgram
 from robo_rl.spec import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode, StateDict
+
+if TYPE_CHECKING:
+    from robo_rl.rewards.step_reward import StepReward
 
 
 @dataclass(frozen=True)
 class OnlineReward:
-    """What a policy learns from in the place of the environment's reward."""
+    """What a policy learns from in place of the environment's reward; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
-    model: PictureReward
+    model: StepReward
+    spec: EnvironmentSpec
+    """Of the environment, with what is drawn for the reward alone."""
     weight: float = 1.0
-    """Factor of the model's reward."""
-    every: int = 64
-    """Pictures that are scored in one call."""
-    hold: int = 1
-    """Steps from one picture that is scored to the next, for models that are slow or cost money; in between the score holds."""
-    completion: Completion | None = None
-    hidden: tuple[str, ...] = ()
-    """Entries of the observation that are there for the reward alone."""
+    """Factor of the rewards."""
+    discount: float | None = None
+    """The learner's."""
 
     def __post_init__(self) -> None:
-        counts = {name: (getattr(self, name) >= 1, "1 or more") for name in ("every", "hold")}
-        require_allowed(self, counts | {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
-        if self.model.mode == "potential" and self.completion is None:
-            raise InvalidSetting(
-                "A potential alone makes all policies equally good: nothing would be learnt.",
-                got="mode potential without a completion",
-                allowed="potential with a completion bonus, or mode: delta",
-                fix="name a model of completion in reward.completion, or set reward.settings.mode to delta",
-            )
+        require_allowed(self, {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
+        self.model.require(self._place)
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """What the rewards follow from: names, hashes of weights and words, weights."""
-        facts: dict[str, str | float] = _told(self.model, "") | {"weight": self.weight, "hold": self.hold}
-        if (completion := self.completion) is not None:
-            facts |= _told(completion.model, "completion_")
-            facts |= {"completion_threshold": completion.threshold, "completion_bonus": completion.bonus}
-        return facts
+        """Name, hash, factor, and what else the rewards follow from."""
+        name, weights = self.model.identity
+        return {"model": name, "weights": weights, "weight": self.weight, **self.model.facts(self._place)}
+
+    @property
+    def programs(self) -> Sequence[UsedProgram]:
+        """The programs that the reward follows from."""
+        return self.model.programs(self._place)
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Returns the spec without what is hidden from the policy."""
-        arrays = tuple(array for array in spec.observation.arrays if array.name not in self.hidden)
-        return replace(spec, observation=ObservationSpec(arrays))
+        """Return the spec without what is there for the reward alone."""
+        return without(spec, self.model.hidden())
 
     def running(self, environments: int) -> DelayedRewards:
-        """Returns what scores so many environments under way."""
-        return RunningRewards(
-            self.model,
-            environments,
-            weight=self.weight,
-            every=self.every,
-            hold=self.hold,
-            completion=self.completion,
-        )
+        """Return what scores so many environments under way; raise InvalidSetting for too many."""
+        place = self._place
+        if environments != 1 and self.model.relabelling(place) is not None:
+            raise InvalidSetting(
+                "A reward that is learned from returns is for one environment.",
+                got=f"{environments} environments",
+                allowed="a learner that acts in one and keeps single steps: sac",
+                fix="set algorithm to sac",
+            )
+        return RunningReward(self.model, place)
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yields a recorded episode as a policy of `spec` would have lived it, with these rewards, cut where one is missing."""
-        return lived(episode, self.running(1), spec)
+        """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut where one is missing.
+
+        A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
+        gap. Nothing is left of what follows the completion.
+        """
+        self.model.require_demonstrations()
+        return self._pieces(episode, spec)
+
+    def _pieces(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
+        if missing := [name for name in self.model.entries(self._place) if name not in episode.observations]:
+            raise InvalidSetting(
+                f"A recorded episode lacks what the reward {self.model.identity[0]} looks at.",
+                got=", ".join(episode.observations),
+                allowed=", ".join(missing),
+                fix="record in the environment of the recipe, with the arguments of its reward",
+            )
+        running = self.running(1)
+        running.begin(0, _at(episode, 0), episode.instruction)
+        for step in range(1, len(episode) + 1):
+            is_last = step == len(episode)
+            terminated = is_last and episode.terminated
+            running.add(
+                0,
+                _at(episode, step),
+                action=episode.actions[step - 1],
+                reward=float(episode.rewards[step - 1]),
+                terminated=terminated,
+                truncated=is_last and not terminated,
+            )
+        found = running.score()
+        for start, stop in _stretches(found.labels.valid):
+            terminated = bool(found.ends[stop - 1]) or (episode.terminated and stop == len(episode))
+            yield _piece(replace(episode, rewards=found.labels.values), slice(start, stop), spec, terminated=terminated)
+
+    @property
+    def _place(self) -> Place:
+        """A place whose memory is empty."""
+        return Place(self.spec, self.discount, self.weight)
 
 
-def lived(episode: Episode, live: DelayedRewards, spec: EnvironmentSpec) -> Iterator[Episode]:
-    """Yields a recorded episode as a policy of `spec` would have lived it, with fresh rewards, cut where one is missing.
-
-    A piece before a gap ends as a truncated episode does: its last step is bootstrapped, and no sum of rewards crosses the
-    gap. Nothing is left of what follows the completion.
-    """
-    live.begin(0, _at(episode, 0), episode.instruction)
-    for step in range(1, len(episode) + 1):
-        is_last = step == len(episode)
-        terminated = is_last and episode.terminated
-        live.add(
-            0,
-            _at(episode, step),
-            action=episode.actions[step - 1],
-            reward=float(episode.rewards[step - 1]),
-            terminated=terminated,
-            truncated=is_last and not terminated,
-        )
-    found = live.score()
-    for start, stop in _stretches(found.labels.valid):
-        terminated = bool(found.ends[stop - 1]) or (episode.terminated and stop == len(episode))
-        yield _piece(replace(episode, rewards=found.labels.values), slice(start, stop), spec, terminated=terminated)
-
-
-def _told(model: PictureReward, prefix: str) -> dict[str, str | float]:
-    name, weights = model.identity
-    return {f"{prefix}model": name, f"{prefix}weights": weights, f"{prefix}prompt": model.prompt_hash}
+def without(spec: EnvironmentSpec, hidden: Sequence[str]) -> EnvironmentSpec:
+    """Return a spec without some entries of the observation."""
+    return replace(
+        spec, observation=ObservationSpec(tuple(each for each in spec.observation.arrays if each.name not in hidden))
+    )
 
 
 def _at(episode: Episode, step: int) -> StateDict:

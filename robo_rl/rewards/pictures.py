@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.identity import hash_of
-from robo_rl.types import Array, Episode, RewardLabels
+from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 Numbers = npt.NDArray[np.floating[Any]]
 Pictures = npt.NDArray[np.uint8]
@@ -22,20 +23,8 @@ PICTURES_ALONE = ""
 """Fingerprint of an episode that holds pictures and an instruction, and is of no environment that is known."""
 
 
-@dataclass(frozen=True)
-class Scores:
-    """What a model thinks of some pictures; a missing score is missing, not zero."""
-
-    values: npt.NDArray[np.float32]
-    """(N,)"""
-    valid: npt.NDArray[np.bool_]
-    """(N,)"""
-    confidence: npt.NDArray[np.float32] | None = None
-    """(N,) in [0, 1]"""
-
-
 @dataclass(frozen=True, kw_only=True)
-class PictureReward(ABC):
+class PictureReward(RewardModel):
     """A reward that follows from single pictures, the first one of their episode and an instruction.
 
     Step t takes the picture after its action. Online and offline share `score` and `rewards`.
@@ -83,7 +72,7 @@ class PictureReward(ABC):
         return hash_of(self.instruction.encode())
 
     @abstractmethod
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns one score for each of N pictures.
 
         firsts: (N, H, W, 3), the first picture of each one's episode. instruction: None where nothing was said; a model that
@@ -96,25 +85,24 @@ class PictureReward(ABC):
         shown = pictures if self.mode != "level" else pictures[1:]
         firsts = np.broadcast_to(pictures[:1], shown.shape)
         scores = self.score(shown, firsts, self.instruction or episode.instruction)
-        values, valid = self.rewards(scores, terminated=episode.terminated)
-        values = self.combined(values, self.states({name: array[1:] for name, array in episode.observations.items()}))
-        confidence = scores.confidence if scores.confidence is None or self.mode == "level" else scores.confidence[1:]
-        return RewardLabels(values, valid, *self.identity, self.prompt_hash, confidence)
+        paid = self.rewards(scores, terminated=episode.terminated)
+        values = self.combined(paid.values, self.states({name: array[1:] for name, array in episode.observations.items()}))
+        return Labels(values, paid.valid).by(self.identity, self.prompt_hash)
 
-    def rewards(self, scores: Scores, *, terminated: bool = False) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """Returns rewards and which are valid: one for each score at "level", else one for each two that follow each other.
+    def rewards(self, scores: Labels, *, terminated: bool = False) -> Labels:
+        """Return rewards: one for each score at "level", else one for each two that follow each other.
 
         terminated: whether the task ended with the last picture. Its potential is then 0, whatever it shows: what follows an
         end is worth nothing, so any other value would pay for ending (Ng, Harada & Russell 1999, with gamma < 1).
         """
         values, valid = np.where(scores.valid, scores.values, 0).astype(np.float32), np.array(scores.valid)
         if self.mode == "level":
-            return values, valid
+            return Labels(values, valid)
         if terminated and self.mode == "potential" and len(values):
             values[-1], valid[-1] = 0.0, True
         discount = self.discount if self.mode == "potential" else 1.0
         valid = valid[1:] & valid[:-1]
-        return np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid
+        return Labels(np.where(valid, discount * values[1:] - values[:-1], 0).astype(np.float32), valid)
 
     def states(self, observations: Mapping[str, Array]) -> Numbers:
         """Returns what else counts (N, K), of N observations after their steps; nothing for a reward of pictures alone."""

@@ -8,33 +8,35 @@ The environment's own reward stands beside, as `of_environment`; it counts only 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.reward_protocols import DelayedRewards, OnlineRewardModel, OnlineRewards
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.online import lived
-from robo_rl.rewards.pipeline_parts import Given, Line, Mixture, RunningStages
 from robo_rl.rewards.pipeline_settings import Source, Stages, read_sources, read_stages
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.judging import Judged, ProgramJudge, Programmed, UsedProgram
-from robo_rl.rewards.running_pipeline import RunningPipeline
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.programs.judging import UsedProgram
 from robo_rl.rewards.shaping.potential import Potential
-from robo_rl.rewards.shaping.stage import Place
-from robo_rl.rewards.steps import Steps
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.rewards.shaping.stage import Stage
+from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.types import Episode, Labels, Metrics
+
+BESIDE = "of_environment"
+"""Term that holds the environment's own reward, whether it counts or not."""
+Terms = dict[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class RewardPipeline:
+class RewardPipeline(StepReward):
     """Several rewards, each shaped and weighted, their sum shaped again."""
 
+    name: ClassVar[str] = "pipeline"
     sources: tuple[Mapping[str, Any], ...]
     """Each {reward: NAME, settings: {...}, weight: 1, stages: [...], name: ...}, or {environment: true, ...} for its own."""
     stages: tuple[Mapping[str, Any], ...] = ()
@@ -62,104 +64,132 @@ class RewardPipeline:
     def identity(self) -> tuple[str, str]:
         """Name, and hash of all sources, weights and stages."""
         sources = [[part.model and part.model.identity, part.weight, _told(part.stages)] for part in self.parts]
-        return "pipeline", hash_of(json.dumps([sources, _told(self.shaping)], sort_keys=True).encode())
+        return self.name, hash_of(json.dumps([sources, _told(self.shaping)], sort_keys=True).encode())
+
+    @property
+    def repeats_itself(self) -> bool:
+        """True if all sources do."""
+        return all(model.repeats_itself for _, model in self._models())
 
     def judged(self, episode: Episode) -> Judged:
-        """Returns the reward of every step of a recorded episode, and every value on the way to it."""
-        steps = Steps.of(episode)
+        """Return the reward of every step of a recorded episode, also of sources that label whole episodes."""
         labels = [None if part.model is None else part.model.label(episode) for part in self.parts]
-        given = [None if each is None else Given(each.values.astype(np.float64), each.valid) for each in labels]
-        place = Place(EnvAbstraction.of_recording(episode), "a recorded episode", None, is_recorded=True)
-        return self.mixture(place).of(steps, given)
+        place = Place.recorded(episode)
+        for stage, where in self._stages(place):
+            stage.require(where)
+        return self._mixed(Steps.of(episode), place, [None if each is None else Judged(each, {}) for each in labels])
 
-    def label(self, episode: Episode) -> RewardLabels:
-        """Returns the rewards; a step has no label where a source has none for it."""
-        found = self.judged(episode)
-        values = np.where(found.valid, found.total, 0.0).astype(np.float32)
-        return RewardLabels(values, found.valid & np.isfinite(values), *self.identity, prompt_hash="none")
+    def score_steps(self, steps: Steps, place: Place) -> Judged:
+        """Return the sum of what the sources say, with every value on the way to it."""
+        given: dict[str, Judged] = {}
+        for name, model in self._models():
+            found = model.score_steps(steps, place.within(name))
+            given[name] = replace(found, labels=Labels.finite(found.labels.values, found.labels.valid))
+        counts = place.memory.setdefault("missing", {})
+        for name, found in given.items():
+            counts[name] = counts.get(name, 0) + int((~found.valid).sum())
+        place.memory["steps"] = place.memory.get("steps", 0) + len(steps)
+        ends = np.zeros(len(steps), np.bool_)
+        for found in given.values():
+            ends |= False if found.ends is None else found.ends
+        ended = replace(steps, terminated=steps.terminated | ends)
+        mixed = self._mixed(ended, place, [given.get(part.name) for part in self.parts])
+        terms = {f"{name}/{term}": values for name, found in given.items() for term, values in found.terms.items()}
+        returns = {f"{name}/model_return": found.total for name, found in given.items()}
+        return Judged(mixed.labels, {**returns, **terms, **mixed.terms}, ends)
 
-    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlinePipeline:
-        """Returns what gives the rewards in an environment.
+    def _mixed(self, steps: Steps, place: Place, given: Sequence[Judged | None]) -> Judged:
+        """Return the shaped sum of rewards, of which None is the environment's own, with every value on the way to it."""
+        total, terms = Labels(np.zeros(len(steps)), np.ones(len(steps), np.bool_)), {BESIDE: steps.rewards}
+        own = Labels.finite(steps.rewards, dtype=np.float64)
+        for part, each in zip(self.parts, given, strict=True):
+            labels = own if each is None else Labels.finite(each.labels.values, each.valid, dtype=np.float64)
+            terms[part.name] = labels.or_nan
+            labels = _through(part.stages, steps, labels, place, f"{part.name}/", terms)
+            total = Labels.finite(total.values + part.weight * labels.values, total.valid & labels.valid, dtype=np.float64)
+        return Judged(_through(self.shaping, steps, total, place, "", terms), terms)
 
-        Raises InvalidSetting for a source that labels whole episodes, and for a stage that cannot work there.
-        """
-        place = Place(EnvAbstraction.of(spec, images=True), spec.name, discount)
-        self.mixture(place)  # what cannot work is refused here
-        rewards = tuple(_online(part, spec, discount) for part in self.parts)
-        return OnlinePipeline(self, rewards, place, weight)
+    # what sources and stages need
 
-    def mixture(self, place: Place) -> Mixture:
-        """Returns weights and stages at work in a place."""
-        lines = [Line(part.name, part.weight, _at_work(part.stages, place)) for part in self.parts]
-        return Mixture(lines, _at_work(self.shaping, place))
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting for a source that labels whole episodes, and for a source or stage that cannot work there."""
+        for stage, where in self._stages(place):
+            stage.require(where)
+        for name, model in self._models():
+            model.require(place.within(name))
+
+    def require_demonstrations(self) -> None:
+        """Raise InvalidSetting if a source cannot reward demonstrations."""
+        for _, model in self._models():
+            model.require_demonstrations()
+
+    def start(self, place: Place) -> None:
+        """Make what the sources need."""
+        for name, model in self._models():
+            model.start(place.within(name))
+
+    def entries(self, place: Place) -> Sequence[str]:
+        """Return those that a source or a stage looks at."""
+        of_models = [entry for name, model in self._models() for entry in model.entries(place.within(name))]
+        of_stages = [entry for stage, where in self._stages(place) for entry in stage.entries(where)]
+        return [*dict.fromkeys((*of_models, *of_stages))]
+
+    def is_due(self, waiting: StepQueue) -> bool:
+        """Return True once enough wait for one call of the pipeline, or of a source."""
+        return len(waiting) >= self.every or any(model.is_due(waiting) for _, model in self._models())
+
+    def hidden(self) -> Sequence[str]:
+        """Return those that are there for one of the sources alone."""
+        return [entry for _, model in self._models() for entry in model.hidden()]
+
+    def facts(self, place: Place) -> Mapping[str, str | float]:
+        """Return the discount."""
+        return {} if place.discount is None else {"discount": place.discount}
+
+    def metrics(self, place: Place) -> Metrics:
+        """Return what the sources say of themselves, by their names."""
+        found, missing = {}, place.memory.get("missing", {})
+        for name, model in self._models():
+            found[f"reward/{name}/missing"] = missing.get(name, 0) / max(place.memory.get("steps", 0), 1)
+            more = model.metrics(place.within(name))
+            found |= {f"reward/{name}/{tag.removeprefix('reward/')}": value for tag, value in more.items()}
+        return found
+
+    def programs(self, place: Place) -> Sequence[UsedProgram]:
+        """Return those of the sources, and those of potentials; none of them alone is the reward."""
+        used = [program for name, model in self._models() for program in model.programs(place.within(name))]
+        for stage, where in self._stages(place):
+            if isinstance(stage, Potential):
+                used.append(UsedProgram(stage.judge, stage.judge.view(where.view, where.name), is_reward=False))
+        return [program._replace(is_reward=False) for program in used]
+
+    def _models(self) -> Iterator[tuple[str, StepReward]]:
+        """Yield the sources that are models, by name; raises InvalidSetting for one that labels whole episodes."""
+        for part in self.parts:
+            if part.model is not None and not isinstance(part.model, StepReward):
+                raise InvalidSetting(
+                    f"The source {part.name} of the pipeline cannot be asked while a policy acts.",
+                    got=f"{type(part.model).__name__}, which looks at pictures or at whole episodes",
+                    allowed="a reward of steps, such as program",
+                    fix="label a dataset with the pipeline (robo-rl label), or leave the source out",
+                )
+            if part.model is not None:
+                yield part.name, part.model
+
+    def _stages(self, place: Place) -> Iterator[tuple[Stage, Place]]:
+        for prefix, stages in (("", self.shaping), *((f"{part.name}/", part.stages) for part in self.parts)):
+            for name, stage in stages:
+                yield stage, place.within(f"{prefix}{name}")
 
 
-@dataclass(frozen=True)
-class OnlinePipeline:
-    """A pipeline that pays a policy while it acts; implements `robo_rl.reward_protocols.OnlineRewards`."""
-
-    model: RewardPipeline
-    rewards: tuple[OnlineRewards | None, ...] = field(repr=False)
-    """Of the sources, in their order; None for the environment's own."""
-    place: Place = field(repr=False)
-    weight: float = 1.0
-    """Factor of the whole."""
-
-    def __post_init__(self) -> None:
-        require_allowed(self, {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
-
-    @property
-    def identity(self) -> Mapping[str, str | float]:
-        """Name, hash of all parts, factor, discount."""
-        name, parts = self.model.identity
-        discount = {} if self.place.discount is None else {"discount": self.place.discount}
-        return {"model": name, "weights": parts, "weight": self.weight, **discount}
-
-    @property
-    def programs(self) -> tuple[UsedProgram, ...]:
-        """Those of the sources, and those of potentials; none of them alone is the reward."""
-        rewards: list[Any] = [each for each in self.rewards if isinstance(each, Programmed)]
-        sources: list[UsedProgram] = [program for each in rewards for program in each.programs]
-        stages = [stage for stages in (self.model.shaping, *(part.stages for part in self.model.parts)) for _, stage in stages]
-        potentials = [ProgramJudge(stage.program, stage.limits) for stage in stages if isinstance(stage, Potential)]
-        used = [UsedProgram(judge, judge.view(self.place.view, self.place.name), is_reward=False) for judge in potentials]
-        return *(program._replace(is_reward=False) for program in sources), *used
-
-    def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Returns the spec without what is drawn for one of the sources alone."""
-        for reward in self.rewards:
-            spec = spec if reward is None else reward.visible(spec)
-        return spec
-
-    def running(self, environments: int) -> DelayedRewards:
-        """Returns what pays for the steps of so many environments under way."""
-        names = [part.name for part in self.model.parts]
-        sources = [None if reward is None else reward.running(environments) for reward in self.rewards]
-        mixture = self.model.mixture(self.place)
-        return RunningPipeline([*zip(names, sources, strict=True)], mixture, weight=self.weight, every=self.model.every)
-
-    def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Yields a recorded episode with the pipeline's rewards, cut where one is missing."""
-        return lived(episode, self.running(1), spec)
-
-
-def _at_work(stages: Stages, place: Place) -> RunningStages:
-    return tuple((name, stage.running(place)) for name, stage in stages)
+def _through(stages: Stages, steps: Steps, labels: Labels, place: Place, prefix: str, terms: Terms) -> Labels:
+    """Return what the stages make of labels, and write what each made of them into `terms`."""
+    for name, stage in stages:
+        found = stage.apply(steps, labels, place.within(f"{prefix}{name}"))
+        labels = Labels.finite(found.values, found.valid, dtype=np.float64)
+        terms[f"{prefix}{name}"] = labels.or_nan
+    return labels
 
 
 def _told(stages: Stages) -> list[Any]:
     return [[name, stage.identity] for name, stage in stages]
-
-
-def _online(part: Source, spec: EnvironmentSpec, discount: float | None) -> OnlineRewards | None:
-    """Returns what gives a source's rewards in an environment, None for the environment's own."""
-    if part.model is None:
-        return None
-    if not isinstance(part.model, OnlineRewardModel):
-        raise InvalidSetting(
-            f"The source {part.name} of the pipeline cannot be asked while a policy acts.",
-            got=f"{type(part.model).__name__}, which looks at pictures or at whole episodes",
-            allowed="a reward of steps, such as program",
-            fix="label a dataset with the pipeline (robo-rl label), or leave the source out",
-        )
-    return part.model.online(spec, weight=1.0, discount=discount)

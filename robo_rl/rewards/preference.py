@@ -13,12 +13,13 @@ import torch
 
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.fitted_folder import fitted
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rows import columns_of
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Array, Episode, RewardLabels
+from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 
 def require_vectors(spec: EnvironmentSpec) -> None:
@@ -48,7 +49,7 @@ def save(
 
 
 @dataclass(frozen=True)
-class PreferenceReward:
+class PreferenceReward(RewardModel):
     """A reward fitted to comparisons (robo-rl reward fit preference), of state and action."""
 
     folder: str = ""
@@ -82,7 +83,7 @@ class PreferenceReward:
         values, doubt = self._ensemble.rewards(inputs_of(self._spec, episode))
         valid = np.isfinite(values)
         confidence = np.where(valid, 1 / (1 + np.where(valid, doubt, 0)), 0).astype(np.float32)
-        return RewardLabels(np.where(valid, values, 0).astype(np.float32), valid, *self.identity, "none", confidence)
+        return Labels.finite(values).by(self.identity, confidence=confidence)
 
     @cached_property
     def _saved(self) -> dict[str, Any]:

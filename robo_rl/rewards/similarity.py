@@ -15,8 +15,9 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.image_text import ImageTextModel, image_text_model
-from robo_rl.rewards.pictures import PictureReward, Pictures, Scores
+from robo_rl.rewards.pictures import PictureReward, Pictures
 from robo_rl.settings import plain
+from robo_rl.types import Labels
 
 Direction = npt.NDArray[np.float64]
 """(D,), of length 1"""
@@ -59,11 +60,11 @@ class SimilarityReward(PictureReward):
         """A hash of the words it was told."""
         return hash_of(json.dumps([self.instruction, plain(self.words)], sort_keys=True).encode())
 
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns one score for each of N pictures; none where the model's numbers are not finite."""
         embedded, valid = self.embedded(pictures)
         values = self.values(embedded, instruction)
-        return Scores(np.where(valid, values, 0).astype(np.float32), valid)
+        return Labels.finite(values, valid)
 
     def embedded(self, pictures: Pictures) -> tuple[Direction, npt.NDArray[np.bool_]]:
         """Returns (N, D) vectors of length 1, and which of them the model really gave."""

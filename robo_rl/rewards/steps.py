@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.spec import Observation
-from robo_rl.types import Array, Episode, StateDict
+from robo_rl.types import Array, Episode, Labels, StateDict
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Steps:
 
     index: npt.NDArray[np.int64]
     """(K,) number of the environment"""
-    begins: npt.NDArray[np.bool_]
-    """(K,) whether it is the first step of its episode"""
+    number: npt.NDArray[np.int64]
+    """(K,) 1 for the first step of an episode"""
     terminated: npt.NDArray[np.bool_]
     """(K,)"""
     truncated: npt.NDArray[np.bool_]
@@ -31,123 +31,196 @@ class Steps:
     actions: Array
     """(K, A) in [-1, 1], or (K,) choices"""
     after: Mapping[str, Array]
-    """name -> (K, ...): where an episode ended its last observation, never the first one of the next"""
+    """name -> (K, ...): at the end of an episode its last observation, never the first one of the next"""
+    instructions: Sequence[str | None]
+    """(K,) the task of each one's episode in words, None if there are none"""
 
     def __len__(self) -> int:
         return len(self.index)
 
     @property
+    def begins(self) -> npt.NDArray[np.bool_]:
+        """(K,) True for the first step of an episode."""
+        found: npt.NDArray[np.bool_] = self.number == 1
+        return found
+
+    @property
     def ended(self) -> npt.NDArray[np.bool_]:
-        """(K,) whether it is the last step of its episode."""
+        """(K,) True for the last step of an episode."""
         return self.terminated | self.truncated
 
     @classmethod
     def of(cls, episode: Episode) -> Steps:
-        """Returns all steps of a recorded episode."""
+        """Return all steps of a recorded episode."""
         count = len(episode)
         last = np.arange(count) == count - 1
         return cls(
             np.zeros(count, np.int64),
-            np.arange(count) == 0,
+            np.arange(1, count + 1),
             last & episode.terminated,
             last & (not episode.terminated),
             episode.rewards.astype(np.float64),
             {name: values[:-1] for name, values in episode.observations.items()},
             episode.actions,
             {name: values[1:] for name, values in episode.observations.items()},
+            [episode.instruction] * count,
         )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Steps]) -> Steps:
+        """Return the steps of one part or more as one, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
+        before, after = (
+            {name: np.concatenate([getattr(part, side)[name] for part in parts]) for name in parts[0].before}
+            for side in ("before", "after")
+        )
+        told = [instruction for part in parts for instruction in part.instructions]
+        return cls(**arrays, before=before, after=after, instructions=told)
+
+
+_ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 
 @dataclass(frozen=True)
-class _Step:
-    index: int
-    begins: bool
-    terminated: bool
-    truncated: bool
-    reward: float
-    before: Mapping[str, Array]
-    action: Array
-    after: Mapping[str, Array]
+class Judged:
+    """What a reward says of K steps."""
+
+    labels: Labels
+    """Before the weight; float64 if a sum is still to be made of them."""
+    terms: Mapping[str, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """name -> (K,): values on the way to the rewards, which are logged; NaN if missing"""
+    ends: npt.NDArray[np.bool_] | None = None
+    """(K,) True if the reward sees the task completed with a step; None for nowhere"""
+
+    @property
+    def total(self) -> npt.NDArray[np.float64]:
+        """(K,) rewards, NaN if missing."""
+        return self.labels.or_nan
+
+    @property
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """(K,) False if a reward is missing."""
+        return self.labels.valid
 
 
 class StepQueue:
-    """Steps that wait; takes what `robo_rl.reward_protocols.DelayedRewards` is told."""
+    """Steps that wait, of one environment after the other or of all at once."""
 
     def __init__(self, entries: Collection[str]) -> None:
         """entries: names of what is kept of each observation; pictures that nobody looks at need not be hoarded."""
         self._entries = tuple(entries)
+        self._newest: Mapping[str, Array] = {}
+        """name -> (N, ...) after the last step of all at once; never written to"""
         self._last: dict[int, Mapping[str, Array]] = {}
-        self._fresh: set[int] = set()
-        self._waiting: list[_Step] = []
+        """name -> (1, ...) of the environments that went on by themselves since; never written to"""
+        self._instructions: dict[int, str | None] = {}
+        self._numbers: dict[int, int] = {}
+        """Steps that the running episode of each environment has taken"""
+        self._waiting: list[Steps] = []
+        self._length = 0
+        self.begun = 0
+        """Episodes that began since steps were last taken."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return self._length
 
     def clear(self) -> None:
-        """Forgets what waits."""
-        self._waiting.clear()
+        """Forget what waits."""
+        self._waiting, self._length, self.begun = [], 0, 0
 
-    def begin(self, index: int, observation: Observation) -> None:
+    def begin(self, index: int, observation: Observation, instruction: str | None = None) -> None:
         """Environment `index` begins an episode."""
         self._last[index] = self._kept(observation)
-        self._fresh.add(index)
+        self._instructions[index] = instruction
+        self._numbers[index] = 0
+        self.begun += 1
 
     def add(
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
         """Environment `index` took a step that led to `observation`."""
-        before, after = self._last[index], self._kept(observation)
-        begins = index in self._fresh
-        self._waiting.append(_Step(index, begins, terminated, truncated, reward, before, np.array(action), after))
+        before, after = self._of(index), self._kept(observation)
+        self._numbers[index] += 1
+        number, flags = np.array([self._numbers[index]]), (np.array([terminated]), np.array([truncated]))
+        told = [self._instructions[index]]
+        self._put(Steps(np.array([index]), number, *flags, np.array([reward]), before, np.array(action)[None], after, told))
         self._last[index] = after
-        self._fresh.discard(index)
+
+    def add_all(
+        self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
+    ) -> None:
+        """Every environment took a step; arrays (N, ...)."""
+        count = len(rewards)
+        before = self._before(count)
+        after = {name: np.array(observations[name]) for name in self._entries}
+        for index in range(count):
+            self._numbers[index] += 1
+        number = np.array([self._numbers[index] for index in range(count)])
+        flags = np.array(terminated), np.array(truncated)
+        told = [self._instructions[index] for index in range(count)]
+        self._put(
+            Steps(np.arange(count), number, *flags, np.array(rewards, np.float64), before, np.array(actions), after, told)
+        )
+        self._newest, self._last = after, {}
 
     def take(self) -> Steps:
-        """Returns the steps that wait, in their order, and forgets them; K may be 0."""
-        steps = self._stacked()
-        self._waiting = []
+        """Return the steps that wait, in their order, and forget them; K may be 0."""
+        steps = self._joined()
+        self.clear()
         return steps
 
-    def _stacked(self) -> Steps:
-        waiting = self._waiting
-        return Steps(
-            np.array([step.index for step in waiting], np.int64),
-            np.array([step.begins for step in waiting], np.bool_),
-            np.array([step.terminated for step in waiting], np.bool_),
-            np.array([step.truncated for step in waiting], np.bool_),
-            np.array([step.reward for step in waiting], np.float64),
-            {name: np.array([step.before[name] for step in waiting]) for name in self._entries},
-            np.array([step.action for step in waiting]),
-            {name: np.array([step.after[name] for step in waiting]) for name in self._entries},
-        )
+    def count(self, counts: Callable[[Steps], npt.NDArray[np.bool_]]) -> int:
+        """Return how many of the steps that wait count."""
+        return sum(int(counts(steps).sum()) for steps in self._waiting)
+
+    def _put(self, steps: Steps) -> None:
+        self._waiting.append(steps)
+        self._length += len(steps)
+
+    def _joined(self) -> Steps:
+        none, whole, flag = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        nothing = dict.fromkeys(self._entries, none)
+        return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, nothing, none, nothing, [])])
+
+    def _of(self, index: int) -> Mapping[str, Array]:
+        """Return the newest observation of an environment, (1, ...)."""
+        if index in self._last:
+            return self._last[index]
+        return {name: values[index : index + 1] for name, values in self._newest.items()}
+
+    def _before(self, count: int) -> Mapping[str, Array]:
+        """Return the newest observations of all environments, (N, ...)."""
+        if len(self._last) == count:
+            return {name: np.concatenate([self._last[index][name] for index in range(count)]) for name in self._entries}
+        if not self._last:
+            return self._newest
+        before = {name: values.copy() for name, values in self._newest.items()}
+        for index, observation in self._last.items():
+            for name, value in observation.items():
+                before[name][index] = value[0]
+        return before
 
     def _kept(self, observation: Observation) -> dict[str, Array]:
-        """Returns copies, because environments may write the next observation into the same memory."""
-        return {name: np.array(observation[name]) for name in self._entries}
+        """Return copies, because environments may write the next observation into the same memory."""
+        return {name: np.array(observation[name])[None] for name in self._entries}
 
     def state_dict(self) -> StateDict:
-        """Returns what waits and the last observations."""
+        """Return what waits and the newest observations."""
         return {
-            "waiting": vars(self._stacked()),
-            "last": {str(index): dict(observation) for index, observation in self._last.items()},
-            "fresh": sorted(self._fresh),
+            "waiting": vars(self._joined()),
+            "last": {str(index): dict(self._of(index)) for index in sorted(self._instructions)},
+            "instructions": {str(index): told for index, told in self._instructions.items()},
+            "numbers": {str(index): number for index, number in self._numbers.items()},
+            "begun": self.begun,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
-        steps = Steps(**state["waiting"])
-        self._waiting = [
-            _Step(
-                int(steps.index[row]),
-                bool(steps.begins[row]),
-                bool(steps.terminated[row]),
-                bool(steps.truncated[row]),
-                float(steps.rewards[row]),
-                {name: np.array(steps.before[name][row]) for name in self._entries},
-                np.array(steps.actions[row]),
-                {name: np.array(steps.after[name][row]) for name in self._entries},
-            )
-            for row in range(len(steps))
-        ]
-        self._last = {int(index): dict(observation) for index, observation in state["last"].items()}
-        self._fresh = set(state["fresh"])
+        """Restore what `state_dict` returned."""
+        waiting = Steps(**state["waiting"])
+        self._waiting, self._length = [waiting] if len(waiting) else [], len(waiting)
+        self._newest, self._last = {}, {int(index): dict(observation) for index, observation in state["last"].items()}
+        self._instructions = {int(index): told for index, told in state["instructions"].items()}
+        self._numbers = {int(index): number for index, number in state["numbers"].items()}
+        self.begun = state["begun"]

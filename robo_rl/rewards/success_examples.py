@@ -19,7 +19,7 @@ from robo_rl.rewards.success_guard import Guard
 from robo_rl.rows import columns_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.statistics import Interval, wilson
-from robo_rl.types import Array, Episode
+from robo_rl.types import Array, Episode, Labels
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,14 +41,14 @@ def eye_of(spec: EnvironmentSpec, camera: str) -> str:
 
 
 def moments_of(spec: EnvironmentSpec, episode: Episode, camera: str) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Returns what is looked at, (T+1, H, W, 3) or (T+1, D), and where it is known (T+1,)."""
+    """Return what is looked at, (T+1, H, W, 3) or (T+1, D), and validity (T+1,): False if a number is not finite."""
     if camera:
         pictures = pictures_of(episode.observations, camera)
         return pictures, np.ones(len(pictures), np.bool_)
     parts = [episode.observations[name].reshape(len(episode) + 1, -1) for name in columns_of(spec)]
     numbers: Array = np.concatenate(parts, axis=1, dtype=np.float32)
-    known: npt.NDArray[np.bool_] = np.all(np.isfinite(numbers), axis=1)
-    return np.where(known[:, None], numbers, 0).astype(np.float32), known
+    valid: npt.NDArray[np.bool_] = np.all(np.isfinite(numbers), axis=1)
+    return np.where(valid[:, None], numbers, 0).astype(np.float32), valid
 
 
 def shows_success(episode: Episode, config: ClassifierConfig) -> Floats:
@@ -75,9 +75,9 @@ def examples_of(spec: EnvironmentSpec, episodes: Iterable[Episode], camera: str,
     """Returns all moments of success, and at most `frames` others of each episode."""
     kept, labels, won, total = [], [], 0, 0
     for episode in episodes:
-        moments, known = moments_of(spec, episode, camera)
+        moments, valid = moments_of(spec, episode, camera)
         shown = shows_success(episode, config)
-        good, others = (np.flatnonzero(known & (shown == value)) for value in (1, 0))
+        good, others = (np.flatnonzero(valid & (shown == value)) for value in (1, 0))
         won, total = won + len(good), total + len(good) + len(others)
         others = others[np.linspace(0, len(others) - 1, min(config.frames, len(others))).astype(np.int64)]
         rows = np.concatenate((good, others))
@@ -191,9 +191,9 @@ class _Judged(NamedTuple):
         guard: Guard | None,
         config: ClassifierConfig,
     ) -> _Judged:
-        moments, known = moments_of(spec, episode, camera)
-        values, known = guarded(network.probabilities(moments), known, guard, episode.observations)
-        return cls(np.where(known, values.astype(np.float64), np.nan), shows_success(episode, config), episode.success)
+        moments, valid = moments_of(spec, episode, camera)
+        found = guarded(Labels.finite(network.probabilities(moments), valid), guard, episode.observations)
+        return cls(found.or_nan, shows_success(episode, config), episode.success)
 
     @property
     def highest(self) -> float:
@@ -207,11 +207,9 @@ class _Judged(NamedTuple):
         return float(values.max()) if len(values) else 0.0
 
 
-def guarded(
-    probabilities: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], guard: Guard | None, observations: Mapping[str, Array]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Returns probabilities (N,), 0 where the guard does not hold, and where they are known (N,)."""
+def guarded(probabilities: Labels, guard: Guard | None, observations: Mapping[str, Array]) -> Labels:
+    """Return probabilities of N moments, 0 if the guard does not hold, missing if that cannot be told."""
     if guard is None:
-        return probabilities, known
-    holds, is_known = guard.holds(observations)
-    return np.where(holds, probabilities, np.float32(0)), known & is_known
+        return probabilities
+    holds, is_told = guard.holds(observations)
+    return Labels(np.where(holds, probabilities.values, np.float32(0)), probabilities.valid & is_told)

@@ -12,6 +12,7 @@ import gymnasium
 
 from robo_cli.display import counted
 from robo_cli.environments import RecipeEnvironments, Specs, drawn_environment, spec_of
+from robo_cli.keeping import RunEpisodes
 from robo_cli.loops import asked_of
 from robo_cli.online_reward import labelled
 from robo_cli.person import beside, person_of
@@ -71,6 +72,7 @@ def plan_of(
         reward=reward,
         online=OnlinePhase(**plain(recipe.online)),
         person=_accompaniment(recipe, operator),
+        recorder=RunEpisodes() if recipe.record_episodes else None,
         acts_at_once=bool(recipe.initial.run),
     )
 

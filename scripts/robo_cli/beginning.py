@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from robo_cli.assembly import read_by_learner, recipe_of
@@ -19,7 +20,8 @@ from robo_rl.offline_to_online import OfflineThenOnline
 from robo_rl.protocols import Learner, Training
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.training import StepLoop
 
 PATIENCE = 2 * LASTS
 """[s] for the lease of a process that died to end"""
@@ -43,10 +45,9 @@ def begin(run: Run, recipe: Recipe[Any], training: Training, record: RunRecord) 
 
 def wait_for_robot(training: Training) -> None:
     """Takes the robot of a training that goes on after a crash, whose lease may still be that of the process that died."""
-    online = training.online if isinstance(training, OfflineThenOnline) else training
-    environment = online.environment.unwrapped if isinstance(online, OnlineTraining) else None
-    if isinstance(environment, RobotEnv):
-        environment.take(PATIENCE)
+    environment = _environment(training)
+    if environment is not None and isinstance(robot := environment.unwrapped, RobotEnv):
+        robot.take(PATIENCE)
 
 
 @contextmanager
@@ -55,9 +56,15 @@ def left_still(training: Training) -> Iterator[None]:
     try:
         yield
     finally:
-        online = training.online if isinstance(training, OfflineThenOnline) else training
-        if isinstance(online, OnlineTraining):
-            online.environment.close()
+        if (environment := _environment(training)) is not None:
+            environment.close()
+
+
+def _environment(training: Training) -> gymnasium.Env[Any, Any] | None:
+    """Returns the environment that a training steps in, if it does that one by one in this process."""
+    loop = training.online if isinstance(training, OfflineThenOnline) else training
+    source = loop.source if isinstance(loop, StepLoop) else None
+    return source.environment if isinstance(source, EnvironmentSteps) else None
 
 
 def before_and_after(run: Run, after: Evaluation) -> str:

@@ -25,9 +25,11 @@ from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout
 from robo_rl.protocols import Training
 from robo_rl.rewards.annotation.annotator import Annotator
-from robo_rl.rewards.annotation.oni import ONI, AnnotationRewards, ONIClassification, ONIRanking, ONIRetrieval
+from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
 from robo_rl.rewards.annotation.recorded import RecordedAnnotator
 from robo_rl.rewards.annotation.rule import Rule
+from robo_rl.rewards.online import OnlineReward
+from robo_rl.spec import specification
 from robo_rl.types import Metrics
 
 TASK = "MiniGrid-DoorKey-8x8-v0"
@@ -72,11 +74,15 @@ def _measure(case: str, reward: ONI, work: Callable[[ONI | None], Trial], effort
     return measurement("annotation", case, "steps/s", trials, effort, bounds=["no annotation"])
 
 
+def _online(reward: ONI) -> OnlineReward:
+    return replace(reward).online(specification(_Doors()()), weight=1.0, discount=None)
+
+
 def _learning(reward: ONI | None) -> Trial:
     """Returns a trial of fresh trainings."""
 
     def trial(seconds: float) -> float:
-        given = None if reward is None else AnnotationRewards(replace(reward), 1.0)
+        given = None if reward is None else _online(reward)
         training: OnPolicyTraining = CONFIG.training(_Doors(), steps=0, seed=0, reward=given)
 
         def advance() -> int:
@@ -102,7 +108,7 @@ def _acting(reward: ONI | None) -> Trial:
             seen, infos = environments.reset(seed=0)
             rollout = None
             if reward is not None:
-                rollout = UnrewardedRollout(AnnotationRewards(replace(reward), 1.0).running(count), None)
+                rollout = UnrewardedRollout(_online(reward).running(count), None)
                 rollout.restart(seen, infos, count)
 
             def advance() -> int:

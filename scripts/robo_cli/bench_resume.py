@@ -22,7 +22,8 @@ from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.training import OnlineTraining, online_training
 from robo_rl.types import Transition
 
 TASK = "HalfCheetah-v5"
@@ -61,18 +62,18 @@ def _measure(verb: str, effort: Effort) -> Measurement:
         return measurement("resume", f"{verb} SAC on {TASK} with {ROWS} transitions", "s", trials, effort)
 
 
-def _our_training() -> OnlineTraining:
+def _our_training() -> OnlineTraining[EnvironmentSteps]:
     """Returns a training in its first episode with a filled replay memory."""
     environment = make_environment(f"gymnasium/{TASK}")
     spec: EnvironmentSpec = environment.get_wrapper_attr("environment_spec")
     config = SACConfig()
-    training = OnlineTraining(environment, config.build(spec, 0), config.sampling, steps=1, seed=0)
+    training = online_training(environment, config.build(spec, 0), config.sampling, steps=1, seed=0)
     observation, _ = environment.reset(seed=0)
     action = np.zeros(spec.action.shape, np.float32)
     for step in range(ROWS):
         if step % 1000 == 0:
-            training.replay.begin(observation)
-        training.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
+            training.student.replay.begin(observation)
+        training.student.replay.add(Transition(observation, action, 0.0, observation, False, step % 1000 == 999, action))
     return training
 
 

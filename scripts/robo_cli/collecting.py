@@ -24,7 +24,9 @@ from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.errors import InvalidSetting
 from robo_rl.plan import TrainingPlan
 from robo_rl.protocols import Training
+from robo_rl.replay_learning import ReplayLearner
 from robo_rl.runs import Run
+from robo_rl.stopwatch import Stopwatch
 
 HERE = "here"
 LOG, COLLECTED = "collectors.txt", "collected"
@@ -74,16 +76,19 @@ def collected_training(
         learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
         return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
     checkpoint = run.load().step if run.has_checkpoint else 0
-    return AsynchronousTraining(
-        run.spec,
+    student = ReplayLearner(
         plan.learner(),
-        recipe.learner.sampling,
+        plan.config.sampling,
+        seed=plan.seed,
+        stopwatch=Stopwatch(),
+        demonstrations=plan.demonstrations,
+    )
+    return AsynchronousTraining(
+        student,
         crew,
         SegmentLog(run.path / COLLECTED, checkpoint),
         run.path / "checkpoints",
-        steps=recipe.steps,
-        seed=recipe.seed,
-        demonstrations=plan.demonstrations,
+        steps=plan.steps,
         pace=Pace(most_stale=settings.most_stale),
     )
 

@@ -20,7 +20,7 @@ from robo_rl.collecting.worker import Collector, serve
 from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.protocols import VectorFactory
 from robo_rl.spec import specification
-from robo_rl.training import episode_seed
+from robo_rl.step_sources import episode_seed
 from robo_rl.types import StateDict
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from robo_rl.errors import printable_lines
+from robo_rl.errors import InvalidSetting, printable_lines
 from robo_rl.types import Metrics
 
 if TYPE_CHECKING:
@@ -118,7 +118,13 @@ Shown = LiveDisplay | PlainDisplay | CallersDisplay
 
 @contextmanager
 def showing(progress: bool | Display) -> Iterator[None]:
-    """Show what happens inside the block, in this thread, on standard output (True), not at all, or on a caller's display."""
+    """Show what happens inside the block, in this thread, on standard output (True), not at all, or on a caller's display.
+
+    Raises InvalidSetting for what is none of these.
+    """
+    if not isinstance(progress, bool) and not all(callable(getattr(progress, name, None)) for name in ("update", "say")):
+        allowed = "True, False, or an object with update(step, metrics) and say(message)"
+        raise InvalidSetting("Progress cannot be shown there.", got=repr(progress), allowed=allowed)
     before = _PROGRESS.set(progress)
     try:
         yield

@@ -10,10 +10,8 @@ from typing import Annotated
 import tyro
 
 import robo_rl
-from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
 from robo_cli.typed_settings import settings_of
-from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import FIRST_SEED
 
 EXAMPLES = """robo-rl evaluate latest
@@ -56,13 +54,6 @@ class Evaluate:
     """For a run that drives: host of a running CARLA server, instead of a stand-in."""
     carla_port: tuple[int, ...] = ()
     """Port of that CARLA server."""
-
-    def __post_init__(self) -> None:
-        require_at_least(self, {"episodes": 1, "seed": 0} | ({} if self.films is None else {"films": 0}))
-        if self.environment and self.routes:
-            raise InvalidSetting(
-                "A set of routes is an environment.", got="--environment and --routes", allowed="one of the two"
-            )
 
 
 def run(arguments: Evaluate) -> int:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,50 +18,81 @@ from robo_datasets.journal import CRASH, Journal, recover
 from robo_datasets.repair import repair
 from robo_rl.actor_learner.acting import ActingTraining
 from robo_rl.evaluation import Evaluation
-from robo_rl.protocols import Policy, Training
+from robo_rl.protocols import EpisodeRecorder, Policy, Training
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, Observation, specification
+from robo_rl.step_sources import EnvironmentSteps
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Episode, Transition
 
 FOLDER = "episodes"
+Recorded = OnlineTraining[EnvironmentSteps] | ActingTraining
+"""Trainings whose episodes can be recorded."""
 STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
 """Stop reasons of an episode under way when the training had taken its last step, or was interrupted: nothing crashed."""
 
 
-@contextmanager
-def kept(run: Run, recipe: Recipe[Any], training: Training) -> Iterator[None]:
-    """Stores the episodes of a training in RUN/episodes while the block runs, where the recipe asks for it."""
-    if not recipe.record_episodes or not isinstance(training, OnlineTraining):
-        yield
-        return
-    with _dataset(run, recipe, specification(training.environment)).writer() as writer:
-        repair(writer, thorough=False)
-        is_apart = isinstance(training, ActingTraining)
-        if training.replays and not is_apart:
-            training.keep_episode = EpisodeStore(run, writer).keep
-            yield
-            return
-        store = LivedEpisodes(run, writer)
-        training.keep_episode, training.journal = store.keep, store
-        if not is_apart:  # whose learner reads what was lived in a log of its own
-            training.recorded = store.recorded
-        try:
-            yield
-            store.cut(STEPS_DONE)
-        except KeyboardInterrupt:
-            store.cut(INTERRUPTED)
-            raise
-        finally:
-            store.close()
+class RunEpisodes:
+    """Records the training episodes of a run in RUN/episodes while it is open (robo_rl.protocols.EpisodeRecorder)."""
+
+    def __init__(self) -> None:
+        self._store: EpisodeStore | None = None
+
+    @contextmanager
+    def open(self, run: Run, recipe: Recipe[Any], training: Recorded) -> Iterator[None]:
+        """Record in a run while the block runs."""
+        with _dataset(run, recipe, specification(training.source.environment)).writer() as writer:
             repair(writer, thorough=False)
+            is_apart = isinstance(training, ActingTraining)
+            if training.replays and not is_apart:
+                self._store = EpisodeStore(run, writer)
+            else:  # if it is apart its learner reads what was lived in a log of its own
+                self._store = LivedEpisodes(run, writer, tells_again=not is_apart)
+            try:
+                yield
+                self._store.cut(STEPS_DONE)
+            except KeyboardInterrupt:
+                self._store.cut(INTERRUPTED)
+                raise
+            finally:
+                self._store.close()
+                self._store = None
+                repair(writer, thorough=False)
+
+    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
+        """Training episode `number` begins."""
+        if self._store is not None:
+            self._store.begin(number, observation, seed=seed, instruction=instruction)
+
+    def step(self, transition: Transition) -> None:
+        """It went on."""
+        if self._store is not None:
+            self._store.step(transition)
+
+    def keep(self, episode: Episode) -> None:
+        """It has ended."""
+        if self._store is not None:
+            self._store.keep(episode)
+
+    def recorded(self, number: int) -> Episode | None:
+        """Returns the training episode of that number, if it was lived before a crash and is not learnt from yet."""
+        return None if self._store is None else self._store.recorded(number)
+
+
+def recording(
+    run: Run, recipe: Recipe[Any], training: Training, recorder: EpisodeRecorder | None
+) -> AbstractContextManager[None]:
+    """Return what records the episodes of a training while a block runs, nothing without a recorder."""
+    if isinstance(recorder, RunEpisodes) and isinstance(training, OnlineTraining | ActingTraining):
+        return recorder.open(run, recipe, training)
+    return nullcontext()
 
 
 def keeping_policies(
     run: Run, recipe: Recipe[Any], training: Training, evaluate: Callable[[Policy], Evaluation]
 ) -> Callable[[Policy], Evaluation]:
     """Returns an evaluation that first keeps the learner whose policy it judges, where the recipe asks for it."""
-    if not recipe.record_episodes or not isinstance(training, OnlineTraining):
+    if not recipe.record_episodes or not isinstance(training, OnlineTraining | ActingTraining):
         return evaluate
 
     def evaluate_and_keep(policy: Policy) -> Evaluation:
@@ -111,6 +142,22 @@ class EpisodeStore:
             kept = replace(episode, metadata={**episode.metadata, "source": self._run.path.name})
             self._stored[identity] = self._writer.add(kept, identity=identity)
 
+    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
+        """Nothing is stored before an episode has ended."""
+
+    def step(self, transition: Transition) -> None:
+        """Nothing is stored before an episode has ended."""
+
+    def recorded(self, number: int) -> Episode | None:
+        """Returns None: episodes are lived again."""
+        return None
+
+    def cut(self, stop_reason: str) -> None:
+        """Leaves the episode under way to be made again."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _identity(self, number: int) -> str:
         text = json.dumps([self._recipe, self._started, self._history, number])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -122,8 +169,9 @@ class LivedEpisodes(EpisodeStore):
     There is one history: steps since a checkpoint are learnt from again, so that no number has two episodes.
     """
 
-    def __init__(self, run: Run, writer: DatasetWriter) -> None:
+    def __init__(self, run: Run, writer: DatasetWriter, *, tells_again: bool = True) -> None:
         super().__init__(run, writer)
+        self._tells_again = tells_again
         self._journal: Journal | None = None
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
@@ -146,7 +194,7 @@ class LivedEpisodes(EpisodeStore):
 
     def recorded(self, number: int) -> Episode | None:
         """Returns the training episode of that number where there is one."""
-        entry = self._stored.get(self._identity(number))
+        entry = self._stored.get(self._identity(number)) if self._tells_again else None
         return None if entry is None else self._writer.dataset.read(entry)
 
     def _identity(self, number: int) -> str:

@@ -71,8 +71,7 @@ def run(arguments: Label) -> int:
     else:
         named = named_reward(arguments.reward, settings_of(arguments.settings))
         model = read_labeller(*named)
-        if hasattr(model, "require"):
-            model.require(dataset.spec)
+        model.require_recorded(dataset.spec)
         if getattr(model, "mode", "") == "potential":
             print("note: a potential alone makes all policies equally good; to learn from labels take mode=delta, or level")
         cache = cache_of(arguments.cache)

@@ -27,7 +27,7 @@ from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.step_log import StepLog, StepReader
 from robo_real.console.asked import AskedFor
 from robo_real.priority import run_as_others, running_first
-from robo_rl.actor_learner.acting import ActingTraining, Apart
+from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess, inherited
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
@@ -36,8 +36,10 @@ from robo_rl.plain_files import read_object
 from robo_rl.plan import Acting, TrainingPlan
 from robo_rl.protocols import Learner, Training
 from robo_rl.recorded import ReplayableEpisodes
+from robo_rl.replay_learning import ReplayLearner
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Episode
 
 FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"
@@ -46,19 +48,25 @@ NICE = 10
 """of a learner beside a robot, which comes first"""
 
 
-def acting_training(run: Run, recipe: Recipe[Any], acting: Acting) -> ActingTraining:
+def acting_half(run: Run, recipe: Recipe[Any], plan: TrainingPlan, acting: Acting) -> ActingTraining:
     """Returns the acting half of a training, whose learner is being started; its folder was prepared."""
-    environment, learner, supervisor = acting
+    environment, learner, person = acting
     folder = run.path / FOLDER
     _take_over(folder, learner)
     step = run.load().step if run.has_checkpoint else 0
     log = StepLog(folder / STEPS, specification(environment), step)
     command = [sys.executable, "-m", "robo_cli.learner_process", str(run.path), recipe.demonstrations.dataset]
-    process = LearnerProcess(command, folder / LOG)
-    settings: dict[str, Any] = {"steps": recipe.steps, "seed": recipe.seed, "supervisor": supervisor}
-    training = ActingTraining(environment, learner, recipe.learner.sampling, Apart(log, process), **settings)
-    if recipe.initial.run:
-        training.beginner = learner.policy
+    training = acting_training(
+        environment,
+        learner,
+        plan.config.sampling,
+        Apart(log, LearnerProcess(command, folder / LOG)),
+        steps=plan.steps,
+        seed=plan.seed,
+        supervisor=person,
+        recorder=plan.recorder,
+        acts_at_once=plan.acts_at_once,
+    )
     if isinstance(environment, AskedFor):
         environment.may_begin = training.may_begin
     return training
@@ -142,16 +150,16 @@ def _learning(run: Run, recipe: Recipe[Any]) -> LearningTraining:
     reward = reward_of(recipe, specs)
     learner: Learner = recipe.learner.build(drawn if reward is None else reward.visible(drawn), recipe.seed)
     _take_over(folder, learner)
-    return LearningTraining(
-        drawn,
+    student = ReplayLearner(
         learner,
         recipe.learner.sampling,
-        steps=recipe.steps,
         seed=recipe.seed,
+        stopwatch=Stopwatch(),
         demonstrations=_demonstrations(folder, recipe, specs),
         is_corrected=bool(recipe.human.kind),
         rewards=None if reward is None else reward.running(1),
     )
+    return LearningTraining(student, steps=recipe.steps)
 
 
 def _take_over(folder: Path, learner: Learner) -> None:

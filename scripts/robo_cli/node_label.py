@@ -8,7 +8,6 @@ from robo_cli.node_answers import share_answers
 from robo_cli.reward_file import read_labeller
 from robo_cli.threads import use_threads
 from robo_datasets.episode_file import episode_in
-from robo_datasets.labelling import answers_of
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import EnvironmentSpec
@@ -37,5 +36,5 @@ class NodeLabeller:
         told = unpacked(task)
         found = episode_in(told["name"], told["content"].tobytes())
         self._spec.require(found.spec, what=f"Episode {told['name']} is of another environment than the dataset")
-        labels = next(answers_of(self._model, [found.episode]))
+        labels = next(self._model.label_all([found.episode]))
         return packed({field.name: getattr(labels, field.name) for field in fields(RewardLabels)})

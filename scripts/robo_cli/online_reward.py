@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,10 @@ from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import read_reward
 from robo_rl.errors import InvalidSetting
-from robo_rl.reward_protocols import OnlineRewardModel, OnlineRewards
-from robo_rl.rewards.online import OnlineReward
+from robo_rl.reward_protocols import OnlineRewards
+from robo_rl.rewards.online import without
+from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward, pictures_of
-from robo_rl.rewards.running import Completion
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
@@ -32,12 +31,15 @@ def reward_of(recipe: Recipe[Any], specs: Specs) -> OnlineRewards | None:
         return None
     require_needs(recipe)
     model = read_reward(recipe.reward.name, recipe.reward.settings)
-    if isinstance(model, OnlineRewardModel):
-        return _reward_of_steps(recipe, model, specs)
-    return _reward_of_pictures(recipe, _pictures_reward(recipe.reward.name, recipe.reward.settings), specs)
+    if isinstance(model, PictureReward):
+        model = _scoring(recipe, model, specs)
+    reward = model.online(specs.drawn, weight=recipe.reward.weight, discount=_discount(recipe))
+    if not isinstance(model, PictureScoring):
+        _require_no_pictures(recipe)
+    return reward
 
 
-def _reward_of_steps(recipe: Recipe[Any], model: OnlineRewardModel, specs: Specs) -> OnlineRewards:
+def _require_no_pictures(recipe: Recipe[Any]) -> None:
     settings = recipe.reward
     given = {name: getattr(settings, name) for name in ("every", "hold", "completion")}
     usual = RewardSettings()
@@ -47,24 +49,16 @@ def _reward_of_steps(recipe: Recipe[Any], model: OnlineRewardModel, specs: Specs
             got=", ".join(f"reward.{name}" for name in others),
             fix="leave them out: they are for rewards that look at pictures",
         )
-    return model.online(specs.drawn, weight=settings.weight, discount=_discount(recipe))
 
 
-def _reward_of_pictures(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> OnlineReward:
+def _scoring(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> PictureScoring:
     settings, completion = recipe.reward, None
     if settings.completion.name:
         judge, told = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
         completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
     _require_discount(recipe, model)
-    hidden = _hidden(specs, [model] if completion is None else [model, completion.model])
-    return OnlineReward(
-        model,
-        weight=settings.weight,
-        every=settings.every,
-        hold=settings.hold,
-        completion=completion,
-        hidden=hidden,
-    )
+    alone = _drawn_for(specs, [model] if completion is None else [model, completion.model])
+    return PictureScoring(model, every=settings.every, hold=settings.hold, completion=completion, alone=alone)
 
 
 def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
@@ -121,7 +115,7 @@ def _discount(recipe: Recipe[Any]) -> float | None:
     return discount
 
 
-def _hidden(specs: Specs, models: list[PictureReward]) -> tuple[str, ...]:
+def _drawn_for(specs: Specs, models: list[PictureReward]) -> tuple[str, ...]:
     """Returns what the environment draws for the reward alone; raises InvalidSetting where that changes what a policy sees."""
     seen, drawn = specs.seen, specs.drawn
     for model in models:
@@ -129,9 +123,8 @@ def _hidden(specs: Specs, models: list[PictureReward]) -> tuple[str, ...]:
         none = pictures_of(blank, model.eye)[:0]
         model.score(none, none, model.instruction or drawn.instruction)  # what it cannot judge, it refuses here
     hidden = tuple(name for name in drawn.observation if name not in seen.observation)
-    reward = OnlineReward(replace(models[0], mode="level"), hidden=hidden)
     seen.require(
-        reward.visible(drawn),
+        without(drawn, hidden),
         what="reward.arguments change what the policy sees",
         fix="let them only add pictures; lists such as cameras name the policy's own ones, too",
     )

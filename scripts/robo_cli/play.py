@@ -17,7 +17,7 @@ import robo_rl
 from robo_cli.assembly import judged_environment_of, recipe_of
 from robo_cli.data_view import has_display
 from robo_cli.loops import ROBOT
-from robo_cli.play_window import Window, simulation_of
+from robo_cli.play_window import Window, has_window, simulation_of
 from robo_cli.playback import Moment, Player, episode_of, summary
 from robo_cli.recipe import Recipe, require_at_least
 from robo_cli.threads import tensor_threads
@@ -79,14 +79,16 @@ def run(arguments: Play) -> int:
             fix=f"robo-rl evaluate {trained.path} moves it, watched in robo-rl console",
         )
     with tensor_threads(recipe.threads):
-        policy = trained.policy(arguments.step)
-        if arguments.film is not None:
-            return _film(arguments, recipe, policy, arguments.film)
-        environment = judged_environment_of(recipe)
-        if _wants_window(arguments, environment):
+        policy, environment = trained.policy(arguments.step), judged_environment_of(recipe)
+        if arguments.film is None and _wants_window(arguments, environment):
             return _in_window(arguments, environment, policy, _is_deterministic(arguments, recipe))
-        environment.close()
-        return _in_browser(arguments, recipe, trained, policy)
+        with closing(environment):
+            mode = render_mode_for_films(environment)
+        with closing(_drawing(recipe, mode)) as drawing:
+            _require_interface(policy, drawing)
+            if arguments.film is not None:
+                return _film(arguments, recipe, drawing, policy, arguments.film)
+            return _in_browser(arguments, recipe, drawing, policy, trained)
 
 
 def _wants_window(arguments: Play, environment: gymnasium.Env[Any, Any]) -> bool:
@@ -98,7 +100,7 @@ def _wants_window(arguments: Play, environment: gymnasium.Env[Any, Any]) -> bool
             got="--viewer window",
             fix="--viewer browser",
         )
-    return arguments.viewer == "window" or (arguments.viewer == "auto" and is_mujoco and has_display())
+    return arguments.viewer == "window" or (arguments.viewer == "auto" and is_mujoco and has_display() and has_window())
 
 
 def _is_deterministic(arguments: Play, recipe: Recipe[Any]) -> bool:
@@ -110,56 +112,54 @@ def _in_window(arguments: Play, environment: gymnasium.Env[Any, Any], policy: Po
         _require_interface(policy, environment)
         player = Player(environment, policy, deterministic=deterministic, speed=arguments.speed)
         with closing(Window(environment, player)) as window:
-            print("space pauses, R plays the same seed again, N the next one   (Ctrl-C ends it)", flush=True)
+            print(
+                "space pauses, R plays the same seed again, N the next one, Tab shows MuJoCo's panel   (Ctrl-C ends it)",
+                flush=True,
+            )
             with suppress(KeyboardInterrupt):
                 player.run(window, arguments.seed, arguments.episodes)
     print(summary(player.outcomes))
     return 0
 
 
-def _in_browser(arguments: Play, recipe: Recipe[Any], trained: Run, policy: Policy) -> int:
+def _in_browser(
+    arguments: Play, recipe: Recipe[Any], environment: gymnasium.Env[Any, Any], policy: Policy, trained: Run
+) -> int:
     from robo_cli.play_page.server import PlayServer
 
-    with closing(_drawing(recipe)) as environment:
-        _require_interface(policy, environment)
-        player = Player(environment, policy, deterministic=_is_deterministic(arguments, recipe), speed=arguments.speed)
-        with closing(PlayServer(f"{trained.path.name} in {specification(environment).name}", player, arguments.port)) as server:
-            print(f"{trained.path} plays at {server.url}   (Ctrl-C ends it)", flush=True)
-            if arguments.browser and has_display():
-                webbrowser.open(server.url)
-            with suppress(KeyboardInterrupt):
-                player.run(server, arguments.seed, arguments.episodes)
-            server.end(summary(player.outcomes))
+    player = Player(environment, policy, deterministic=_is_deterministic(arguments, recipe), speed=arguments.speed)
+    with closing(PlayServer(f"{trained.path.name} in {specification(environment).name}", player, arguments.port)) as server:
+        print(f"{trained.path} plays at {server.url}   (Ctrl-C ends it)", flush=True)
+        if arguments.browser and has_display():
+            webbrowser.open(server.url)
+        with suppress(KeyboardInterrupt):
+            player.run(server, arguments.seed, arguments.episodes)
     print(summary(player.outcomes))
     return 0
 
 
-def _film(arguments: Play, recipe: Recipe[Any], policy: Policy, path: Path) -> int:
+def _film(arguments: Play, recipe: Recipe[Any], environment: gymnasium.Env[Any, Any], policy: Policy, path: Path) -> int:
     outcomes: list[Moment] = []
-    with closing(_drawing(recipe)) as environment:
-        _require_interface(policy, environment)
 
-        def decisions() -> Iterator[list[Frame]]:
-            for seed in range(arguments.seed, arguments.seed + (arguments.episodes or 1)):
-                episode = episode_of(environment, policy, seed, deterministic=_is_deterministic(arguments, recipe))
-                for pictures, moment in episode:
-                    yield pictures
-                    outcomes.extend([moment] if moment.stop_reason is not None else [])
+    def decisions() -> Iterator[list[Frame]]:
+        for seed in range(arguments.seed, arguments.seed + (arguments.episodes or 1)):
+            episode = episode_of(environment, policy, seed, deterministic=_is_deterministic(arguments, recipe))
+            for pictures, moment in episode:
+                yield pictures
+                outcomes.extend([moment] if moment.stop_reason is not None else [])
 
-        played = decisions()
-        start, first = next(played), next(played)
-        rate = decisions_per_second(environment) * max(1, len(first)) * arguments.speed
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_mp4(path, chain(start, first, chain.from_iterable(played)), rate, hold=HOLD)
+    played = decisions()
+    start, first = next(played), next(played)
+    rate = decisions_per_second(environment) * max(1, len(first)) * arguments.speed
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_mp4(path, chain(start, first, chain.from_iterable(played)), rate, hold=HOLD)
     print(f"{summary(outcomes)}\nfilm     {path}")
     return 0
 
 
-def _drawing(recipe: Recipe[Any]) -> gymnasium.Env[Any, Any]:
+def _drawing(recipe: Recipe[Any], mode: str) -> gymnasium.Env[Any, Any]:
     """Return an environment that draws; raises RenderingUnavailable if there is none of the recipe's."""
     name = recipe.environment.name
-    with closing(judged_environment_of(recipe)) as environment:
-        mode = render_mode_for_films(environment)
     try:
         found = judged_environment_of(recipe, render_mode=mode)
     except (TypeError, UnknownName, InvalidSetting) as error:

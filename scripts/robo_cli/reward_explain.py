@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,7 @@ from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.report.explanation_page import write_explanation
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.programs.judging import Judged
-from robo_rl.types import Episode
+from robo_rl.rewards.step_reward import StepReward
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,6 @@ class Explain:
     """The page."""
 
 
-@runtime_checkable
-class Explainable(Protocol):
-    """A reward that has terms."""
-
-    def judged(self, episode: Episode) -> Judged:
-        """Returns total and terms of every step."""
-        ...
-
-
 def explain(arguments: Explain) -> int:
     """Writes the page and prints what the terms add up to."""
     model = read_reward(_named(arguments.reward), settings_of(arguments.settings))
@@ -56,7 +46,7 @@ def explain(arguments: Explain) -> int:
             got=arguments.episode,
             allowed=f"0 to {len(entries) - 1}" if entries else "none: the dataset is empty",
         )
-    if not isinstance(model, Explainable):
+    if not isinstance(model, StepReward):
         raise InvalidSetting(
             f"The reward {arguments.reward} has no terms.", got=type(model).__name__, allowed="a program or a pipeline"
         )

@@ -46,7 +46,7 @@ def named_reward(name: str, settings: Mapping[str, Any]) -> tuple[str, Mapping[s
 def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
     """Returns a reward model that can label recorded episodes; raises what `read_reward` raises, and InvalidSetting."""
     model = read_reward(name, settings)
-    if not getattr(model, "learns_in_a_run", False):
+    if not model.learns_in_a_run:
         return model
     inside = ", or the program that it learns from: program:PATH" if hasattr(model, "judge") else ""
     raise InvalidSetting(

@@ -13,7 +13,8 @@ from robo_cli.reward_probe import batch_sizes
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import OnlineRewards
-from robo_rl.rewards.programs.judging import Programmed, UsedProgram
+from robo_rl.rewards.online import OnlineReward
+from robo_rl.rewards.programs.judging import UsedProgram
 from robo_rl.rewards.programs.probation import Finding, probation
 from robo_rl.types import Episode
 
@@ -30,7 +31,7 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
 
     It is tried on the recipe's demonstrations if they are recorded, else on a few fresh episodes, except on a robot.
     """
-    if not recipe.reward.probation or not isinstance(reward, Programmed) or not reward.programs:
+    if not recipe.reward.probation or not isinstance(reward, OnlineReward) or not reward.programs:
         return
     episodes = _episodes(recipe)
     for used in reward.programs:

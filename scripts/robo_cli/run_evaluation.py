@@ -63,7 +63,7 @@ def evaluate(
 def _require_counts(**counts: tuple[int, int]) -> None:
     for name, (value, least) in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise InvalidSetting(f"{name} is out of range.", got=repr(value), allowed=f"an integer from {least}")
+            raise InvalidSetting(f"Setting {name!r} is out of range.", got=repr(value), allowed=f"an integer from {least}")
 
 
 def _name(environment: str, routes: str, arguments: Mapping[str, Any]) -> str:

@@ -19,9 +19,9 @@ from robo_cli.display import Shown, display, say, showing
 from robo_cli.environments import RecipeEnvironments
 from robo_cli.extension import extended, is_finished
 from robo_cli.interruption import gentle_interruption, resumable
-from robo_cli.keeping import keeping_policies, kept
+from robo_cli.keeping import keeping_policies, recording
 from robo_cli.learner_process import (
-    acting_training,
+    acting_half,
     ended,
     is_prepared,
     prepare,
@@ -104,7 +104,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             run.describe(reward=dict(reward.identity))
         if acting is not None:
             prepare(run, plan, acting.learner)
-            training = acting_training(run, recipe, acting)
+            training = acting_half(run, recipe, plan, acting)
         if collecting is not None:
             run.describe(collectors=collecting.to_json())
             training = collected_training(run, recipe, collecting, plan)
@@ -112,7 +112,7 @@ def _train(recipe: Recipe[Any], root: Path, operator: Operator | None, collectin
             shown.say(f"run {run.path}")
             if demonstrations:
                 shown.say(origin)
-            record = _run(run, recipe, training, shown, operator=operator)
+            record = _run(run, recipe, training, shown, plan, operator=operator)
         conclude(run, recipe, training.policy, record, operator)
     return run
 
@@ -155,7 +155,7 @@ def resume(
             recipe = extended(run, recipe, steps, checkpoint.step)
         if is_finished(run, recipe, checkpoint.step):
             say(f"The run {run.path.name} is finished: {checkpoint.step} steps, and evaluated. Nothing was changed.")
-            say(f"Train it longer: robo-rl resume {run.path} --steps {2 * recipe.steps}")
+            say(f"Train it longer: robo-rl resume {run.path} --steps {2 * recipe.total_steps}")
             say(f"More seeds: robo-rl evaluate {run.path} --episodes 200")
             return run
         recipe = at_its_place(run, recipe, os.fspath(dataset))
@@ -186,7 +186,7 @@ def _go_on(
         acting = plan.acting()
         if not is_prepared(run):
             prepare(run, plan, acting.learner)
-        training = acting_training(run, recipe, acting)
+        training = acting_half(run, recipe, plan, acting)
     else:
         training = _in_process(plan)
     with display(recipe.name, recipe.total_steps) as shown, ended(training, shown.say), dismissed(training, shown.say):
@@ -199,7 +199,7 @@ def _go_on(
         kind = training.resumed or ("exact" if getattr(training, "replays", True) else "warm")
         _note(run, training.step, kind)
         shown.say(f"run {run.path}: resumed at step {training.step}, {kind}")
-        record = _run(run, recipe, training, shown, checkpoint.parts.get("record"), operator)
+        record = _run(run, recipe, training, shown, plan, checkpoint.parts.get("record"), operator)
     conclude(run, recipe, training.policy, record, operator)
 
 
@@ -214,6 +214,7 @@ def _run(
     recipe: Recipe[Any],
     training: Training,
     shown: Shown,
+    plan: TrainingPlan,
     state: dict[str, Any] | None = None,
     operator: Operator | None = None,
 ) -> RunRecord:
@@ -226,19 +227,15 @@ def _run(
         try:
             with priority(training):
                 begin(run, recipe, training, record)
-                with kept(run, recipe, training), gentle_interruption(asking(record, operator)):
+                with recording(run, recipe, training, plan.recorder), gentle_interruption(asking(record, operator)):
                     training.run(record)
         except KeyboardInterrupt:
             shown.say(f"interrupted at step {training.step}; go on with: robo-rl resume {run.path}")
             raise
         record.finish(training.step, training)
     if training.step != recipe.total_steps:
-        shown.say(_other_steps(training.step, recipe.total_steps))
+        left = recipe.total_steps - training.step
+        shown.say(
+            f"ended at step {training.step}: the {left} left of {recipe.total_steps} are too few for another step or rollout"
+        )
     return record
-
-
-def _other_steps(step: int, asked: int) -> str:
-    """Returns why a training ended at another step than asked for: environments that step together, whole rollouts."""
-    if step < asked:
-        return f"ended at step {step}: the {asked - step} left of {asked} are too few for another step or rollout"
-    return f"ended at step {step}, {step - asked} more than asked for: updates come after whole episodes"

@@ -21,14 +21,16 @@ import gymnasium
 import numpy as np
 
 from robo_datasets.step_log import StepLog, StepReader
-from robo_rl.actor_learner.acting import ActingTraining, Apart
+from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess, Patience, inherited
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.protocols import Policy
+from robo_rl.replay_learning import ReplayLearner
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 SPEC = EnvironmentSpec(
@@ -151,7 +153,7 @@ class KeepingReader(StepReader):
 
 def learning(told: dict[str, Any], steps: int) -> LearningTraining:
     learner = Fitting(told["seconds"], told.get("fails_at", -1))
-    return LearningTraining(SPEC, learner, SAMPLING, steps=steps, seed=1)
+    return LearningTraining(ReplayLearner(learner, SAMPLING, seed=1, stopwatch=Stopwatch()), steps=steps)
 
 
 def learner_half(folder: Path, descriptor: int) -> int:
@@ -191,7 +193,7 @@ def acting(folder: Path, steps: int, environment: Any = None) -> ActingTraining:
     checkpoints = folder / "checkpoints"
     found = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     log = StepLog(folder / "steps", SPEC, 0 if found is None else found.step)
-    training = ActingTraining(
+    training = acting_training(
         Numbered(folder) if environment is None else environment,
         Fitting(),
         SAMPLING,

@@ -16,11 +16,14 @@ from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.human import PersonInTheLoop
-from robo_rl.reward_protocols import StepRewards
+from robo_rl.replay_learning import ReplayLearner
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.step_sources import EnvironmentSteps, Explorer
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import OnlineTraining
-from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict
+from robo_rl.types import ActionSource, Array, Labels, Metrics, StateDict, StepRewards
 
 SPEC = EnvironmentSpec(
     "test/Line",
@@ -64,10 +67,10 @@ class EveryOther:
     def load_state_dict(self, state: StateDict) -> None: ...
 
 
-class Halved:
+class Halved(DelayedRewards):
     """Half of what the environment gives, for three steps at once."""
 
-    is_due, metrics = False, {}
+    is_due, metrics = False, {}  # type: ignore[assignment]
 
     def __init__(self) -> None:
         self.waiting: list[float] = []
@@ -82,9 +85,12 @@ class Halved:
         self.waiting.append(reward / 2)
         self.is_due = len(self.waiting) == 3
 
+    def add_all(self, observations: Any, **_: Any) -> None:
+        raise AssertionError("one environment")
+
     def score(self) -> StepRewards:
         values, self.waiting, self.is_due = np.float32(self.waiting), [], False
-        return StepRewards(Labels(values, np.ones(len(values), bool)), np.zeros(len(values), bool))
+        return StepRewards(Labels.finite(values), np.zeros(len(values), bool))
 
     def state_dict(self) -> StateDict:
         return {"waiting": list(self.waiting)}
@@ -114,30 +120,31 @@ class Until:
             raise Finished
 
 
-class Logged(OnlineTraining):
+class Logged(ReplayLearner):
     """In one process, with a log beside it."""
 
-    def __init__(self, log: StepLog, *arguments: Any, **settings: Any) -> None:
-        super().__init__(*arguments, **settings)
-        self._log = log
+    log: StepLog
 
-    def _begun(self) -> Any:
-        begun = super()._begun()
-        self._log.begin(begun.observation, seed=begun.seed, instruction=begun.instruction)
-        return begun
+    def begin(self, episode: Any) -> None:
+        self.log.begin(episode.observation, seed=episode.seed, instruction=episode.instruction)
+        super().begin(episode)
 
-    def _remember(self, transition: Any) -> None:
-        self._log.step(transition)
-        super()._remember(transition)
+    def add(self, transition: Any) -> None:
+        self.log.step(transition)
+        super().add(transition)
 
 
 def demonstrations() -> list[Any]:
     return [rollout(Line(), RandomPolicy(SPEC, seed), seed=seed) for seed in range(2)]
 
 
+def student(kind: Any, rewards: Any) -> Any:
+    settings: dict[str, Any] = {"seed": 4, "demonstrations": demonstrations(), "is_corrected": True, "rewards": rewards}
+    return kind(CONFIG.build(SPEC, 5), CONFIG.sampling, stopwatch=Stopwatch(), **settings)
+
+
 def half(rewards: Any) -> LearningTraining:
-    settings: dict[str, Any] = {"steps": 10**9, "seed": 4, "demonstrations": demonstrations(), "is_corrected": True}
-    return LearningTraining(SPEC, CONFIG.build(SPEC, 5), CONFIG.sampling, rewards=rewards, **settings)
+    return LearningTraining(student(ReplayLearner, rewards), steps=10**9)
 
 
 def learnt(training: LearningTraining, reader: StepReader, until: int = -1) -> None:
@@ -155,17 +162,11 @@ def leaves(state: Any) -> Any:
 @pytest.mark.parametrize("has_model", [False, True], ids=["own-rewards", "rewards-of-a-model"])
 def test_learning_from_the_log_is_learning_in_one_process(tmp_path: Path, has_model: bool) -> None:
     log = StepLog(tmp_path, SPEC)
-    whole = Logged(
-        log,
-        Line(),
-        CONFIG.build(SPEC, 5),
-        CONFIG.sampling,
-        steps=STEPS,
-        seed=4,
-        demonstrations=demonstrations(),
-        supervisor=PersonInTheLoop(EveryOther(), 0.1),  # type: ignore[arg-type]
-        rewards=Halved() if has_model else None,  # type: ignore[arg-type]
-    )
+    logged = student(Logged, Halved() if has_model else None)
+    logged.log = log
+    explorer = Explorer(logged.policy, seed=4, random_steps=CONFIG.learning_starts, stopwatch=logged.stopwatch)
+    person: Any = PersonInTheLoop(EveryOther(), 0.1)  # type: ignore[arg-type]
+    whole = OnlineTraining(EnvironmentSteps(Line(), explorer, seed=4, supervisor=person), logged, steps=STEPS)
     whole.run(Until(-1))  # type: ignore[arg-type]
     log.close()
     expected = whole.state_dict()
@@ -192,14 +193,14 @@ def test_episode_that_broke_off_is_not_joined_to_the_next(tmp_path: Path, has_mo
     stood = demonstrations()[0]
     for begin in (0, 3):  # the learner was lost after three steps, and the arm was left where it was
         log.begin({"place": stood.observations["place"][begin]}, seed=None, instruction="go east")
-        expected.memory.begin({"place": stood.observations["place"][begin]})
+        expected.student.memory.begin({"place": stood.observations["place"][begin]})
         for step in range(begin, begin + 3):
             log.step(stood.transition(step))
             told = stood.transition(step)
-            expected.memory.add(replace(told, reward=told.reward / 2) if has_model else told)
-        expected.memory.cut()
+            expected.student.memory.add(replace(told, reward=told.reward / 2) if has_model else told)
+        expected.student.memory.cut()
     log.close()
     found = half(Halved() if has_model else None)
     learnt(found, StepReader(tmp_path))
-    found.memory.cut()
+    found.student.memory.cut()
     assert leaves(found.state_dict()["replay"]) == leaves(expected.state_dict()["replay"])

@@ -107,7 +107,7 @@ def test_off_policy_learners_learn_every_step_also_after_an_interruption(
     parts = run.load().parts
     assert parts["training"]["step"] == 230 == int(np.sum(parts["replay"]["rows"]["starts"]))
     assert parts["learner"]["updates"] == 230 - 20 + 1
-    assert parts["collecting"]["births"] == 4
+    assert parts["training"]["births"] == 4
     logged = [line for line in run.metrics() if "collect/staleness" in line]
     assert logged and max(line["collect/stalest"] for line in logged) <= 4 * 64 + 10
 

@@ -29,7 +29,7 @@ def test_one_command_teaches_the_twin_and_the_same_goes_on(task, tmp_path, capsy
 
     def stopped_once(self, step, training):
         if step == 10:
-            training.environment.unwrapped.robot.stop()
+            training.source.environment.unwrapped.robot.stop()
         original(self, step, training)
 
     with monkeypatch.context() as patched:

@@ -53,7 +53,7 @@ def test_a_run_with_a_person_is_logged_resumed_exactly_and_evaluated_alone(
     evaluating: list[bool] = []
 
     def watched(self: RunRecord, step: int, training: Any) -> None:
-        acting.append(training.supervisor._is_acting)
+        acting.append(training.source.supervisor._is_acting)
         original(self, step, training)
 
     def judged(*arguments: Any, **settings: Any) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 from robo_cli.assembly import plan_of, policy_of, recipe_of
 from robo_cli.environments import RecipeEnvironments
-from robo_cli.keeping import kept
+from robo_cli.keeping import RunEpisodes
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import verify
@@ -107,8 +107,9 @@ def test_another_history_keeps_its_own_episodes(uninterrupted, tmp_path):
     training = plan_of(recipe, RecipeEnvironments(recipe), None).training()
     for kind, expected in (("exact", count), ("warm", count + 1)):
         run.describe(resumes=[*before["resumes"], {"time": "now", "step": 25, "kind": kind}])
-        with kept(run, recipe, training):
-            training.keep_episode(episode)
+        recorder = RunEpisodes()
+        with recorder.open(run, recipe, training):
+            recorder.keep(episode)
         assert len(Dataset(copy / "episodes")) == expected
 
 

@@ -14,8 +14,9 @@ from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting
 from robo_rl.record import RunRecord
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward, Scores
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.runs import Run, find_run
+from robo_rl.types import Labels
 
 RECIPE = """
 environment: {name: robo/ArmReach-v0, arguments: {max_steps: 8, action_repeat: 3}}
@@ -45,7 +46,7 @@ class Brightness(PictureReward):
 
     def score(self, pictures, firsts, instruction):
         assert instruction, "the environment says what shall be done"
-        return Scores(pictures.mean((1, 2, 3), np.float32) / 255, np.ones(len(pictures), np.bool_))
+        return Labels(pictures.mean((1, 2, 3), np.float32) / 255, np.ones(len(pictures), np.bool_))
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -319,15 +321,22 @@ def test_unknown_addresses_are_not_found(server: PlayServer) -> None:
             assert answer.code == 404
 
 
+def stand_in(monkeypatch: pytest.MonkeyPatch, launch: Any) -> None:
+    """Puts a function in the place of MuJoCo's, whose window needs a display."""
+    viewer = type("Viewer", (), {"launch_passive": staticmethod(launch), "init": staticmethod(lambda: True)})
+    monkeypatch.setattr(play_window, "import_module", lambda name: viewer)
+
+
 @pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("gymnasium/HalfCheetah-v5", {}), ("dm_control/cartpole-balance", {}), ("robo/ArmReach-v0", {"max_steps": 5})],
+    ("name", "camera"),
+    [("gymnasium/HalfCheetah-v5", "track"), ("dm_control/cartpole-balance", None), ("robo/ArmReach-v0", "overview")],
 )
-def test_window_follows_the_simulation(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_window_follows_the_simulation(name: str, camera: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 
     class Handle:
-        def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, key_callback: Callable[[int], None]) -> None:
+        def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, key_callback: Callable[[int], None], **_: bool) -> None:
+            self.cam = mujoco.MjvCamera()
             self.data, self.press, self.times, self.is_closed = data, key_callback, list[float](), False
             opened.append(self)
 
@@ -340,12 +349,14 @@ def test_window_follows_the_simulation(name: str, arguments: dict[str, Any], mon
         def close(self) -> None:
             self.is_closed = True
 
-    monkeypatch.setattr(play_window, "import_module", lambda name: type("Viewer", (), {"launch_passive": Handle}))
-    environment = robo_rl.make_environment(name, **arguments)
+    stand_in(monkeypatch, Handle)
+    environment = robo_rl.make_environment(name)
     player = Player(environment, RandomPolicy(environment.environment_spec, 0), speed=1000.0)  # type: ignore[attr-defined]
     with closing(environment), closing(Window(environment, player)) as window:
         player.run(window, 0)
         (handle,) = opened
+        model, seen_from = play_window.simulation_of(environment)[0], handle.cam.fixedcamid  # type: ignore[index]
+        assert camera == (None if seen_from < 0 else model.camera(seen_from).name)
         assert len(handle.times) == 5 and handle.times == sorted(handle.times) and handle.times[-1] > 0
         handle.press(32)
         assert player.is_paused
@@ -354,11 +365,36 @@ def test_window_follows_the_simulation(name: str, arguments: dict[str, Any], mon
     assert handle.is_closed
 
 
+@pytest.mark.skipif(shutil.which("Xvfb") is None, reason="there is no virtual display")
+def test_window_opens_and_closes_on_a_virtual_display(runs: dict[str, robo_rl.Run]) -> None:
+    reading, writing = os.pipe()
+    virtual = subprocess.Popen(
+        ["Xvfb", "-displayfd", str(writing), "-screen", "0", "640x480x24"], pass_fds=[writing], stderr=subprocess.DEVNULL
+    )
+    os.close(writing)
+    try:
+        with os.fdopen(reading) as said:
+            display = f":{said.readline().strip()}"
+        command = [sys.executable, "-m", "robo_cli.main", "play", str(runs["ppo"].path), "--episodes", "1", "--speed", "50"]
+        environment = os.environ | {"DISPLAY": display}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        virtual.terminate()
+        virtual.wait(20)
+    assert done.returncode == 0, done.stderr
+    assert "space pauses" in done.stdout and "1 episode played" in done.stdout
+
+
+def test_window_without_a_display_is_one_error(runs: dict[str, robo_rl.Run], no_display: None) -> None:
+    with pytest.raises(RenderingUnavailable, match=r"GLFW finds no display(.|\n)*--viewer browser"):
+        dispatch(["play", str(runs["ppo"].path), "--viewer", "window"])
+
+
 def test_window_that_does_not_open_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("`launch_passive` requires that the Python script be run under `mjpython`")
 
-    monkeypatch.setattr(play_window, "import_module", lambda name: type("Viewer", (), {"launch_passive": refuse}))
+    stand_in(monkeypatch, refuse)
     environment = robo_rl.make_environment("gymnasium/InvertedPendulum-v5")
     player = Player(environment, RandomPolicy(environment.environment_spec, 0))  # type: ignore[attr-defined]
     with closing(environment), pytest.raises(RenderingUnavailable, match=r"mjpython(.|\n)*--viewer browser"):
@@ -372,10 +408,14 @@ def test_window_opens_where_there_is_a_display(
     monkeypatch.setattr(play, "_in_window", lambda *_: shown.append("window") or 0)
     monkeypatch.setattr(play, "_in_browser", lambda *_: shown.append("browser") or 0)
     monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(play, "has_window", lambda: True)
     for name in RECIPES:
         dispatch(["play", str(runs[name].path)])
     dispatch(["play", str(runs["sac"].path), "--viewer", "browser"])
     assert shown == ["window", "window", "browser", "browser"], "no window of MuJoCo shows a grid"
+    monkeypatch.setattr(play, "has_window", lambda: False)
+    dispatch(["play", str(runs["sac"].path)])
+    assert shown[-1] == "browser", "the display may be one that is gone"
     with pytest.raises(InvalidSetting, match=r"not simulated by MuJoCo(.|\n)*--viewer browser"):
         dispatch(["play", str(runs["grid"].path), "--viewer", "window"])
 

@@ -187,6 +187,9 @@ def test_recipe_is_a_name_a_path_a_mapping_or_an_object(tmp_path: Path) -> None:
         ({"collectors": -1}, "needs a collector"),
         ({"collectors": {"cuont": 2}}, "did you mean 'count'"),
         ({"dataset": "nowhere"}, "nowhere is not a dataset"),
+        ({"progress": "yes"}, "Progress cannot be shown there"),
+        ({"learner": {"lr": np.ones(2)}}, "'lr' cannot be written into a recipe"),
+        ({"learner": {"lr": float("nan")}}, "lr"),
     ],
 )
 def test_wrong_overrides_are_refused_before_a_run_is_made(overrides: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -203,7 +206,7 @@ def test_run_shows_its_curves_checkpoints_and_evaluation(finished: robo_rl.Run, 
     assert finished.checkpoints == (20, 40) and finished.report.exists() and finished.recipe["seed"] == 5
     evaluation = finished.evaluate(episodes=2)
     assert finished.evaluation is not None and evaluation.returns == finished.evaluation.returns
-    with pytest.raises(InvalidSetting, match="episodes is out of range"):
+    with pytest.raises(InvalidSetting, match="'episodes' is out of range"):
         finished.evaluate(0)
     with pytest.raises(InvalidSetting, match=r"kept no policy of that step(.|\n)*20, 40"):
         finished.policy(7)
@@ -233,13 +236,15 @@ def test_recorded_episodes_open_as_a_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_every_loop_is_trained_longer(name: str, tmp_path: Path) -> None:
+def test_every_loop_is_trained_longer(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = LOOPS[name]
     run = robo_rl.train(recipe, steps=20, out=tmp_path)
     first = run.load().step
     assert robo_rl.resume(run, steps=first + 20) is run
     assert run.load().step == first + 20 and run.evaluation is not None
     assert run.description["resumes"][0]["step"] == first
+    robo_rl.resume(run, progress=True)
+    assert f"--steps {2 * (first + 20)}" in capsys.readouterr().out
     if name == "offline then online":
         whole = robo_rl.train(recipe, steps=20, online={"steps": 40}, out=tmp_path)
         require_equal(whole, run, 60)

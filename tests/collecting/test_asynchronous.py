@@ -61,7 +61,7 @@ class Shuffled(InProcessEngine):
 
 def remembered(training: AsynchronousTraining) -> Counter[tuple[int, int]]:
     """Returns birth and number of each step in the memory, with how many rows each has."""
-    rows = training.replay.state_dict()["rows"]
+    rows = training.student.replay.state_dict()["rows"]
     starts, columns = rows["starts"].astype(bool), columns_of(toys.SPEC)
     birth, count = (rows["vectors"][starts][:, columns[name]].ravel().astype(int) for name in ("birth", "count"))
     return Counter(zip(birth.tolist(), count.tolist(), strict=True))
@@ -89,14 +89,14 @@ def test_it_learns_every_step_once_with_an_update_for_each(tmp_path: Path) -> No
     assert training.learner.updates == 300 - toys.SAMPLING.learning_starts + 1
     assert sorted(remembered(training)) == sorted(logged(tmp_path))
     assert training.policy.slope[0] > 0.5, "acts as it has learnt to"
-    assert {each["length"] for each in observer.episodes} == {11} and len(observer.episodes) == training.episodes > 20
+    assert {each["length"] for each in observer.episodes} == {11} and len(observer.episodes) == training.source.episodes > 20
     assert {each["stop_reason"] for each in observer.episodes} == {"time_limit"}
     assert all(each["episode_return"] < 0 for each in observer.episodes)
 
 
 def test_transitions_are_those_of_one_episode_also_where_segments_of_others_come_between(tmp_path: Path) -> None:
     training, _ = run(tmp_path, Shuffled(toys.collector_of))
-    batch = training.replay.sample(500)
+    batch = training.student.replay.sample(500)
     assert np.array_equal(batch.next_observations["count"], batch.observations["count"] + 1)
     assert np.array_equal(batch.next_observations["birth"], batch.observations["birth"])
     assert (batch.masks == 1).all(), "the clock is no end of the task"
@@ -109,8 +109,8 @@ def test_no_step_is_learnt_from_with_parameters_older_than_is_allowed(tmp_path: 
     training, observer = run(tmp_path, Shuffled(toys.collector_of, slow=slow), steps=600, pace=pace)
     allowed = (most_stale or 2 * 4 * 2 * 3) + 5
     staleness = [metrics["collect/staleness"] for metrics in observer.metrics]
-    assert min(staleness) >= 0 and max(staleness) <= training.stalest
-    assert allowed / 3 < training.stalest <= allowed
+    assert min(staleness) >= 0 and max(staleness) <= training.source.stalest
+    assert allowed / 3 < training.source.stalest <= allowed
 
 
 class Counting(Shuffled):

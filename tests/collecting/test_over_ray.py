@@ -95,7 +95,7 @@ def test_actors_that_are_killed_are_replaced_and_the_learner_learns_on(
     run = train(written(tmp_path, "sac", SAC, 300), tmp_path)
     parts = run.load().parts
     assert parts["training"]["step"] == 300 == int(parts["replay"]["rows"]["starts"].sum())
-    assert parts["learner"]["updates"] == 300 - 20 + 1 and parts["collecting"]["births"] == 4
+    assert parts["learner"]["updates"] == 300 - 20 + 1 and parts["training"]["births"] == 4
     assert capsys.readouterr().out.count("another one takes its place") == 2
 
 

@@ -53,7 +53,7 @@ def engine(tmp_path: Path) -> Iterator[Any]:
 
 
 def steps_of(training: Any) -> Counter[Any]:
-    rows = training.replay.state_dict()["rows"]
+    rows = training.student.replay.state_dict()["rows"]
     starts, columns = rows["starts"].astype(bool), columns_of(toys.SPEC)
     birth, count = (rows["vectors"][starts][:, columns[name]].ravel().tolist() for name in ("birth", "count"))
     return Counter(zip(birth, count, strict=True))

@@ -22,8 +22,10 @@ from robo_rl.collecting.local import LocalEngine
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.collecting.worker import serve
+from robo_rl.replay_learning import ReplayLearner
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 SPEC = EnvironmentSpec(
@@ -120,7 +122,8 @@ def training_of(folder: Path, crew: Crew, steps: int, pace: Pace = PACE) -> Asyn
     checkpoints = folder / "checkpoints"
     checkpoint = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     log = SegmentLog(folder / "collected", 0 if checkpoint is None else checkpoint.step)
-    training = AsynchronousTraining(SPEC, Fitting(), SAMPLING, crew, log, checkpoints, steps=steps, seed=1, pace=pace)
+    student = ReplayLearner(Fitting(), SAMPLING, seed=1, stopwatch=Stopwatch())
+    training = AsynchronousTraining(student, crew, log, checkpoints, steps=steps, pace=pace)
     training.go_on(None if checkpoint is None else checkpoint.parts)
     return training
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
 from robo_rl.discovery import known
-from robo_rl.errors import ConformanceFailure
+from robo_rl.errors import ConformanceFailure, InvalidSetting
+from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
+from robo_rl.rewards.annotation.recorded import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.rule import Rule
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.classifier import ClassifierReward
@@ -26,17 +28,22 @@ from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
 from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
+from robo_rl.rewards.online_conformance import ONLINE_CHECKS, check_online_reward, environments_are_apart
+from robo_rl.rewards.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.preference import PreferenceReward, save
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
+from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.steps import Judged
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
 from robo_rl.rewards.vlm_rm import VLMRM
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.statistics import Interval
-from robo_rl.types import Episode
+from robo_rl.types import Episode, Labels
 
 SPEC = EnvironmentSpec(
     "arm", ObservationSpec((ArraySpec("position", (3,)),)), ActionSpec(("a", "b"), (-1, -1), (1, 1), ("1", "1"))
@@ -135,8 +142,8 @@ REWARDS = {
     "episodic": lambda _: EpisodicReward(),
     "return-decomposition": lambda _: ReturnDecomposition(),
     "subgoals": lambda _: SubgoalReward(),
-    "lare": lambda folder: LatentReward(program(folder).path),
-    "rrd": lambda _: RandomizedReturnDecomposition(4),
+    "lare": lambda folder: LatentReward(program(folder).path, limits=Limits(invalid_share=1.0)),
+    "rrd": lambda _: RandomizedReturnDecomposition(steps=4),
     "program": program,
     "pipeline": pipeline,
     "oni-retrieval": annotated(ONIRetrieval),
@@ -183,6 +190,134 @@ def test_no_reward_is_left_out():
 @pytest.mark.parametrize("name", REWARDS)
 def test_reward_keeps_the_rule(name, check, tmp_path):
     check(REWARDS[name](tmp_path), EPISODES)
+
+
+# online
+
+ACTED = EnvironmentSpec(
+    "arm",
+    ObservationSpec(
+        (
+            ArraySpec("position", (3,)),
+            ArraySpec(BONUS, (1,)),
+            ArraySpec("camera_front", (16, 16, 3), "uint8", 0, 255, role="image"),
+            ArraySpec("velocity", (2,)),
+            ArraySpec("route", (2, 2)),
+        )
+    ),
+    SPEC.action,
+    instruction="go there",
+)
+OFFLINE = {"oracle", "noisy-oracle", "constant", "preference"}
+WHOLE = {"judge-contrast", "judge-tri", "judge-ordinal", "judge-order", "classifier"}
+"""Pictures that are judged by those around them, and a classifier of numbers."""
+
+
+def can_be_learned_from(model):
+    """A reward as a recipe makes it: pictures with a completion, which ends the task now and then."""
+    if not isinstance(model, PictureReward):
+        return model
+    completion = Completion(VLMRM(model="colours", goal=("red",), alpha=0.0, camera=model.camera), threshold=0.55, bonus=2.0)
+    return PictureScoring(model, every=4, completion=completion)
+
+
+def annotated_before(model):
+    """With labels of a record, so that it repeats itself."""
+    arrivals = [Arrival(0, Label(("left",), 1.0)), Arrival(0, Label(("left", "right"), 0.0))]
+    fitting = arrivals[1:] if model.name == "oni-ranking" else arrivals[:1]
+
+    class Recorded(type(model)):
+        repeats_itself = True
+
+        def annotator(self):
+            return RecordedAnnotator(fitting)
+
+        def require(self, place):
+            pass
+
+    return Recorded(rule=model.rule)
+
+
+def online(name, folder):
+    model = REWARDS[name](folder)
+    return annotated_before(model) if name.startswith("oni") else can_be_learned_from(model)
+
+
+ROWS = [
+    (name, check)
+    for name in REWARDS
+    for check in ONLINE_CHECKS
+    if name not in OFFLINE | WHOLE and (name, check) != ("oni-ranking", environments_are_apart)  # it compares with all steps
+]
+
+
+@pytest.mark.parametrize(("name", "check"), ROWS, ids=[f"{name}-{check.__name__}" for name, check in ROWS])
+def test_online_reward_keeps_the_rule(name, check, tmp_path):
+    whole = [replace(each, rewards=np.nan_to_num(each.rewards)) for each in (episode(1, 4), episode(2))]
+    check(online(name, tmp_path).online(ACTED, weight=0.5, discount=0.99), [episode(0), *whole])
+
+
+@pytest.mark.parametrize("name", sorted(OFFLINE))
+def test_reward_of_whole_episodes_is_refused_online(name, tmp_path):
+    with pytest.raises(InvalidSetting, match="cannot be given while a policy acts"):
+        REWARDS[name](tmp_path).online(ACTED, weight=1.0, discount=None)
+
+
+@dataclass(frozen=True)
+class Height(StepReward):
+    """As an author writes it."""
+
+    name = "height"
+
+    def score_steps(self, steps, place):
+        return Judged(Labels.finite(steps.after["position"][:, 0]))
+
+
+def test_one_method_makes_an_online_reward():
+    check_reward(Height(), EPISODES)
+    check_online_reward(Height(), SPEC, EPISODES)
+    learned = Height().online(SPEC, weight=2.0, discount=None).running(1)
+    assert learned.relabelling is None and learned.repeats_itself and learned.metrics == {"reward/missing": 0.0}
+
+
+class Leaky(Height):
+    """Remembers across environments."""
+
+    def score_steps(self, steps, place):
+        place.memory["sum"] = place.memory.get("sum", 0.0) + float(steps.after["position"].sum())
+        return Judged(Labels.finite(np.full(len(steps), place.memory["sum"])))
+
+
+class Forgetful(Height):
+    """Has a memory of its own, which no checkpoint holds."""
+
+    def score_steps(self, steps, place):
+        seen = vars(self).setdefault("seen", [])
+        seen.append(0)
+        return Judged(Labels.finite(steps.after["position"][:, 0] + len(seen)))
+
+
+class PaysTheDead(Height):
+    """Pays for what is not a number."""
+
+    def score_steps(self, steps, place):
+        return Judged(Labels.finite(np.nan_to_num(steps.rewards, nan=7.0)))
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Leaky, "environments are apart"),
+        (Forgetful, "environments are apart|restored rewards go on"),
+        (PaysTheDead, "what is not finite is missing"),
+    ],
+)
+def test_a_broken_online_reward_is_found(broken, rule):
+    with pytest.raises(ConformanceFailure, match=rule):
+        check_online_reward(broken(), SPEC, [episode(0), episode(1, 4)])
+
+
+# offline
 
 
 class TooLong(Oracle):

@@ -18,7 +18,7 @@ from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_datasets.journal import Journal, recover
 from robo_datasets.step_log import StepLog, StepReader
-from robo_rl.actor_learner.acting import ActingTraining, Apart
+from robo_rl.actor_learner.acting import Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
@@ -34,11 +34,15 @@ from robo_rl.mixed_replay import BothMemories, CorrectedReplay, SymmetricReplay
 from robo_rl.prefetch import prefetched
 from robo_rl.recorded import RecordedReplay
 from robo_rl.replay import ReplayBuffer
+from robo_rl.replay_learning import ReplayLearner
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, Rollout, rollout
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
-from robo_rl.types import ActionSource, Array, Batch, Episode, Layout, StateDict, Transition
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training import OnlineTraining, online_training
+from robo_rl.types import ActionSource, Array, Batch, Episode, Labels, Layout, StateDict, StepRewards, Transition
 from robo_rl.waiting import relabelling
 
 SPEC = EnvironmentSpec(
@@ -256,6 +260,14 @@ def test_a_saved_memory_goes_on_with_the_same_extras(tmp_path, steps):
         same(replay.sample(12, 3), copy.sample(12, 3))
 
 
+def test_a_saved_memory_without_a_column_is_refused():
+    memories = [filled(0, 0, []), RecordedReplay.of(SPEC, [episode_of(0, 4)], 0)]
+    asking = [filled(0, 0, [ReturnsToGo()]), RecordedReplay.of(SPEC, [episode_of(0, 4)], 0, extras=[ReturnsToGo()])]
+    for saved, memory in zip(memories, asking, strict=True):
+        with pytest.raises(InvalidSetting, match=r"lacks data that the learner asks for.\n  got:     no return_to_go\n"):
+            memory.load_state_dict(saved.state_dict())
+
+
 def test_a_row_takes_no_more_than_its_columns():
     plain = ReplayBuffer.bytes_at_capacity(SPEC, 1)
     assert plain == 4 * 3 + 3
@@ -291,7 +303,7 @@ def test_a_chunk_needs_an_action():
 
 def test_changing_rewards_refuse_extras_that_follow_from_them():
     class Changing(Halved):
-        update = relabel = reserve = print
+        relabelling = "learned"  # type: ignore[assignment]
 
     with pytest.raises(InvalidSetting, match=r"given to single steps(.*\n)*.*allowed: extras none that follow from rewards"):
         relabelling(Changing(), Sampling(extras=(ReturnsToGo(),)))  # type: ignore[arg-type]
@@ -353,10 +365,10 @@ def check(batch: Batch) -> None:
     assert np.abs(batch.extras["goals"] - batch.next_observations["x"]).max() < 0.7
 
 
-class Halved:
+class Halved(DelayedRewards):
     """Half of what the environment gives, for three steps at once; none for the fifth step of an episode."""
 
-    is_due, metrics = False, {}
+    is_due, metrics = False, {}  # type: ignore[assignment]
 
     def __init__(self) -> None:
         self.waiting, self.told = list[float](), 0
@@ -372,9 +384,12 @@ class Halved:
         self.waiting.append(np.nan if self.told == 5 else reward / 2)
         self.is_due = len(self.waiting) == 3
 
-    def score(self) -> tuple[Array, Array, Array]:
+    def add_all(self, observations: Any, **_: Any) -> None:
+        raise AssertionError("one environment")
+
+    def score(self) -> StepRewards:
         values, self.waiting, self.is_due = np.float32(self.waiting), [], False
-        return values, np.isfinite(values), np.zeros(len(values), bool)
+        return StepRewards(Labels.finite(values), np.zeros(len(values), bool))
 
     def state_dict(self) -> StateDict:
         return {"waiting": list(self.waiting), "told": self.told}
@@ -407,8 +422,12 @@ class Until:
             raise Finished
 
 
-def online(rewards: Any = None, **more: Any) -> OnlineTraining:
-    return OnlineTraining(Tagged(), Still(), SAMPLING, steps=80, seed=2, rewards=rewards, **more)  # type: ignore[arg-type]
+def online(rewards: Any = None, **more: Any) -> OnlineTraining[EnvironmentSteps]:
+    return online_training(Tagged(), Still(), SAMPLING, steps=80, seed=2, rewards=rewards, **more)  # type: ignore[arg-type]
+
+
+def student(**settings: Any) -> ReplayLearner:
+    return ReplayLearner(Still(), SAMPLING, stopwatch=Stopwatch(), **settings)  # type: ignore[arg-type]
 
 
 def leaves(state: Any) -> Any:
@@ -438,13 +457,13 @@ def test_the_learner_process_gets_what_extras_recorded(tmp_path, has_model):
     whole.run(Until())
     log = StepLog(tmp_path, SPEC)
     process = SimpleNamespace(poll=int, is_ready=True, restarts=0, step=10**6, parameters=lambda: None, metrics=dict)
-    acting = ActingTraining(Tagged(), Still(), SAMPLING, Apart(log, process), steps=80, seed=2)  # type: ignore[arg-type]
+    acting = acting_training(Tagged(), Still(), SAMPLING, Apart(log, process), steps=80, seed=2)  # type: ignore[arg-type]
     acting.run(Until())
     log.close()
 
     def half() -> LearningTraining:
         rewards = Halved() if has_model else None
-        return LearningTraining(SPEC, Still(), SAMPLING, steps=10**9, seed=2, rewards=rewards)  # type: ignore[arg-type]
+        return LearningTraining(student(seed=2, rewards=rewards), steps=10**9)
 
     first, second, reader = half(), half(), StepReader(tmp_path)
     with pytest.raises(Finished):
@@ -466,11 +485,11 @@ def test_collectors_send_what_extras_recorded(tmp_path):
 
     crew, log = Crew(InProcessEngine(collector), {}, 2), SegmentLog(tmp_path / "collected")
     paths = tmp_path / "checkpoints"
-    training = AsynchronousTraining(SPEC, Still(), SAMPLING, crew, log, paths, steps=80, seed=1, pace=Pace(4, 2, 5))
+    training = AsynchronousTraining(student(seed=1), crew, log, paths, steps=80, pace=Pace(4, 2, 5))
     training.go_on(None)
     training.run(Until())
     assert training.step == 80 and training.learner.trace != 0.0  # type: ignore[attr-defined]
-    check(training.replay.sample(200))
+    check(training.student.replay.sample(200))
 
 
 def test_recorded_rollouts_provide_costs(tmp_path):

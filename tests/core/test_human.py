@@ -21,7 +21,8 @@ from robo_rl.rollout import RandomPolicy, RecordedRollout, rollout
 from robo_rl.sampling import StepMemory
 from robo_rl.simulated_human import KINDS, Habits, SimulatedHuman, habits_of
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.training import OnlineTraining, online_training
 from robo_rl.types import ActionSource, Array, Episode, Metrics, StateDict, Transition
 
 SPEC = EnvironmentSpec(
@@ -279,14 +280,27 @@ class Silent:
             save_checkpoint(self.save[1], Checkpoint(step, training.state_dict()))
 
 
-def picking(config: Any, habits: Habits = CLUMSY, **changes: Any) -> OnlineTraining:
+class Keeping:
+    """Records whole episodes."""
+
+    def __init__(self, keep: Any) -> None:
+        self.keep = keep
+
+    def begin(self, number: int, observation: Any, **facts: Any) -> None: ...
+
+    def step(self, transition: Any) -> None: ...
+
+    def recorded(self, number: int) -> None: ...
+
+
+def picking(config: Any, habits: Habits = CLUMSY, **changes: Any) -> OnlineTraining[EnvironmentSteps]:
     environment = make_environment("robo/ArmPick-v0", max_steps=25, action_repeat=3)
     spec, expert = specification(environment), environment.get_wrapper_attr("scripted_policy")
     demonstrations = [rollout(environment, expert(1), seed=1)]
     person = PersonInTheLoop(SimulatedHuman(expert, habits, 5), spec.action.control_period)
     settings: dict[str, Any] = {"steps": STEPS, "seed": 4, "demonstrations": demonstrations, "supervisor": person} | changes
     sampling = replace(config.sampling, learning_starts=5)  # as the settings of an online phase after cloning
-    return OnlineTraining(environment, config.build(spec, 4), sampling, **settings)
+    return online_training(environment, config.build(spec, 4), sampling, **settings)
 
 
 HIL = HILSERLConfig(hidden=(8, 8), batch_size=8, learning_starts=5, gripper="gripper_opening", normalization_rows=40)
@@ -298,7 +312,7 @@ def bits(state: Any) -> bytes:
     return np.asarray(state).tobytes()
 
 
-def everything(training: OnlineTraining) -> bytes:
+def everything(training: OnlineTraining[EnvironmentSteps]) -> bytes:
     state = training.state_dict()
     person = {name: value for name, value in state["training"]["supervisor"].items() if name != "human"}
     return (
@@ -317,7 +331,7 @@ def test_a_run_resumed_in_the_middle_of_an_intervention_equals_one_that_was_not_
 
     class Watching(Silent):
         def on_step(self, step: int, training: Any) -> None:
-            if training.supervisor._is_acting and training._rollout is not None:
+            if training.source.supervisor._is_acting and training.source._rollout is not None:
                 acting.append(step)
             if step in SAVED:
                 save_checkpoint(tmp_path / str(step), Checkpoint(step, training.state_dict()))
@@ -335,19 +349,18 @@ def test_a_run_resumed_in_the_middle_of_an_intervention_equals_one_that_was_not_
 
 def test_what_is_learnt_from_is_what_was_executed_also_of_a_person_who_is_wrong() -> None:
     kept = []
-    training = picking(HIL, Habits(patience=2, mistakes=1.0))
-    training.keep_episode = kept.append
+    training = picking(HIL, Habits(patience=2, mistakes=1.0), recorder=Keeping(kept.append))
     observer = Silent()
     training.run(observer)
     executed = np.concatenate([episode.actions[episode.sources == ActionSource.HUMAN] for episode in kept])
     proposed = np.concatenate([episode.policy_actions[episode.sources == ActionSource.HUMAN] for episode in kept])
-    memory = training.offline.corrections  # type: ignore[union-attr]
+    memory = training.student.offline.corrections  # type: ignore[union-attr]
     in_both = {row.tobytes() for row in memory.sample(2000).actions}
-    batch = training.replay.sample(3000)
+    batch = training.student.replay.sample(3000)
     assert len(executed) > 10 and {row.tobytes() for row in executed} <= in_both
     assert in_both == {row.tobytes() for row in batch.actions[batch.is_human]}
     assert not {row.tobytes() for row in proposed} & {row.tobytes() for row in batch.actions}
-    person = training.supervisor
+    person = training.source.supervisor
     assert isinstance(person, PersonInTheLoop) and len(memory) == person.steps
     assert observer.metrics[-1].keys() >= {"human/intervention_rate", "human/interventions", "human/seconds"}
     for episode in kept:  # the simulator confirms it: the executed actions lead through the recorded states
@@ -364,7 +377,7 @@ def test_hg_dagger_learns_from_demonstrations_and_corrections_and_nothing_else()
     update = training.learner.update
     training.learner.update = lambda batch: seen.append(batch) or update(batch)  # type: ignore[method-assign, func-returns-value]
     training.run(Silent())
-    demonstrated = {row.tobytes() for row in training.offline.recorded.sample(2000).actions}  # type: ignore[union-attr]
+    demonstrated = {row.tobytes() for row in training.student.offline.recorded.sample(2000).actions}  # type: ignore[union-attr]
     for batch in seen:
         assert {row.tobytes() for row in batch.actions[~batch.is_human]} <= demonstrated
     assert sum(int(batch.is_human.sum()) for batch in seen) > 50
@@ -372,7 +385,8 @@ def test_hg_dagger_learns_from_demonstrations_and_corrections_and_nothing_else()
 
 def test_without_a_person_nothing_changes() -> None:
     alone = picking(HIL, supervisor=None)
-    assert alone.offline is not None and not isinstance(alone.offline, CorrectedReplay) and alone.memory is alone.replay
+    student = alone.student
+    assert student.offline is not None and not isinstance(student.offline, CorrectedReplay) and student.memory is student.replay
     assert alone.state_dict()["training"]["supervisor"] == {}
 
 

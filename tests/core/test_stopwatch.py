@@ -16,7 +16,7 @@ from robo_rl.report.reading import ACTIVITIES, read_runs
 from robo_rl.runs import Run
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec, specification
 from robo_rl.stopwatch import Stopwatch, timed
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 
 SPEC = EnvironmentSpec("timed", ObservationSpec((ArraySpec("state", (1,)),)), None)
 
@@ -99,7 +99,7 @@ def test_the_activities_of_a_training_add_up_to_its_wall_clock(monkeypatch, tmp_
     environment = make_environment("robo/ArmReach-v0", cameras=["front"], image_size=16, max_steps=10)
     spec = specification(environment)
     config = SACConfig(hidden=(8,), batch_size=4, learning_starts=5)
-    training = OnlineTraining(environment, config.build(spec, 0), config.sampling, steps=20, seed=0)
+    training = online_training(environment, config.build(spec, 0), config.sampling, steps=20, seed=0)
     with Run.create(tmp_path, recipe_name="timed", seed=0, recipe="{}", spec=spec) as run:
         record = RunRecord(
             run, Cadence(10, 10, 10), lambda policy: evaluate(policy, environment, seeds=[1], training_seed=0), Quiet()

@@ -17,7 +17,8 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import specification
-from robo_rl.training import OfflineTraining, OnlineTraining, episode_seed
+from robo_rl.step_sources import EnvironmentSteps, episode_seed
+from robo_rl.training import OfflineTraining, OnlineTraining, online_training
 from robo_rl.types import Metrics
 
 SMALL: dict[str, Any] = {"hidden": (8, 8), "batch_size": 8, "learning_starts": 5}
@@ -42,35 +43,35 @@ class Silent:
             self.save = None
 
 
-def sac_on_mujoco() -> OnlineTraining:
+def sac_on_mujoco() -> OnlineTraining[EnvironmentSteps]:
     environment = make_environment("gymnasium/InvertedPendulum-v5")
     config = SACConfig(**SMALL)
     learner = config.build(specification(environment), 3)
-    return OnlineTraining(environment, learner, config.sampling, steps=STEPS, seed=3)
+    return online_training(environment, learner, config.sampling, steps=STEPS, seed=3)
 
 
-def rlpd_on_the_arm() -> OnlineTraining:
+def rlpd_on_the_arm() -> OnlineTraining[EnvironmentSteps]:
     environment = make_environment("robo/ArmReach-v0", max_steps=15)
     config = RLPDConfig(**SMALL, critics=3, updates_per_step=2, n_step=2, normalization_rows=50)
     expert = environment.get_wrapper_attr("scripted_policy")
     demonstrations = [rollout(environment, expert(seed), seed=seed) for seed in (1, 2)]
     learner = config.build(specification(environment), 4)
-    return OnlineTraining(environment, learner, config.sampling, steps=STEPS, seed=4, demonstrations=demonstrations)
+    return online_training(environment, learner, config.sampling, steps=STEPS, seed=4, demonstrations=demonstrations)
 
 
-def bc_on_minigrid() -> OnlineTraining:
+def bc_on_minigrid() -> OnlineTraining[EnvironmentSteps]:
     """Cloning itself is no method, but exercises everything that a discrete learner saves."""
     environment = make_environment("minigrid/MiniGrid-Empty-Random-5x5-v0")
     config = BCConfig(hidden=(8,), batch_size=8)
     learner = config.build(specification(environment), 5)
     sampling = SACConfig(**SMALL).sampling
-    return OnlineTraining(environment, learner, sampling, steps=STEPS, seed=5)
+    return online_training(environment, learner, sampling, steps=STEPS, seed=5)
 
 
 TRAININGS = [sac_on_mujoco, rlpd_on_the_arm, bc_on_minigrid]
 
 
-def finished(training: OnlineTraining) -> tuple[bytes, list[tuple[int, str]]]:
+def finished(training: OnlineTraining[EnvironmentSteps]) -> tuple[bytes, list[tuple[int, str]]]:
     observer = Silent()
     training.run(observer)
     return fingerprint(training.state_dict()["learner"]), observer.ends
@@ -83,7 +84,7 @@ def fingerprint(state: Any) -> bytes:
 
 
 @pytest.mark.parametrize("make", TRAININGS)
-def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining], tmp_path: Path) -> None:
+def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining[EnvironmentSteps]], tmp_path: Path) -> None:
     expected, ends = finished(make())
     first_end = next((step for step, _ in ends if step > 5), STEPS // 2)
     last_step, start, middle = first_end - 1, first_end, first_end + 3
@@ -96,10 +97,10 @@ def test_resumed_anywhere_equals_uninterrupted(make: Callable[[], OnlineTraining
 
 
 def test_mapping_the_replay_changes_nothing(tmp_path: Path) -> None:
-    def mapped() -> OnlineTraining:
+    def mapped() -> OnlineTraining[EnvironmentSteps]:
         environment = make_environment("gymnasium/InvertedPendulum-v5")
         config = SACConfig(**SMALL, replay_folder=str(tmp_path))
-        return OnlineTraining(environment, config.build(specification(environment), 3), config.sampling, steps=STEPS, seed=3)
+        return online_training(environment, config.build(specification(environment), 3), config.sampling, steps=STEPS, seed=3)
 
     expected, _ = finished(sac_on_mujoco())
     mapped().run(Silent(save=(30, tmp_path / "checkpoints")))
@@ -114,7 +115,7 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
     sac_on_mujoco().run(Silent(save=(20, tmp_path)))
     parts = load_checkpoint(tmp_path).parts
     resumed = sac_on_mujoco()
-    parts["replay"]["generator"] = resumed.replay.state_dict()["generator"]  # one forgotten random generator
+    parts["replay"]["generator"] = resumed.student.replay.state_dict()["generator"]  # one forgotten random generator
     resumed.load_state_dict(parts)
     assert finished(resumed)[0] != expected
 
@@ -140,18 +141,17 @@ def test_training_resets_stay_apart_from_evaluation_seeds() -> None:
 def test_a_simulation_that_always_diverges_stops_the_training() -> None:
     training = sac_on_mujoco()
 
-    def blow_up(transition_of: Callable[[], Any]) -> Callable[[], Any]:
-        def act() -> Any:
-            if training._rollout is not None:
-                training.environment.unwrapped.data.qvel[:] = np.nan  # type: ignore[attr-defined]
-            return transition_of()
+    step = training.source.step
 
-        return act
+    def blow_up(sink: Any) -> Any:
+        if training.source.episode is not None:
+            training.source.environment.unwrapped.data.qvel[:] = np.nan  # type: ignore[attr-defined]
+        return step(sink)
 
-    training._act = blow_up(training._act)  # type: ignore[method-assign]
+    training.source.step = blow_up  # type: ignore[method-assign]
     with pytest.raises(SimulationFailed, match=r"The simulation diverged in 11 of 11 episodes(.|\n)*at most 10, or one in ten"):
         training.run(Silent())
-    assert np.isfinite(training.replay._rows["vectors"]).all()
+    assert np.isfinite(training.student.replay._rows["vectors"]).all()
 
 
 def test_offline_training_without_episodes_says_so() -> None:
@@ -168,4 +168,4 @@ def test_demonstrations_beyond_the_capacity_are_refused() -> None:
     config = SACConfig(**SMALL, replay_capacity=10)
     episodes = [rollout(environment, RandomPolicy(spec, seed), seed=seed) for seed in range(5)]
     with pytest.raises(InvalidSetting, match=r"do not fit into the replay memory(.|\n)*raise learner.replay_capacity"):
-        OnlineTraining(environment, config.build(spec, 0), config.sampling, steps=1, seed=0, demonstrations=episodes)
+        online_training(environment, config.build(spec, 0), config.sampling, steps=1, seed=0, demonstrations=episodes)

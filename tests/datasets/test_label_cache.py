@@ -14,13 +14,14 @@ from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import DatasetError, InvalidSetting
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.doubles import NoisyOracle
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.user_cache import user_cache
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Weighted(RewardModel):
     """A reward with weights in a file, which counts how often it is asked."""
 
     file: str

@@ -19,6 +19,7 @@ from robo_datasets.preferences import PreferenceSet
 from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, UnknownName
 from robo_rl.extras import ReturnsToGo
 from robo_rl.recorded import RecordedReplay
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.types import RewardLabels
 
@@ -229,7 +230,7 @@ def test_the_recorded_rewards_stay_as_they_are(filled):
 
 
 @dataclass(frozen=True)
-class Server:
+class Server(RewardModel):
     """Answers nothing while it is down."""
 
     down: list[int] = field(default_factory=list)

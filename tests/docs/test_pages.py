@@ -17,6 +17,7 @@ from robo_rl.extras import NextActions
 from robo_rl.protocols import Learner, Robot
 from robo_rl.replay import ReplayBuffer
 from robo_rl.reward_protocols import RewardModel
+from robo_rl.rewards.online_conformance import check_online_reward
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Batch, Episode, Transition
@@ -118,6 +119,8 @@ def test_the_reward_labels_progress_and_leaves_gaps(module_of):
     )
     labels = reward.label(episode)
     assert labels.values.tolist() == [1.0, 0.0, 0.0] and labels.valid.tolist() == [True, False, False]
+    arrays = (ArraySpec("position", (3,)), ArraySpec("target", (3,)))
+    check_online_reward(reward, replace(SPEC, observation=ObservationSpec(arrays)), [episode, replace(episode, seed=1)])
 
 
 class Link:

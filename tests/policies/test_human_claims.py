@@ -16,7 +16,7 @@ from robo_rl.human import PersonInTheLoop
 from robo_rl.rollout import rollout
 from robo_rl.simulated_human import KINDS, SimulatedHuman
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 from robo_rl.types import Array, StateDict
 
 WALL, DOOR, GAP, GOAL, RADIUS, LIMIT = 0.3, 0.5, 0.06, np.array([0.8, 0.0]), 0.08, 40
@@ -112,7 +112,7 @@ def success(kind: str, seed: int, steps: int = 3000, config: Any = HIL) -> tuple
     demonstrations = [rollout(environment, Guide(0), seed=2 * index) for index in range(5)]
     assert all(episode.success for episode in demonstrations)
     person = PersonInTheLoop(SimulatedHuman(Guide, KINDS[kind], seed), 0.1) if kind else None
-    training = OnlineTraining(
+    training = online_training(
         environment,
         config.build(spec, seed),
         replace(config.sampling, learning_starts=min(config.sampling.learning_starts, 100)),

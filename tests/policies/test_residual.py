@@ -13,7 +13,7 @@ from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.evaluation import evaluate
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 
 
 class Point(gymnasium.Env):
@@ -131,7 +131,7 @@ def test_a_learnt_correction_beats_the_base():
         replay_capacity=2000,
     )
     learner = config.build(environment.environment_spec, 0)
-    OnlineTraining(environment, learner, config.sampling, steps=1200, seed=0).run(Silent())
+    online_training(environment, learner, config.sampling, steps=1200, seed=0).run(Silent())
     base = evaluate(Zero(environment.environment_spec), environment, seeds=range(20))
     found = evaluate(learner.policy, environment, seeds=range(20))
     assert sum(base.successes) == 0

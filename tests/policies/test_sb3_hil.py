@@ -17,7 +17,8 @@ from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.mixed_replay import SymmetricReplay
 from robo_rl.replay import ReplayBuffer
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.training import OnlineTraining, online_training
 from robo_rl.types import Transition
 
 SPEC = EnvironmentSpec(
@@ -129,8 +130,8 @@ class Saving:
 def test_a_training_that_was_saved_goes_on_exactly() -> None:
     config = SB3SACHILConfig(**SMALL, offline_fraction=0.0, learning_starts=5, buffer_size=100)
 
-    def made(seed: int) -> OnlineTraining:
-        return OnlineTraining(Walk(), config.build(SPEC, seed), config.sampling, steps=30, seed=1)
+    def made(seed: int) -> OnlineTraining[EnvironmentSteps]:
+        return online_training(Walk(), config.build(SPEC, seed), config.sampling, steps=30, seed=1)
 
     whole, observer = made(2), Saving(17)
     whole.run(observer)

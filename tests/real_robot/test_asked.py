@@ -18,9 +18,11 @@ from robo_real.console.operator import operator_at
 from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
 from robo_rl.discovery import make_environment
+from robo_rl.replay_learning import ReplayLearner
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import specification
-from robo_rl.training import OnlineTraining
+from robo_rl.stopwatch import Stopwatch
+from robo_rl.training import online_training
 from robo_rl.types import ActionSource
 
 RIGHT = np.array([0, 0.5, 0, 0, 1], np.float32)
@@ -77,6 +79,10 @@ class Journal:
     def begin(self, number: int, observation: Any, *, seed: int, instruction: str | None) -> None:
         self.log.begin(observation, seed=seed, instruction=instruction)
 
+    def keep(self, episode: Any) -> None: ...
+
+    def recorded(self, number: int) -> None: ...
+
 
 class Until:
     """Stands for whoever watches, and for an acting process of which nothing more than the log is to be expected."""
@@ -119,17 +125,14 @@ def test_labels_discards_corrections_and_losses_reach_the_learners_memories_thro
     log, person, watched = StepLog(tmp_path, asked.spec), Scripted(asked.operator, asked.person), Until()
     asked.environment.may_begin = person.may_begin
     settings: dict[str, Any] = {"seed": 4, "demonstrations": demonstrations}
-    whole = OnlineTraining(
-        asked.environment, CONFIG.build(asked.spec, 5), CONFIG.sampling, steps=40, supervisor=person, **settings
-    )
-    whole.journal = Journal(log)
+    learner, acted = CONFIG.build(asked.spec, 5), {"supervisor": person, "recorder": Journal(log)}
+    whole = online_training(asked.environment, learner, CONFIG.sampling, steps=40, **acted, **settings)
     whole.run(watched)
     log.close()
     assert watched.ends == ["goal", "operator_lost", "discarded", "operator"]
 
-    half = LearningTraining(
-        asked.spec, CONFIG.build(asked.spec, 5), CONFIG.sampling, steps=10**9, is_corrected=True, **settings
-    )
+    student = ReplayLearner(CONFIG.build(asked.spec, 5), CONFIG.sampling, stopwatch=Stopwatch(), is_corrected=True, **settings)
+    half = LearningTraining(student, steps=10**9)
     reader = StepReader(tmp_path)
     with pytest.raises(Finished):
         half.learn_from(reader, watched)

@@ -11,12 +11,16 @@ import pytest
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.captioning import WaitingCaptions
 from robo_rl.rewards.annotation.desk import Desk
+from robo_rl.rewards.annotation.oni import ONIRetrieval
 from robo_rl.rewards.annotation.recorded import Arrival, RecordedAnnotator
-from robo_rl.rewards.annotation.retrieval import Retrieval
-from robo_rl.rewards.annotation.running import AnnotatedRewards, Factors
+from robo_rl.rewards.online_scoring import RunningReward
+from robo_rl.rewards.place import Place
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
+WORDS = EnvironmentSpec(
+    "test/Words", ObservationSpec((ArraySpec("word", (1,)),)), ActionSpec(("a",), (0,), (0,), ("1",), mode="discrete")
+)
 DEADLINE = 20.0  # s; what takes so long has failed
 
 
@@ -54,10 +58,18 @@ def annotator(model, *, capacity=100, batch=2, tries=3):
     return BackgroundAnnotator(model, capacity=capacity, batch=batch, tries=tries)
 
 
-def rewards(given, *, environments=1, weight=1.0, environment_weight=1.0, exponent=3.0, limit=10.0):
-    factors = Factors(environment_weight, 0.5, exponent, limit, weight)
-    waiting = WaitingCaptions(Words(), environments, says_task=False)
-    return AnnotatedRewards(waiting, Retrieval(), given, factors, environments=environments, every=10_000)
+def rewards(given, *, weight=1.0, environment_weight=1.0, exponent=3.0, limit=10.0):
+    class Given(ONIRetrieval):
+        repeats_itself = given.repeats_itself
+
+        def annotator(self):
+            return given
+
+        def describer(self):
+            return Words()
+
+    settings = {"environment_weight": environment_weight, "intrinsic_weight": 0.5, "limit": limit, "count_exponent": exponent}
+    return RunningReward(Given(**settings), Place(WORDS, weight=weight))
 
 
 def word(number):
@@ -140,7 +152,7 @@ def test_labels_are_taken_in_once_a_step_so_that_a_record_can_give_them_again():
     assert running.metrics["annotation/labels"] == 0
     steps(running, [2])
     running.score()
-    assert [saved[0] for saved in running.state_dict()["arrivals"]] == [2]
+    assert [saved[0] for saved in running.state_dict()["memory"]["parts"]["annotated"]["arrivals"]] == [2]
 
 
 # order
@@ -294,7 +306,7 @@ def test_a_reward_of_the_environment_that_is_none_is_unknown_where_it_counts():
 
 
 def test_counts_of_two_environments_are_apart():
-    running = rewards(RecordedAnnotator([Arrival(0, Label(("0>0",), 1.0))]), environments=2)
+    running = rewards(RecordedAnnotator([Arrival(0, Label(("0>0",), 1.0))]))
     for index in (0, 1):
         running.begin(index, word(0), None)
     for index in (0, 1, 0):
@@ -307,7 +319,7 @@ def test_steps_of_all_environments_at_once_are_those_one_by_one():
     numbers, ended = random.integers(0, 3, (20, 3)).astype(float), random.random((20, 3)) < 0.2
     for at_once in (True, False):
         labels = [Arrival(0, Label((f"{one}>{two}",), 1.0)) for one in range(3) for two in range(3)]
-        running = rewards(RecordedAnnotator(labels), environments=3)
+        running = rewards(RecordedAnnotator(labels))
         for index in range(3):
             running.begin(index, word(0), None)
         for now, is_over in zip(numbers, ended, strict=True):

@@ -15,8 +15,8 @@ from robo_rl.rewards.audit.result import concluded
 from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward, Scores
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.rewards.pictures import PictureReward
+from robo_rl.types import Episode, Labels, RewardLabels
 
 STEPS = 20
 
@@ -66,7 +66,7 @@ class Light(PictureReward):
         return self.sure(pictures[..., int("green" in (instruction or ""))].mean((1, 2)) / 200)
 
     def sure(self, values):
-        return Scores(np.asarray(values, np.float32), np.ones(len(values), np.bool_))
+        return Labels(np.asarray(values, np.float32), np.ones(len(values), np.bool_))
 
 
 class Deaf(Light):

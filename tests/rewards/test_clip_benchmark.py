@@ -12,11 +12,12 @@ from robo_rl.rewards.clip_benchmark import SCORES, clips_of, episode_of, facts_o
 from robo_rl.rewards.doubles import Constant, Oracle
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.pictures import PictureReward, Scores
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.statistics import wilson
+from robo_rl.types import Labels
 
 COLOURS = ("red", "green", "blue")
 
@@ -60,7 +61,7 @@ class Lamp(PictureReward):
         done = np.clip((now - began) / 0.9, 0, 1)
         words = [instruction.find(colour) >= 0 for colour in COLOURS]
         values = done.max(1) if self.deaf else done[:, words.index(True)]
-        return Scores(values.astype(np.float32), np.ones(len(values), np.bool_))
+        return Labels(values.astype(np.float32), np.ones(len(values), np.bool_))
 
 
 def test_scores_by_hand():

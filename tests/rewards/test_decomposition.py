@@ -18,11 +18,12 @@ from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, 
 from robo_rl.rewards.decomposition.episodes import EpisodeMemory
 from robo_rl.rewards.decomposition.episodic import EpisodicReward
 from robo_rl.rewards.decomposition.inputs import StatesAndActions
+from robo_rl.rewards.decomposition.learned import Decomposition
 from robo_rl.rewards.decomposition.rewards import RandomizedReturnDecomposition, ReturnDecomposition
-from robo_rl.rewards.decomposition.running import RunningDecomposition
-from robo_rl.rewards.running import MOST_MISSING
+from robo_rl.rewards.online_scoring import MOST_MISSING
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.training import OnlineTraining, online_training
 from robo_rl.types import Batch
 
 # losses
@@ -198,7 +199,7 @@ def chain(episodes: int, seed: int, distractors: int = 0):
 def learned(inputs_of, episodes=200, distractors=0, updates=700, drawing=None, order=None) -> float:
     """Returns the correlation of what is learned from returns alone with the rewards of episodes that were not seen."""
     decoder = DecoderConfig(hidden=(16,), lr=5e-3, rows=128)
-    running = RunningDecomposition(_Given(inputs_of, distractors), drawing or SomeSteps(8), decoder, seed=0, weight=1.0)
+    running = Decomposition(_Given(inputs_of, distractors), drawing or SomeSteps(8), decoder, seed=0, weight=1.0)
     running.reserve(10_000)
     for places, actions, rewards, noise in chain(episodes, 0, distractors):
         inputs = inputs_of(places, actions, noise)
@@ -297,25 +298,25 @@ class Observer:
             save_checkpoint(self.save[1], Checkpoint(step, training.state_dict()))
 
 
-RD = ReturnDecomposition(DecoderConfig(hidden=(8,), rows=32))
+RD = ReturnDecomposition(decoder=DecoderConfig(hidden=(8,), rows=32))
 
 
-def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> OnlineTraining:
+def sac(model=RD, *, steps=60, weight=1.0, environment=Line, **settings) -> OnlineTraining[EnvironmentSteps]:
     config = SACConfig(
         **{"hidden": (8,), "batch_size": 8, "learning_starts": 10, "replay_capacity": 100, "normalization_rows": 50} | settings
     )
     reward = model.online(SPEC, weight=weight, discount=0.99)
     learner, running = config.build(SPEC, 3), reward.running(1)
-    return OnlineTraining(environment(), learner, config.sampling, steps=steps, seed=3, rewards=running)
+    return online_training(environment(), learner, config.sampling, steps=steps, seed=3, rewards=running)
 
 
 def test_every_batch_has_the_rewards_of_its_own_steps_past_the_wrap_of_the_ring():
     training, seen = sac(steps=240, weight=2.0, learning_starts=110), []
-    running = training.relabelling
+    running = training.student.relabelling
     update = training.learner.update
     training.learner.update = lambda batch: seen.append((batch, running.decoder.rewards(_inputs(batch)))) or update(batch)
     training.run(Observer())
-    assert len(seen) == 131 and len(training.replay) < 100
+    assert len(seen) == 131 and len(training.student.replay) < 100
     for batch, expected in seen:
         assert np.allclose(batch.rewards, 2 * expected, atol=1e-5), "of the decoder as it is now, for these states and actions"
     late, early = seen[-1][0], seen[0][1]
@@ -357,7 +358,7 @@ def finished(training) -> bytes:
 
 
 def test_resumed_anywhere_equals_uninterrupted(tmp_path):
-    model = RandomizedReturnDecomposition(4, decoder=DecoderConfig(hidden=(8,), rows=32))
+    model = RandomizedReturnDecomposition(steps=4, decoder=DecoderConfig(hidden=(8,), rows=32))
     expected = finished(sac(model))
     for step in (8, 17, 33):
         sac(model).run(Observer(save=(step, tmp_path / str(step))))
@@ -365,7 +366,7 @@ def test_resumed_anywhere_equals_uninterrupted(tmp_path):
         resumed.load_state_dict(load_checkpoint(tmp_path / str(step)).parts)
         assert resumed.resumed == "exact" and finished(resumed) == expected, f"resumed at step {step}"
     mistaken, parts = sac(model), load_checkpoint(tmp_path / "33").parts
-    parts["training"]["waiting"]["rewards"]["total"] += 1.0
+    parts["training"]["waiting"]["rewards"]["queue"]["waiting"]["rewards"] += 1.0
     mistaken.load_state_dict(parts)
     assert finished(mistaken) != expected, "the comparison can fail"
 
@@ -376,23 +377,24 @@ def test_an_episode_that_has_no_return_is_left_out():
 
     training, observer = sac(environment=Diverging, steps=60, learning_starts=1000), Observer()
     training.run(observer)
-    lengths = {each.length for each in training.relabelling.memory.draw(50, np.random.default_rng(0))}
+    lengths = {each.length for each in training.student.relabelling.memory.draw(50, np.random.default_rng(0))}
     assert lengths == {7}, "those that diverged after 4 steps taught nothing"
-    batch = training.replay.sample(200)
+    batch = training.student.replay.sample(200)
     assert (batch.next_observations["number"] - batch.observations["number"] == 1).all()
     assert 0 < observer.metrics["reward/missing"] < 1 and observer.metrics["reward/model_return"] < 0
 
 
 def test_where_nothing_can_be_decomposed_the_training_stops():
     running = RD.online(SPEC, weight=1.0, discount=None).running(1)
-    running.reserve(100)
+    running.relabelling.reserve(100)
     observation = {"position": np.full(1, np.nan, np.float32), "number": np.zeros(1, np.float32)}
-    with pytest.raises(RewardUnavailable, match=r"No episode of the last 1000 steps could be decomposed(.|\n)*less than 1000"):
+    with pytest.raises(RewardUnavailable, match=r"has given no usable answer for 1000 steps(.|\n)*less than 1000"):
         for step in range(MOST_MISSING):
             if step % 10 == 0:
                 running.begin(0, observation, None)
             running.add(0, observation, action=np.zeros(1, np.float32), reward=0.0, terminated=step % 10 == 9, truncated=False)
-    assert len(running.memory) == 0
+            running.score()
+    assert len(running.relabelling.memory) == 0
 
 
 def test_only_a_loop_that_relabels_takes_such_a_reward():
@@ -432,7 +434,7 @@ def test_inputs_are_state_action_and_difference():
 def test_an_episodic_reward_is_paid_with_the_last_step():
     training, observer = sac(EpisodicReward(), weight=2.0, learning_starts=1000), Observer()
     training.run(observer)
-    batch = training.replay.sample(500)
+    batch = training.student.replay.sample(500)
     last = (batch.masks == 0) | (batch.next_observations["number"][:, 0] % 10 == 7)
     assert (batch.rewards[~last] == 0).all() and last.any()
     paid = {round(float(value), 4) for value in batch.rewards[last]}

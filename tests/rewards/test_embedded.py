@@ -32,9 +32,9 @@ from robo_rl.rewards.embedded.rewards import (
 from robo_rl.rewards.embedded.second_look import MASKS, WINDOW, SecondLook
 from robo_rl.rewards.embedded.words import Vocabulary
 from robo_rl.rewards.image_text import image_text_model
-from robo_rl.rewards.pictures import Scores, pictures_of
+from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.raters import Segment
-from robo_rl.types import Episode
+from robo_rl.types import Episode, Labels
 
 SIZE = 32
 TOLD = "go to the red dot"
@@ -367,7 +367,7 @@ def test_the_rater_prefers_more_progress_and_calls_what_is_close_equal(folder):
     def score(shown, firsts, instruction):
         assert instruction == TOLD and numbers[firsts[0].tobytes()] == 0
         values = said[[numbers[picture.tobytes()] for picture in shown]]
-        return Scores(values, np.isfinite(values))
+        return Labels(values, np.isfinite(values))
 
     rater.__dict__["_progress"] = SimpleNamespace(identity=progress.identity, score=score)
     whole = episode(pictures)

@@ -7,9 +7,8 @@ import pytest
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.embedded.rewards import EmbeddedRater
-from robo_rl.rewards.pictures import Scores
 from robo_rl.rewards.raters import Segment
-from robo_rl.types import Episode
+from robo_rl.types import Episode, Labels
 
 
 class Brightness:
@@ -20,7 +19,7 @@ class Brightness:
     def score(self, pictures, firsts, instruction):
         assert len(pictures) == len(firsts) and instruction == "go" and (firsts == firsts[:1]).all()
         level = pictures[:, 0, 0, 0].astype(np.float32)
-        return Scores(level / 255, level < 255)
+        return Labels(level / 255, level < 255)
 
 
 def segment(*levels: int, start: int = 0) -> Segment:

@@ -140,7 +140,7 @@ def test_the_order_of_factors_in_a_program_changes_nothing(tmp_path):
 def test_a_step_without_finite_factors_leaves_its_episode_out(tmp_path):
     path = kept(tmp_path, 'a = np.sqrt(batch["joint_velocity"][:, 0])\n    return a, {"a": a}')
     running = LatentReward(path, decoder=DecoderConfig(hidden=(4,))).online(REACHER, weight=1.0, discount=None).running(1)
-    running.reserve(100)
+    running.relabelling.reserve(100)
     for first in (1.0, -1.0, 2.0):
         running.begin(0, {name: np.full(2, first, np.float32) for name in REACHER.observation}, None)
         for step in range(4):
@@ -148,8 +148,8 @@ def test_a_step_without_finite_factors_leaves_its_episode_out(tmp_path):
             running.add(0, after, action=np.zeros(2, np.float32), reward=1.0, terminated=False, truncated=step == 3)
     found = running.score()
     places, known, ends = found.labels.values, found.labels.valid, found.ends
-    assert known.tolist() == [True] * 4 + [False] * 4 + [True] * 4 and not ends.any() and len(running.memory) == 2
-    assert np.allclose(running.memory.inputs(places[known].astype(int))[:, 0] ** 2, [1, 2, 3, 4, 2, 3, 4, 5])
+    assert known.tolist() == [True] * 4 + [False] * 4 + [True] * 4 and not ends.any() and len(running.relabelling.memory) == 2
+    assert np.allclose(running.relabelling.memory.inputs(places[known].astype(int))[:, 0] ** 2, [1, 2, 3, 4, 2, 3, 4, 5])
 
 
 def test_a_reward_is_another_with_another_program_or_setting(tmp_path):

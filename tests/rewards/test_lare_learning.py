@@ -11,11 +11,11 @@ from robo_rl.evaluation import FIRST_SEED
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.episodic import EpisodicReward
 from robo_rl.rewards.decomposition.latent import LatentReward
-from robo_rl.rewards.decomposition.running import RunningDecomposition
+from robo_rl.rewards.decomposition.learned import Decomposition
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 
 PROGRAM = """
 def reward(batch):
@@ -71,7 +71,7 @@ def mean_return(model) -> float:
     settings = {"learning_starts": 600, "replay_capacity": 10_000, "initial_temperature": 0.05, "discount": 0.9, "lr": 1e-3}
     config = SACConfig(hidden=(64, 64), **settings)
     reward = model.online(spec, weight=1.0, discount=0.9).running(1)
-    training = OnlineTraining(Points(), config.build(spec, 0), config.sampling, steps=4000, seed=0, rewards=reward)
+    training = online_training(Points(), config.build(spec, 0), config.sampling, steps=4000, seed=0, rewards=reward)
     training.run(Silent())
     episodes = [rollout(Points(), training.policy, seed=FIRST_SEED + at, deterministic=True) for at in range(30)]
     return float(np.mean([episode.undiscounted_return for episode in episodes]))
@@ -88,6 +88,6 @@ def test_a_policy_learns_from_returns_by_factors_and_not_by_a_decoder_of_chance(
     learned = mean_return(model)
     assert learned > -6.0
     assert mean_return(EpisodicReward()) < learned - 1.0, "one return at the end teaches less in as many steps"
-    monkeypatch.setattr(RunningDecomposition, "update", lambda self: {})  # what it says then is chance
+    monkeypatch.setattr(Decomposition, "update", lambda self: {})  # what it says then is chance
     chance = [mean_return(replace(model, seed=seed)) for seed in (1, 2)]
     assert max(chance) < learned - 3.0

@@ -20,11 +20,13 @@ from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.pictures import PictureReward, Scores
-from robo_rl.rewards.running import MOST_MISSING, Completion
+from robo_rl.rewards.online_scoring import MOST_MISSING
+from robo_rl.rewards.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.step_sources import EnvironmentSteps
+from robo_rl.training import OnlineTraining, online_training
 from robo_rl.types import Labels, StepRewards
 from robo_rl.vector import SequentialEnvironments
 
@@ -83,7 +85,7 @@ class FrameNumber(PictureReward):
         numbers, first = (each[:, 0, 0].astype(np.int64) @ (1 << 16, 1 << 8, 1) for each in (pictures, firsts))
         assert (first // 10 == numbers // 10).all() and (first % 10 == 0).all(), "the first picture is of another episode"
         assert (firsts.strides[0] == 0) == (len(set(first)) == 1), "a model may look once at what is shown once"
-        return Scores(numbers.astype(np.float32), numbers % 7 != 3 if self.gaps else np.ones(len(numbers), np.bool_))
+        return Labels(numbers.astype(np.float32), numbers % 7 != 3 if self.gaps else np.ones(len(numbers), np.bool_))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +97,8 @@ class Steps(FrameNumber):
         return replace(scores, values=(scores.values % 10 / 10).astype(np.float32))
 
 
-def reward_of(model, **settings) -> OnlineReward:
-    return OnlineReward(model, hidden=("camera_top",), **settings)
+def reward_of(model, *, weight=1.0, **settings) -> OnlineReward:
+    return PictureScoring(model, alone=("camera_top",), **settings).online(DRAWN, weight=weight, discount=None)
 
 
 class Observer:
@@ -116,10 +118,10 @@ class Observer:
             save_checkpoint(self.save[1], Checkpoint(step, training.state_dict()))
 
 
-def sac(reward, *, steps=400, learning_starts=10_000, replay_capacity=100, **settings) -> OnlineTraining:
+def sac(reward, *, steps=400, learning_starts=10_000, replay_capacity=100, **settings) -> OnlineTraining[EnvironmentSteps]:
     config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
     learner = config.build(VISIBLE, 3)
-    return OnlineTraining(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=reward.running(1))
+    return online_training(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=reward.running(1))
 
 
 def stored(replay) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +136,7 @@ def test_every_stored_reward_is_that_of_its_own_frame_past_the_wrap_of_the_ring(
     model, observer = FrameNumber(), Observer()
     training = sac(reward_of(model, every=every))
     training.run(observer)
-    rewards, frames = stored(training.replay)
+    rewards, frames = stored(training.student.replay)
     assert len(rewards) > 80 and (rewards == frames).all()
     assert 400 - min(every, 7) < sum(model.calls) <= 400 and max(model.calls) <= every
     assert observer.returns[0] >= 5 * POISON, "the environment's own reward is still told"
@@ -145,10 +147,10 @@ def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
     training = sac(reward_of(FrameNumber(gaps=True), every=4), replay_capacity=1000)
     observer = Observer()
     training.run(observer)
-    rewards, frames = stored(training.replay)
+    rewards, frames = stored(training.student.replay)
     assert (rewards == frames).all() and not (frames % 7 == 3).any() and 320 < len(rewards) < 360
     assert observer.metrics["reward/missing"] == pytest.approx(1 - len(rewards) / 400, abs=0.02)
-    batch = training.replay.sample(500, n_step=3, discount=1.0)
+    batch = training.student.replay.sample(500, n_step=3, discount=1.0)
     last = batch.next_observations["frame"][:, 0]
     counts = last - batch.observations["frame"][:, 0]  # steps in the sum: consecutive frames of one episode
     assert set(counts) == {1.0, 2.0, 3.0}
@@ -158,13 +160,13 @@ def test_a_step_without_a_label_is_not_stored_and_no_sum_crosses_it():
 def test_no_gap_without_the_missing_labels_shows_that_the_test_can_fail():
     training = sac(reward_of(FrameNumber(), every=4), replay_capacity=1000)
     training.run(Observer())
-    assert (stored(training.replay)[1] % 7 == 3).any()
+    assert (stored(training.student.replay)[1] % 7 == 3).any()
 
 
 def test_an_end_by_the_clock_is_bootstrapped_and_an_end_by_itself_is_not():
     training = sac(reward_of(FrameNumber(), every=64), replay_capacity=1000)
     training.run(Observer())
-    batch = training.replay.sample(2000)
+    batch = training.student.replay.sample(2000)
     steps = batch.next_observations["frame"][:, 0] % 10
     assert set(steps[batch.masks == 0]) == {5.0} and {5.0, 7.0} <= set(steps[batch.masks == 1])
 
@@ -172,12 +174,12 @@ def test_an_end_by_the_clock_is_bootstrapped_and_an_end_by_itself_is_not():
 def test_without_any_answer_the_training_stops():
     class Silent(FrameNumber):
         def score(self, pictures, firsts, instruction):
-            return Scores(np.full(len(pictures), np.nan, np.float32), np.ones(len(pictures), np.bool_))
+            return Labels.missing(len(pictures))
 
     training = sac(reward_of(Silent()), steps=2000)
-    with pytest.raises(RewardUnavailable, match=r"no usable answer for 1000 steps(.|\n)*less than 1000 in a row"):
+    with pytest.raises(RewardUnavailable, match=r"no usable answer for 100\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
-    assert len(training.replay) == 0 and training.step < MOST_MISSING + 10
+    assert len(training.student.replay) == 0 and training.step < MOST_MISSING + 10
 
 
 LEARNS = {"learning_starts": 5, "steps": 30, "replay_capacity": 1000}
@@ -201,7 +203,7 @@ def test_resumed_anywhere_equals_uninterrupted(settings, tmp_path):
         assert resumed.resumed == "exact" and finished(resumed) == expected, f"resumed at step {step}"
     mistaken = make()
     parts = load_checkpoint(tmp_path / "16").parts
-    for picture in parts["training"]["waiting"]["rewards"]["queues"]["0"]["pictures"].values():
+    for picture in parts["training"]["waiting"]["rewards"]["queue"]["waiting"]["after"]["camera_top"]:
         picture[..., 2] += 1
     mistaken.load_state_dict(parts)
     assert finished(mistaken) != expected, "the comparison can fail"
@@ -257,7 +259,7 @@ def test_what_follows_a_completion_is_in_no_memory():
     reward = reward_of(FrameNumber(), every=10, weight=0.0, completion=Completion(Steps(), threshold=0.6))
     ours = sac(reward, replay_capacity=1000)
     ours.run(Observer())
-    batch = ours.replay.sample(2000)
+    batch = ours.student.replay.sample(2000)
     steps = batch.next_observations["frame"][:, 0] % 10
     assert set(steps) == {1.0, 2.0, 3.0, 4.0, 5.0, 6.0} and set(batch.masks[steps == 6]) == {0.0}, "7 would be cut by the clock"
     assert (batch.rewards == (steps == 6)).all() and set(batch.masks[steps < 5]) == {1.0}
@@ -342,11 +344,11 @@ def test_demonstrations_are_labelled_as_the_policy_will_be_and_cut_at_gaps():
     frames = np.concatenate([episode.observations["frame"][1:, 0] for episode in episodes])
     assert sum(map(len, pieces)) == (frames % 7 != 3).sum()
     config = RLPDConfig(hidden=(8,), batch_size=8, critics=2, learning_starts=5)
-    training = OnlineTraining(
+    training = online_training(
         Frames(), config.build(VISIBLE, 0), config.sampling, steps=30, seed=0, demonstrations=pieces, rewards=reward.running(1)
     )
     training.run(Observer())
-    batch = training.sampler.sample(200)
+    batch = training.student.sampler.sample(200)
     assert (batch.rewards == batch.next_observations["frame"][:, 0]).all()
 
 
@@ -398,7 +400,7 @@ def test_sb3s_replay_leaves_out_what_has_no_label_and_no_sum_crosses_it():
 def test_sb3_stops_where_learning_would_start_without_any_label():
     class Silent(FrameNumber):
         def score(self, pictures, firsts, instruction):
-            return Scores(np.zeros(len(pictures), np.float32), np.zeros(len(pictures), np.bool_))
+            return Labels(np.zeros(len(pictures), np.float32), np.zeros(len(pictures), np.bool_))
 
     config = sb3.SACConfig(buffer_size=100, learning_starts=5, **SB3_LEARNS)
     training = config.training(Poisoned, steps=50, seed=0, reward=reward_of(Silent()))

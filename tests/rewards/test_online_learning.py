@@ -13,11 +13,12 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.evaluation import FIRST_SEED
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.pictures import PictureReward, Scores
-from robo_rl.rewards.running import Completion
+from robo_rl.rewards.picture_scoring import Completion, PictureScoring
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
+from robo_rl.types import Labels
 
 SIDE = 16
 VECTORS = (ArraySpec("position", (2,)), ArraySpec("goal", (2,), role="goal"))
@@ -72,7 +73,7 @@ class Nearness(PictureReward):
         red, green = (pictures[..., colour].astype(np.float32) / 255 for colour in (0, 1))
         centres = [np.stack([dot.sum(axis) @ places for axis in (1, 2)], axis=-1) for dot in (red, green)]
         distances = np.linalg.norm(centres[0] - centres[1], axis=-1)
-        return Scores((1 - distances).astype(np.float32), np.ones(len(pictures), np.bool_))
+        return Labels((1 - distances).astype(np.float32), np.ones(len(pictures), np.bool_))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ class Shuffled(Nearness):
     def score(self, pictures, firsts, instruction):
         seeds = [int.from_bytes(hashlib.sha256(picture.tobytes()).digest()) for picture in pictures]
         values = [np.random.default_rng(seed).triangular(0, 0.6, 1) for seed in seeds]  # about how nearness is distributed
-        return Scores(np.array(values, np.float32), np.ones(len(pictures), np.bool_))
+        return Labels(np.array(values, np.float32), np.ones(len(pictures), np.bool_))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class Blind(Nearness):
     """The same for every picture."""
 
     def score(self, pictures, firsts, instruction):
-        return Scores(np.full(len(pictures), 0.5, np.float32), np.ones(len(pictures), np.bool_))
+        return Labels(np.full(len(pictures), 0.5, np.float32), np.ones(len(pictures), np.bool_))
 
 
 class Silent:
@@ -117,7 +118,7 @@ def ours(reward):
     config = SACConfig(hidden=(32, 32), batch_size=64, learning_starts=200, lr=3e-3, tau=0.02, discount=0.9)
     environment = Dots()
     learner = config.build(reward.visible(environment.environment_spec), 0)
-    return OnlineTraining(environment, learner, config.sampling, steps=2400, seed=0, rewards=reward.running(1))
+    return online_training(environment, learner, config.sampling, steps=2400, seed=0, rewards=reward.running(1))
 
 
 def sb3s(reward):
@@ -158,8 +159,9 @@ def by_chance() -> float:
     return distance_after(RandomPolicy(Dots.environment_spec, 0))
 
 
-def of(model, **settings) -> OnlineReward:
-    return OnlineReward(model, hidden=("camera_top",), every=60, **settings)
+def of(model, *, weight=1.0, **settings) -> OnlineReward:
+    scoring = PictureScoring(model, alone=("camera_top",), every=60, **settings)
+    return scoring.online(Dots.environment_spec, weight=weight, discount=0.9)
 
 
 REWARDS = {

@@ -20,7 +20,7 @@ from robo_rl.rewards.shaping import STAGES
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.settings import settings_as
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 
 SPEC = EnvironmentSpec(
     "test/Dot", ObservationSpec((ArraySpec("x", (1,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)), max_steps=7
@@ -153,7 +153,7 @@ def test_the_environments_own_reward_counts_only_where_it_is_a_source(files):
 
 def sac(online, **settings):
     config = SACConfig(hidden=(8,), batch_size=8, replay_capacity=300, **settings)
-    return OnlineTraining(Dot(), config.build(SPEC, 3), config.sampling, steps=60, seed=3, rewards=online.running(1))
+    return online_training(Dot(), config.build(SPEC, 3), config.sampling, steps=60, seed=3, rewards=online.running(1))
 
 
 def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):

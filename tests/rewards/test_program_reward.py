@@ -12,13 +12,12 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
-from robo_rl.reward_protocols import OnlineRewardModel
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.judging import end_workers
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.training import OnlineTraining
+from robo_rl.training import online_training
 from robo_rl.vector import SequentialEnvironments
 
 SPEC = EnvironmentSpec(
@@ -111,7 +110,6 @@ def test_labels_are_what_the_program_says_of_each_step(written):
     np.testing.assert_allclose(labels.values, expected(episode.observations["frame"][1:, 0], episode.actions), rtol=1e-6)
     found = model.judged(episode)
     np.testing.assert_allclose(found.terms["push"], 0.5 * episode.actions[:, 0], rtol=1e-6)
-    assert isinstance(model, OnlineRewardModel)
 
 
 def test_identity_is_that_of_the_program_and_of_what_counts_as_a_reward(written):
@@ -157,23 +155,23 @@ def test_without_any_number_the_training_stops(written):
         SPEC, weight=1.0, discount=None
     )
     training = sac(live, steps=2000)
-    with pytest.raises(RewardUnavailable, match=r"no usable number for 1\d\d\d steps(.|\n)*less than 1000 in a row"):
+    with pytest.raises(RewardUnavailable, match=r"no usable answer for 1\d\d\d steps(.|\n)*less than 1000 in a row"):
         training.run(Observer())
-    assert len(training.replay) == 0
+    assert len(training.student.replay) == 0
 
 
 def sac(online, *, steps=200, learning_starts=10_000, replay_capacity=60, **settings):
     config = SACConfig(hidden=(8,), batch_size=8, learning_starts=learning_starts, replay_capacity=replay_capacity, **settings)
     learner = config.build(SPEC, 3)
-    return OnlineTraining(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=online.running(1))
+    return online_training(Frames(), learner, config.sampling, steps=steps, seed=3, rewards=online.running(1))
 
 
 @pytest.mark.parametrize("every", [1, 3, 64])
 def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(every, written):
     training, observer = sac(written(NUMBER, every=every).online(SPEC, weight=1.0, discount=None)), Observer()
     training.run(observer)
-    rows, starts = training.replay._rows, np.flatnonzero(training.replay._rows["starts"])
-    frames = rows["vectors"][(starts + 1) % training.replay.capacity, 0]
+    rows, starts = training.student.replay._rows, np.flatnonzero(training.student.replay._rows["starts"])
+    frames = rows["vectors"][(starts + 1) % training.student.replay.capacity, 0]
     np.testing.assert_allclose(rows["reward"][starts], expected(frames, rows["action"][starts]), rtol=1e-6)
     assert len(starts) > 40 and observer.metrics["reward/missing"] == 0
     assert observer.metrics["reward/now"] > 5 > abs(observer.metrics["reward/push"])
@@ -183,7 +181,7 @@ def test_every_stored_reward_is_that_of_its_own_step_past_the_wrap_of_the_ring(e
 def test_a_step_without_a_reward_is_not_stored(written):
     training = sac(written(GAPS, every=4).online(SPEC, weight=1.0, discount=None), replay_capacity=1000)
     training.run(Observer())
-    rows, starts = training.replay._rows, np.flatnonzero(training.replay._rows["starts"])
+    rows, starts = training.student.replay._rows, np.flatnonzero(training.student.replay._rows["starts"])
     frames = rows["vectors"][starts + 1, 0]
     assert (rows["reward"][starts] == frames).all() and not (frames % 7 == 3).any() and 150 < len(starts) < 190
 

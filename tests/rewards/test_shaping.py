@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.programs.abstraction import EnvAbstraction
+from robo_rl.rewards.place import Memory, Place
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.judging import end_workers
 from robo_rl.rewards.shaping.bounds import Bound, Clip
@@ -17,9 +17,9 @@ from robo_rl.rewards.shaping.delta import Delta
 from robo_rl.rewards.shaping.par import PreferenceAsReward, shaped
 from robo_rl.rewards.shaping.potential import Potential
 from robo_rl.rewards.shaping.scale import Scale
-from robo_rl.rewards.shaping.stage import Place
 from robo_rl.rewards.steps import StepQueue
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.types import Labels
 
 SPEC = EnvironmentSpec("test/Dot", ObservationSpec((ArraySpec("position", (2,)),)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
 DISCOUNT = 0.9
@@ -41,7 +41,7 @@ def program(tmp_path_factory):
 
 
 def place(**changes):
-    return replace(Place(EnvAbstraction.of(SPEC), SPEC.name, DISCOUNT), **changes)
+    return replace(Place(SPEC, DISCOUNT, memory=Memory()), **changes)
 
 
 def lived(lengths, seed=0, *, environments=2, cuts=(), ends=("terminated",)):
@@ -82,16 +82,18 @@ def _begin(queue, index, random):
     return [], [first]
 
 
-def through(stage, pieces, values=None, known=None):
-    """Returns what a running stage makes of zeros, or of values, piece by piece."""
+def through(stage, pieces, values=None, valid=None, at=None):
+    """Return values and validity of what a stage makes of zeros, or of values, piece by piece."""
     sizes = np.cumsum([len(piece) for piece in pieces])
     values = np.zeros(sizes[-1]) if values is None else np.asarray(values, np.float64)
-    known = np.ones(sizes[-1], np.bool_) if known is None else np.asarray(known)
-    found = [
-        stage.apply(piece, values[end - len(piece) : end], known[end - len(piece) : end])
-        for piece, end in zip(pieces, sizes, strict=True)
-    ]
-    return tuple(np.concatenate(part) for part in zip(*found, strict=True))
+    valid = np.ones(sizes[-1], np.bool_) if valid is None else np.asarray(valid)
+    given, at = Labels.finite(values, valid, dtype=np.float64), at or place()
+    found = []
+    for piece, end in zip(pieces, sizes, strict=True):
+        part = slice(end - len(piece), end)
+        found += [stage.apply(piece, Labels(given.values[part], given.valid[part]), at)] if len(piece) else []
+    joined = Labels.joined(found)
+    return joined.values, joined.valid
 
 
 # potentials
@@ -108,7 +110,7 @@ def test_shaping_adds_minus_the_first_potential_to_an_episode_that_ends_and_no_m
     program, lengths, seed, cuts, weight
 ):
     pieces, episodes = lived(lengths, seed, cuts=cuts, ends=("terminated", "truncated"))
-    values, known = through(Potential(program, weight=weight).running(place()), pieces)
+    values, known = through(Potential(program, weight=weight), pieces)
     assert known.all() and len(episodes) == 2 * len(lengths)
     for rows, positions, how in episodes:
         added = (DISCOUNT ** np.arange(len(rows)) * values[rows]).sum()
@@ -119,7 +121,7 @@ def test_shaping_adds_minus_the_first_potential_to_an_episode_that_ends_and_no_m
 def test_a_potential_that_treated_all_ends_alike_would_be_found(program):
     pieces, episodes = lived([3, 4], ends=("truncated",))
     wrong = [replace(piece, terminated=piece.ended, truncated=~piece.ended) for piece in pieces]
-    values, _ = through(Potential(program).running(place()), wrong)
+    values, _ = through(Potential(program), wrong)
     rows, positions, _ = episodes[0]
     added = (DISCOUNT ** np.arange(len(rows)) * values[rows]).sum()
     assert abs(added - (DISCOUNT ** len(rows) * phi(positions[-1]) - phi(positions[0]))) > 0.1
@@ -129,16 +131,16 @@ def test_a_potential_has_the_learners_discount(program, tmp_path):
     with pytest.raises(
         InvalidSetting, match=r"potential has another discount than the learner\.\n.*1\.0\n.*0\.9, the learner's"
     ):
-        Potential(program, discount=1.0).running(place())
+        Potential(program, discount=1.0).require(place())
     with pytest.raises(InvalidSetting, match="potential needs the discount of the learner, and none is known here"):
-        Potential(program).running(place(discount=None))
-    assert Potential(program, discount=0.5).running(place(discount=None)) is not None
+        Potential(program).require(place(discount=None))
+    Potential(program, discount=0.5).require(place(discount=None))
     with pytest.raises(InvalidSetting, match="'discount' is out of range"):
         Potential(program, discount=1.5)
     moving = tmp_path / "moving.py"
     moving.write_text('def reward(batch):\n    return batch["position"][:, 0] - batch["previous_position"][:, 0], {}\n')
     with pytest.raises(InvalidSetting, match=r"follows from the state alone(.|\n)*got:     previous_position"):
-        Potential(str(moving)).running(place())
+        Potential(str(moving)).require(place())
 
 
 def test_where_the_potential_is_unknown_so_is_the_reward(tmp_path):
@@ -149,7 +151,7 @@ def test_where_the_potential_is_unknown_so_is_the_reward(tmp_path):
     for number, x in enumerate((4.0, -1.0, 9.0, -1.0)):
         ends = {"terminated": number == 3, "truncated": False}
         queue.add(0, {"position": np.array([x, 0.0])}, action=np.zeros(1), reward=0.0, **ends)
-    values, known = through(Potential(str(path), limits=Limits(invalid_share=1.0)).running(place()), [queue.take()])
+    values, known = through(Potential(str(path), limits=Limits(invalid_share=1.0)), [queue.take()])
     assert known.tolist() == [True, False, False, True], "the last one ends the task: its potential is not asked for"
     assert values[known] == pytest.approx([DISCOUNT * 2 - 1, -3.0])
 
@@ -159,9 +161,9 @@ def test_where_the_potential_is_unknown_so_is_the_reward(tmp_path):
 
 def test_clip_pays_nothing_for_what_is_good_enough_and_bound_keeps_between():
     pieces, _ = lived([3], environments=1)
-    clipped, _ = through(Clip(at=0.5).running(place()), pieces, [0.2, 0.5, 7.0])
+    clipped, _ = through(Clip(at=0.5), pieces, [0.2, 0.5, 7.0])
     assert clipped == pytest.approx([-0.3, 0.0, 0.0])
-    bounded, _ = through(Bound(low=-1, high=2).running(place()), pieces, [-5.0, 0.5, 7.0])
+    bounded, _ = through(Bound(low=-1, high=2), pieces, [-5.0, 0.5, 7.0])
     assert bounded == pytest.approx([-1.0, 0.5, 2.0])
     with pytest.raises(InvalidSetting, match="'low' is out of range"):
         Bound(low=2, high=2)
@@ -174,7 +176,7 @@ def test_clip_pays_nothing_for_what_is_good_enough_and_bound_keeps_between():
 def test_deltas_of_an_episode_add_up_to_its_last_reward(lengths, cuts):
     pieces, episodes = lived(lengths, cuts=cuts, ends=("terminated", "truncated"))
     values = np.random.default_rng(1).normal(size=sum(map(len, pieces)))
-    found, known = through(Delta().running(place()), pieces, values)
+    found, known = through(Delta(), pieces, values)
     assert known.all()
     for rows, _, _ in episodes:
         assert found[rows].sum() == pytest.approx(values[rows[-1]])
@@ -184,9 +186,9 @@ def test_deltas_of_an_episode_add_up_to_its_last_reward(lengths, cuts):
 def test_the_step_after_a_gap_has_no_delta_and_an_episode_with_a_gap_no_preference(tmp_path):
     pieces, _ = lived([4, 2], environments=1)
     known = [True, False, True, True, True, True]
-    _, found = through(Delta().running(place()), pieces, known=known)
+    _, found = through(Delta(), pieces, valid=known)
     assert found.tolist() == [True, False, False, True, True, True]
-    _, found = through(par(tmp_path, [0.0]).running(place()), pieces, known=known)
+    _, found = through(par(tmp_path, [0.0]), pieces, valid=known)
     assert found.tolist() == [True, False, True, False, True, True]
 
 
@@ -217,7 +219,7 @@ def test_an_episode_is_paid_at_its_end_for_what_it_added_up_to(tmp_path):
     pieces, episodes = lived([3, 5], cuts=(1, 4), ends=("terminated", "truncated"))
     values = np.random.default_rng(2).normal(size=sum(map(len, pieces)))
     stage = par(tmp_path, [0.3, -1.0], slope=2.0)
-    found, known = through(stage.running(place()), pieces, values)
+    found, known = through(stage, pieces, values)
     assert known.all()
     for rows, _, _ in episodes:
         wanted = np.mean([1 / (1 + np.exp(-2.0 * (values[rows].sum() - each))) for each in (0.3, -1.0)]) - 0.5
@@ -258,7 +260,7 @@ def test_a_hack_that_runs_away_with_the_score_earns_little_more_with_preferences
 def test_scaled_rewards_are_divided_by_the_deviation_of_the_discounted_return_so_far():
     pieces, _ = lived([4, 3], environments=1)
     values = np.random.default_rng(3).normal(2.0, 5.0, 7)
-    stage = Scale(bound=100.0).running(place())
+    stage = Scale(bound=100.0)
     found, known = through(stage, pieces, values)
     returns, total = [], 0.0
     for row, value in enumerate(values):
@@ -266,7 +268,7 @@ def test_scaled_rewards_are_divided_by_the_deviation_of_the_discounted_return_so
         returns.append(total)
     assert known.all() and found == pytest.approx(values / np.std(returns))
     with pytest.raises(InvalidSetting, match="follows the rewards of a training, and these episodes are recorded"):
-        Scale().running(place(is_recorded=True))
+        Scale().require(place(is_recorded=True))
 
 
 STATEFUL = {
@@ -281,13 +283,9 @@ def test_a_stage_that_is_restored_goes_on_as_it_would_have(name, tmp_path):
     stage = STATEFUL[name](tmp_path)
     pieces, _ = lived([5, 6], cuts=(2, 6))
     values = np.random.default_rng(4).normal(size=sum(map(len, pieces)))
-    whole, _ = through(stage.running(place()), pieces, values)
-    first, size = stage.running(place()), len(pieces[0])
-    through(first, pieces[:1], values[:size])
-    second = stage.running(place())
-    second.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    rest, _ = through(second, pieces[1:], values[size:])
+    whole, _ = through(stage, pieces, values)
+    first, second, size = place(), place(), len(pieces[0])
+    through(stage, pieces[:1], values[:size], at=first)
+    second.memory.load_state_dict(json.loads(json.dumps(first.memory.state_dict())))
+    rest, _ = through(stage, pieces[1:], values[size:], at=second)
     np.testing.assert_array_equal(rest, whole[size:])
-    if name != "scale":
-        with pytest.raises(KeyError):
-            through(stage.running(place()), pieces[1:], values[size:])  # the comparison can fail

@@ -12,12 +12,14 @@ import yaml
 
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rewards.subgoals.language import PURPOSE, LanguageTeacher
 from robo_rl.rewards.subgoals.level import Level, Place, Subgoal, Thing
 from robo_rl.rewards.subgoals.noise import PUBLISHED, NoisyTeacher
 from robo_rl.rewards.subgoals.planner import PerfectTeacher
-from robo_rl.rewards.subgoals.reward import BONUS, RECENT, RunningSubgoalRewards, SubgoalReward
+from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.subgoals.sentences import WORDS, BagOfWords
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 MARKS = {"k": "key", "o": "ball", "b": "box", "G": "goal", "v": "lava", "D": "door", "L": "door"}
 
@@ -217,54 +219,35 @@ def test_a_teacher_of_words_needs_a_model_or_a_log() -> None:
 # the bonus
 
 
-def step(rewards: RunningSubgoalRewards, index: int, reward: float, earned: float, *, ends: bool = False) -> None:
+TURNS = ActionSpec(("left", "right"), (0, 0), (0, 0), ("1", "1"), mode="discrete")
+PAID = EnvironmentSpec("test/Paid", ObservationSpec((ArraySpec(BONUS, (1,)),)), TURNS)
+
+
+def running(weight: float) -> DelayedRewards:
+    rewards = SubgoalReward(0.2).online(PAID, weight=weight, discount=None).running(2)
+    for index in range(2):
+        rewards.begin(index, {BONUS: np.zeros(1, np.float32)}, None)
+    return rewards
+
+
+def step(rewards: DelayedRewards, index: int, reward: float, earned: float, *, ends: bool = False) -> None:
     seen = {BONUS: np.array([earned], np.float32)}
     rewards.add(index, seen, action=np.array(0), reward=reward, terminated=ends, truncated=False)
 
 
 def test_the_reward_is_the_environments_and_the_bonus() -> None:
-    rewards = RunningSubgoalRewards(0.2, 2.0, 2)
-    for index in range(2):
-        rewards.begin(index, {}, None)
+    rewards = running(2.0)
     step(rewards, 0, 0.0, 0.5)
     step(rewards, 1, 0.0, 0.0)
     step(rewards, 0, 0.9, 1.0, ends=True)
     found = rewards.score()
-    values, known, ends = found.labels.values, found.labels.valid, found.ends
-    assert values.tolist() == pytest.approx([0.2, 0.0, 2.2]) and known.all() and not ends.any()
-    assert rewards.metrics == pytest.approx({"reward/subgoals_completed": 2.0, "reward/bonus_return": 0.3})
-    assert len(rewards.score().labels.values) == 0
-
-
-def test_steps_of_all_environments_at_once_are_worth_the_same() -> None:
-    each, at_once = RunningSubgoalRewards(0.2, 2.0, 2), RunningSubgoalRewards(0.2, 2.0, 2)
-    earned, rewards = np.array([[0.5, 0.0], [0.0, 0.3]], np.float32), np.array([[0.0, 0.1], [0.9, 0.0]])
-    ended = np.array([[False, False], [True, False]])
-    for running in (each, at_once):
-        for index in range(2):
-            running.begin(index, {}, None)
-    for number in range(2):
-        for index in range(2):
-            step(each, index, rewards[number, index], earned[number, index], ends=bool(ended[number, index]))
-        facts = {"actions": np.zeros(2), "terminated": ended[number], "truncated": np.zeros(2, np.bool_)}
-        at_once.add_all({BONUS: earned[number][:, None]}, rewards=rewards[number], **facts)
-    assert each.score().labels.values.tolist() == at_once.score().labels.values.tolist()
-    assert each.metrics == at_once.metrics
-
-
-def test_rewards_under_way_are_saved() -> None:
-    one, other = RunningSubgoalRewards(0.2, 1.0, 1), RunningSubgoalRewards(0.2, 1.0, 1)
-    one.begin(0, {}, None)
-    step(one, 0, 0.0, 0.5)
-    other.load_state_dict(one.state_dict())
-    for each in (one, other):
-        step(each, 0, 1.0, 0.0, ends=True)
-    assert one.score().labels.values.tolist() == other.score().labels.values.tolist() == pytest.approx([0.1, 1.0])
-    assert one.metrics == other.metrics
+    assert found.labels.values.tolist() == pytest.approx([0.2, 0.0, 2.2]) and found.labels.valid.all() and not found.ends.any()
+    told = {"subgoals_completed": 2.0, "bonus_return": 0.3, "model_return": 2.4, "missing": 0.0}
+    assert rewards.metrics == pytest.approx({f"reward/{name}": value for name, value in told.items()})
+    assert len(rewards.score().labels) == 0
 
 
 def test_settings_of_the_bonus() -> None:
     with pytest.raises(InvalidSetting, match=r"Setting 'bonus' is out of range"):
         SubgoalReward(bonus=float("nan"))
     assert SubgoalReward().identity != SubgoalReward(bonus=0.3).identity
-    assert RECENT == 100

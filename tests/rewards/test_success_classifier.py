@@ -75,8 +75,8 @@ def test_a_choice_is_learned_from_and_the_share_is_that_of_all():
 def test_moments_that_are_not_known_are_left_out():
     spoilt = episode(0, NUMBERS)
     spoilt.observations["height"][8, 1] = np.nan
-    moments, known = moments_of(NUMBERS, spoilt, "")
-    assert moments.shape == (9, 3) and known.tolist() == [True] * 8 + [False] and np.isfinite(moments).all()
+    moments, valid = moments_of(NUMBERS, spoilt, "")
+    assert moments.shape == (9, 3) and valid.tolist() == [True] * 8 + [False] and np.isfinite(moments).all()
     assert not examples_of(NUMBERS, [spoilt, episode(2, NUMBERS)], "", SMALL).successes[:8].any()
 
 

@@ -56,8 +56,8 @@ class SB3Training:
     def run(self, observer: TrainingObserver) -> None:
         """Trains as many whole rollouts as fit into the steps.
 
-        Differs from SB3, which goes on to the end of the rollout that contains the last step: a budget is not exceeded. Where
-        updates come after whole episodes nobody knows how long the last one is, and it may be.
+        Differs from SB3, which goes on to the end of the rollout that contains the last step: a budget is not exceeded. If
+        updates come after whole episodes the last one is cut, and not learnt from.
         """
         size = rollout_size(self._model)
         remaining = (self._steps - self.step) // size * size
@@ -68,7 +68,8 @@ class SB3Training:
         self._is_running = True
         self.stopwatch.start()
         try:
-            self._model.learn(remaining, callback=_Reporter(observer, self), reset_num_timesteps=self.step == 0)
+            cut_at = self._steps if updates_after_episodes(self._model) else None
+            self._model.learn(remaining, callback=_Reporter(observer, self, cut_at), reset_num_timesteps=self.step == 0)
         finally:
             self.stopwatch.switch(OTHER)
             self._is_running = False
@@ -107,6 +108,12 @@ def rollout_size(model: BaseAlgorithm) -> int:
     return 1
 
 
+def updates_after_episodes(model: BaseAlgorithm) -> bool:
+    """Return True if a model learns after whole episodes, whose length nobody knows."""
+    frequency = getattr(model, "train_freq", None)
+    return isinstance(frequency, TrainFreq) and frequency.unit is TrainFrequencyUnit.EPISODE
+
+
 def require_rollout(model: BaseAlgorithm, steps: int) -> None:
     """Raises InvalidSetting if a training is shorter than one rollout."""
     size = rollout_size(model)
@@ -141,10 +148,12 @@ class _Reporter(BaseCallback):
     hook is reached: the next step, the next rollout (after the updates), or the end.
     """
 
-    def __init__(self, observer: TrainingObserver, training: SB3Training) -> None:
+    def __init__(self, observer: TrainingObserver, training: SB3Training, cut_at: int | None) -> None:
+        """cut_at: step after which no other is taken, even in the middle of an episode."""
         super().__init__()
         self._observer = observer
         self._training = training
+        self._cut_at = cut_at
         self._pending: int | None = None
         self._switch = training.stopwatch.switch
 
@@ -162,7 +171,7 @@ class _Reporter(BaseCallback):
                     stop_reason=info.get("stop_reason", ""),
                 )
         self._switch("collect")
-        return True
+        return self._cut_at is None or self.num_timesteps < self._cut_at
 
     def _on_rollout_start(self) -> None:
         self._switch("log")

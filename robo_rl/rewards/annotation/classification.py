@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.desk import Query
 from robo_rl.rewards.annotation.network import CaptionFitter, Fit
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import Labels, Metrics, StateDict
 
 
 class Classification:
@@ -29,7 +28,7 @@ class Classification:
         """The loss of the last fit, and the share of labels that the network agrees with."""
         if not self._fitter.is_fitted:
             return {}
-        agrees = np.mean(self.values(list(self._table))[0] == [*self._table.values()])
+        agrees = np.mean(self.values(list(self._table)).values == [*self._table.values()])
         return {"annotation/agreement": float(agrees)} | self._fitter.metrics
 
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
@@ -46,15 +45,14 @@ class Classification:
             self._fitter.fit(len(targets), lambda rows: classification_loss(self._fitter.network(shares[rows]), targets[rows]))
             self._known.clear()
 
-    def values(self, captions: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Returns 1 or 0 of each caption; nothing is known before the first fit."""
-        is_fitted = np.full(len(captions), self._fitter.is_fitted)
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Returns 1 or 0 of each caption; all are missing before the first fit."""
         if not self._fitter.is_fitted:
-            return np.zeros(len(captions)), is_fitted
+            return Labels.missing(len(captions))
         new = [caption for caption in captions if caption not in self._known]
         probabilities = 1 / (1 + np.exp(-np.clip(self._fitter.outputs(new), -50, 50)))
         self._known.update(zip(new, (probabilities > self._threshold).astype(float).tolist(), strict=True))
-        return np.array([self._known[caption] for caption in captions], np.float64), is_fitted
+        return Labels(np.array([self._known[caption] for caption in captions], np.float64), np.ones(len(captions), np.bool_))
 
     def restore(self, labels: Sequence[Label]) -> None:
         """Enters labels."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.desk import Query
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import Labels, Metrics, StateDict
 
 
 class CaptionRewards(Protocol):
@@ -29,8 +26,8 @@ class CaptionRewards(Protocol):
         """Takes in labels that have arrived."""
         ...
 
-    def values(self, captions: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Returns r_llm of distinct captions, and which are known, (V,) each."""
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Return r_llm of V distinct captions."""
         ...
 
     def restore(self, labels: Sequence[Label]) -> None:

@@ -7,19 +7,20 @@ Feedback", arXiv:2410.23022. Written from the paper's equations; docs/oni.md lis
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.reward_protocols import DelayedRewards
+from robo_rl.rewards.annotation.annotated import AnnotatedCaptions
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.captioning import Captioner, WaitingCaptions, captioner
+from robo_rl.rewards.annotation.captioning import Captioner, Described, captioner, described
 from robo_rl.rewards.annotation.classification import Classification
 from robo_rl.rewards.annotation.kinds import CaptionRewards
 from robo_rl.rewards.annotation.network import Fit
@@ -28,14 +29,16 @@ from robo_rl.rewards.annotation.ranking import Ranking
 from robo_rl.rewards.annotation.recorded import RecordedAnnotator, record_of
 from robo_rl.rewards.annotation.retrieval import Retrieval
 from robo_rl.rewards.annotation.rule import Rule, RuleSource
-from robo_rl.rewards.annotation.running import AnnotatedRewards, Factors
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.steps import Judged, Steps
 from robo_rl.settings import plain
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 RULE = "rule"
 PASSING = ("batch", "capacity", "every", "log", "replay", "tries")
@@ -43,7 +46,7 @@ PASSING = ("batch", "capacity", "every", "log", "replay", "tries")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ONI(ABC):
+class ONI(StepReward):
     """What the three rewards have in common."""
 
     llm: str = RULE
@@ -87,11 +90,6 @@ class ONI(ABC):
     def __deepcopy__(self, memo: object) -> Self:
         return replace(self)  # an open model, with its locks and its log, is not copied
 
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """That of the entry point."""
-
     @abstractmethod
     def kind(self) -> CaptionRewards:
         """Returns what makes rewards of labels, without any yet."""
@@ -106,37 +104,84 @@ class ONI(ABC):
         settings = {name: value for name, value in plain(self).items() if name not in PASSING}
         return self.name, hash_of(json.dumps(settings, sort_keys=True).encode())
 
-    def require(self, spec: EnvironmentSpec) -> None:
-        """Raises InvalidSetting where steps of an environment cannot be described, or a pack answers for another one."""
-        self.describer().require(spec)
+    @property
+    def repeats_itself(self) -> bool:
+        """True if labels are those of a record: a model answers when it answers."""
+        return bool(self.replay)
+
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting if steps cannot be described, or a run has no record."""
+        self.require_recorded(place.spec)
+        if self.replay:
+            record_of(Path(self.replay))
+
+    def require_recorded(self, spec: EnvironmentSpec) -> None:
+        """Raise InvalidSetting if steps cannot be described, and for a pack that answers for another environment."""
+        self.captions_of.require(spec)
         if not self.replay:
             require_task(self.llm, spec.name)
 
-    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> AnnotationRewards:
-        """Returns what gives these rewards in an environment; raises InvalidSetting where it cannot."""
-        del discount  # each step is paid by itself
-        self.require(spec)
+    def require_demonstrations(self) -> None:
+        """Raise InvalidSetting: the reward of a step follows from when its caption was annotated."""
+        raise InvalidSetting(
+            f"{self.name} cannot reward demonstrations: its labels come while a policy learns.",
+            got="demonstrations beside this reward",
+            allowed="no demonstrations",
+            fix="leave out `demonstrations`, or label the dataset first (robo-rl label) and train from its labels",
+        )
+
+    def facts(self, place: Place) -> Mapping[str, str | float]:
+        """Return who is asked."""
         if self.replay:
-            record_of(Path(self.replay))
-        return AnnotationRewards(self, weight)
+            return {"llm": f"the labels of {self.replay}"}
+        llm, settings = self.model.identity
+        return {"llm": llm, "llm_settings": settings}
+
+    def entries(self, place: Place) -> Sequence[str]:
+        """Return all: the captioner knows what it looks at."""
+        return [*place.spec.observation]
+
+    def start(self, place: Place) -> None:
+        """Make the annotator, so that a resumed run asks again what was under way."""
+        self._annotated(place)
+
+    def score_steps(self, steps: Steps, place: Place) -> Judged:
+        """Return r = c_e * r_env + c_l * r_llm(o') / N(o')^beta, with r_llm 0 for a caption without a label.
+
+        Nothing here waits for the annotator: labels count from the first call after they arrived.
+        """
+        words = described(self.captions_of, steps, place.memory.setdefault("counts", {}), says_task=not self.goal)
+        intrinsic = self._bonus(self._annotated(place).looked_up(words, len(steps)), words)
+        own = self.environment_weight * steps.rewards if self.environment_weight else np.zeros(len(steps))
+        total = np.clip(own + intrinsic, -self.limit, self.limit)
+        return Judged(Labels.finite(total, dtype=np.float64), {"model_return": place.weight * intrinsic})
+
+    def metrics(self, place: Place) -> Metrics:
+        """Return steps whose caption had no label, and what the annotator does."""
+        return self._annotated(place).metrics
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns r_llm / N^beta of each step, with every caption of the episode asked about at once and waited for."""
-        waiting = self.waiting(1)
-        waiting.begin(0, _at(episode, 0), episode.instruction)
-        for step in range(len(episode)):
-            waiting.add(0, _at(episode, step + 1), action=episode.actions[step], reward=0.0, ended=False)
-        steps = waiting.take()
+        """Return r_llm / N^beta of each step, with every caption of the episode asked about at once and waited for."""
+        if not len(episode):
+            return Labels.missing(0).by(self.identity)
+        words = described(self.captions_of, Steps.of(episode), {}, says_task=not self.goal)
         kind = self.kind()
-        queries = kind.wanted(dict.fromkeys(steps.captions, 1))
+        queries = kind.wanted(dict.fromkeys(words.captions, 1))
         answers = zip(queries, self.questions().answers(queries), strict=True)
         if labels := [Label(query, value) for query, (value, _) in answers if value is not None]:
             kind.learn(labels)
-        values, known = kind.values(steps.captions)
-        llm, valid = np.where(known, values, 0.0)[steps.numbers], known[steps.numbers]
-        bonus = self.factors(1.0).rewards(np.zeros(len(llm)), llm, steps.occurrences)[1]
-        name, weights = self.identity
-        return RewardLabels(bonus.astype(np.float32), valid, name, weights, prompt_hash="none")
+        found = kind.values(words.captions)
+        bonus = self._bonus(np.where(found.valid, found.values, 0.0)[words.numbers], words)
+        return Labels.finite(bonus, found.valid[words.numbers]).by(self.identity)
+
+    def _bonus(self, llm: Array, words: Described) -> npt.NDArray[np.float64]:
+        bonus: npt.NDArray[np.float64] = (
+            self.intrinsic_weight * llm / words.occurrences.astype(np.float64) ** self.count_exponent
+        )
+        return bonus
+
+    def _annotated(self, place: Place) -> AnnotatedCaptions:
+        return place.memory.part("annotated", lambda: AnnotatedCaptions(self.kind(), self.annotator()))
 
     def annotator(self) -> Annotator:
         """Returns what gives labels while a policy learns."""
@@ -144,17 +189,14 @@ class ONI(ABC):
             return RecordedAnnotator(record_of(Path(self.replay)))
         return BackgroundAnnotator(self.questions(), capacity=self.capacity, batch=self.batch, tries=self.tries)
 
-    def waiting(self, environments: int) -> WaitingCaptions:
-        """Returns what describes steps."""
-        return WaitingCaptions(self.describer(), environments, says_task=not self.goal)
-
-    def factors(self, weight: float) -> Factors:
-        """Returns the factors of the parts."""
-        return Factors(self.environment_weight, self.intrinsic_weight, self.count_exponent, self.limit, weight)
-
     def describer(self) -> Captioner:
         """Returns a fresh captioner."""
         return captioner(self.captioner)
+
+    @cached_property
+    def captions_of(self) -> Captioner:
+        """The captioner, which may remember what it has described."""
+        return self.describer()
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -233,44 +275,3 @@ class ONIRanking(ONI):
     def questions(self) -> Questions:
         """Returns what asks which of two steps is better."""
         return PairQuestions(self.model, self.goal)
-
-
-@dataclass(frozen=True)
-class AnnotationRewards:
-    """What a policy learns from; implements `robo_rl.reward_protocols.OnlineRewards`."""
-
-    reward: ONI
-    weight: float
-
-    @property
-    def identity(self) -> Mapping[str, str | float]:
-        """What the rewards follow from."""
-        name, weights = self.reward.identity
-        if self.reward.replay:
-            return {"model": name, "weights": weights, "llm": f"the labels of {self.reward.replay}", "weight": self.weight}
-        llm, settings = self.reward.model.identity
-        return {"model": name, "weights": weights, "llm": llm, "llm_settings": settings, "weight": self.weight}
-
-    def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Returns the spec: nothing is drawn for these rewards."""
-        return spec
-
-    def running(self, environments: int) -> DelayedRewards:
-        """Returns what rewards so many environments under way."""
-        reward = self.reward
-        waiting, annotator = reward.waiting(environments), reward.annotator()
-        factors = reward.factors(self.weight)
-        return AnnotatedRewards(waiting, reward.kind(), annotator, factors, environments=environments, every=reward.every)
-
-    def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Raises InvalidSetting: what a step is worth is only known when its caption has been annotated."""
-        raise InvalidSetting(
-            f"{self.reward.name} cannot reward demonstrations: its labels come while a policy learns.",
-            got="demonstrations beside this reward",
-            allowed="no demonstrations",
-            fix="leave out `demonstrations`, or label the dataset first (robo-rl label) and train from its labels",
-        )
-
-
-def _at(episode: Episode, step: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
-    return {name: values[step] for name, values in episode.observations.items()}

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.desk import Query
 from robo_rl.rewards.annotation.network import CaptionFitter, Fit
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import Labels, Metrics, StateDict
 
 TRIES = 8  # draws of a pair until one was not compared yet
 
@@ -79,17 +78,16 @@ class Ranking:
         first, second = self._fitter.network(shares[chosen])[places].unbind(1)
         return ranking_loss(first, second, targets)
 
-    def values(self, captions: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-        """Returns standardised rewards, 0 up to the threshold; nothing is known before the first fit."""
-        is_fitted = np.full(len(captions), self._fitter.is_fitted)
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Returns standardised rewards, 0 up to the threshold; all are missing before the first fit."""
         if not self._fitter.is_fitted or not captions:
-            return np.zeros(len(captions)), is_fitted
+            return Labels.missing(len(captions))
         new = [caption for caption in dict.fromkeys([*self._visits, *captions]) if caption not in self._known]
         self._known.update(zip(new, self._fitter.outputs(new).tolist(), strict=True))
         rewards = np.array([self._known[caption] for caption in captions])
         mean, deviation = self._moments()
         standardised = (rewards - mean) / deviation
-        return np.where(standardised > self._threshold, standardised, 0.0), is_fitted
+        return Labels(np.where(standardised > self._threshold, standardised, 0.0), np.ones(len(captions), np.bool_))
 
     def _moments(self) -> tuple[float, float]:
         """Returns mean and deviation of the network's rewards over the steps so far."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.desk import Query
-from robo_rl.types import Metrics, StateDict
+from robo_rl.types import Labels, Metrics, StateDict
 
 
 class Retrieval:
@@ -31,10 +30,10 @@ class Retrieval:
         """Enters labels."""
         self._table.update({caption: label.value for label in labels for caption in label.query})
 
-    def values(self, captions: Sequence[str]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    def values(self, captions: Sequence[str]) -> Labels:
         """Returns the labels, and which captions have one."""
-        known = [caption in self._table for caption in captions]
-        return np.array([self._table.get(caption, 0.0) for caption in captions], np.float64), np.array(known, np.bool_)
+        valid = np.array([caption in self._table for caption in captions], np.bool_)
+        return Labels(np.array([self._table.get(caption, 0.0) for caption in captions], np.float64), valid)
 
     def restore(self, labels: Sequence[Label]) -> None:
         """Enters labels."""

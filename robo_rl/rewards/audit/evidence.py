@@ -62,8 +62,8 @@ class AskedModel:
 
     def judge(self, episode: Episode) -> Judged:
         """Returns the labels of a copy, so that nothing can be written into the episode."""
-        rewards = known_of(self.model.label(copy.copy(episode)))
-        scores = self.shape(rewards) if self.level_of is None else known_of(self.level_of.label(copy.copy(episode)))
+        rewards = self.model.label(copy.copy(episode)).or_nan
+        scores = self.shape(rewards) if self.level_of is None else self.level_of.label(copy.copy(episode)).or_nan
         return Judged(rewards, scores)
 
 
@@ -76,7 +76,7 @@ class WrittenLabels:
 
     def judge(self, episode: Episode) -> Judged:
         """Returns the labels; all are missing where there are none of the episode."""
-        rewards = np.full(len(episode), np.nan) if self.labels is None else known_of(self.labels)
+        rewards = np.full(len(episode), np.nan) if self.labels is None else self.labels.or_nan
         return Judged(rewards, self.shape(rewards))
 
 
@@ -88,11 +88,6 @@ def _said_of(spoilt: Episode, asked: Subject, control: Control) -> Judged:
         if isinstance(control, WrongText):  # words that it does not know are no test of whether it reads them
             raise
         return Judged(*np.full((2, len(spoilt)), np.nan))
-
-
-def known_of(labels: RewardLabels) -> Floats:
-    """Returns the values (T,), NaN where a label is missing."""
-    return np.where(labels.valid, labels.values.astype(np.float64), np.nan)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -21,6 +21,11 @@ class StepInputs(Protocol):
     @property
     def size(self) -> int:
         """How many numbers: D."""
+        ...
+
+    @property
+    def entries(self) -> Sequence[str]:
+        """Entries of the observation that they are made of."""
         ...
 
     @property
@@ -43,20 +48,20 @@ class StatesAndActions:
 
     def __init__(self, spec: EnvironmentSpec) -> None:
         arrays = spec.observation.items()
-        self._names = [name for name, array in arrays if np.dtype(array.dtype).kind == "f" and array.role != "privileged"]
-        if not self._names:
+        self.entries = [name for name, array in arrays if np.dtype(array.dtype).kind == "f" and array.role != "privileged"]
+        if not self.entries:
             raise InvalidSetting(
                 f"Nothing that {spec.name} observes is a vector of floats.",
                 got=sorted(spec.observation),
                 fix="decompose returns by factors of a program (reward.name: lare), or choose an environment with such states",
             )
         self._choices = spec.action.size if spec.action.is_discrete else 0
-        states = sum(spec.observation[name].size for name in self._names)
+        states = sum(spec.observation[name].size for name in self.entries)
         self.size = 2 * states + spec.action.size
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
         """Returns (T, D); an action that is a choice is one of as many columns."""
-        states = np.concatenate([_flat(observations[name]) for name in self._names], axis=1)
+        states = np.concatenate([_flat(observations[name]) for name in self.entries], axis=1)
         acted = np.eye(self._choices, dtype=np.float32)[actions] if self._choices else _flat(actions)
         return np.concatenate((states[:-1], acted, states[:-1] - states[1:]), axis=1, dtype=np.float32)
 

@@ -7,25 +7,22 @@ The program runs in the sandbox of reward programs; its terms are the factors, i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from robo_rl.errors import require_allowed
-from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.draws import Drawing
 from robo_rl.rewards.decomposition.inputs import Floats
-from robo_rl.rewards.decomposition.rewards import DRAWINGS, DecomposedRewards, Sampling, unlabelled
+from robo_rl.rewards.decomposition.rewards import DecomposedReward, DrawnSteps
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.judging import ProgramJudge, UsedProgram
-from robo_rl.spec import EnvironmentSpec
 from robo_rl.stopwatch import timed
-from robo_rl.types import Array, Episode, RewardLabels
+from robo_rl.types import Array
 
 
 class ProgramFactors:
@@ -37,9 +34,9 @@ class ProgramFactors:
         self.size = len(self._names)
 
     @property
-    def programs(self) -> tuple[UsedProgram, ...]:
-        """The one program."""
-        return (UsedProgram(self._judge, self._view, is_reward=False),)
+    def entries(self) -> Sequence[str]:
+        """Those that the program reads."""
+        return self._view.entries
 
     @property
     def identity(self) -> Mapping[str, str | float]:
@@ -62,34 +59,14 @@ _BEFORE, _AFTER = slice(None, -1), slice(1, None)
 
 
 @dataclass(frozen=True)
-class LatentReward:
+class LatentReward(DrawnSteps, DecomposedReward):
     """LaRe: rewards of factors that a language model wrote (`robo-rl reward latent`), learned from returns (Qu et al. 2025)."""
 
-    learns_in_a_run: ClassVar[bool] = True
-    """There is nothing that a recorded dataset could be labelled with."""
+    name: ClassVar[str] = "lare"
     path: str
     """Of the .py file of the program whose terms are the factors."""
-    steps: int = 64
-    """K, as in `rrd`."""
-    sampling: Sampling = "without replacement"
-    """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
-    unbiased: bool = True
-    """Subtract what the mean of K steps varies by; without it rewards are pulled together."""
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)
-    """The network that is learned."""
     limits: Limits = field(default_factory=Limits)
     """Of the program's process."""
-    seed: int = 0
-    """Of first weights and of draws."""
-
-    def __post_init__(self) -> None:
-        require_allowed(self, {"seed": (self.seed >= 0, "0 or more")})
-        _ = self.drawing
-
-    @property
-    def drawing(self) -> Drawing:
-        """What chooses the steps; raises InvalidSetting for a number of them that it cannot choose."""
-        return DRAWINGS[self.sampling](self.steps, self.unbiased)
 
     @cached_property
     def judge(self) -> ProgramJudge:
@@ -100,15 +77,15 @@ class LatentReward:
     def identity(self) -> tuple[str, str]:
         """Name, and hash of program and settings: comments and the place of the file do not count."""
         settings = {name: value for name, value in asdict(self).items() if name != "path"}
-        return "lare", hash_of(self.judge.program.hash.encode(), json.dumps(settings, sort_keys=True).encode())
+        return self.name, hash_of(self.judge.program.hash.encode(), json.dumps(settings, sort_keys=True).encode())
 
-    def label(self, episode: Episode) -> RewardLabels:
-        """Returns no label: nothing is learned yet."""
-        return unlabelled(self.identity, episode)
+    def inputs(self, place: Place) -> ProgramFactors:
+        """Return the factors; raise InvalidProgram if the environment lacks a column."""
+        return ProgramFactors(self.judge, self._view(place))
 
-    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> DecomposedRewards:
-        """Returns rewards that a run learns for itself; raises InvalidProgram where the environment lacks a column."""
-        del discount
-        view = self.judge.view(EnvAbstraction.of(spec, images=True), spec.name)
-        inputs = ProgramFactors(self.judge, view)
-        return DecomposedRewards(self.identity, inputs, self.drawing, self.decoder, self.seed, weight)
+    def programs(self, place: Place) -> Sequence[UsedProgram]:
+        """Return the one program."""
+        return (UsedProgram(self.judge, self._view(place), is_reward=False),)
+
+    def _view(self, place: Place) -> EnvAbstraction:
+        return self.judge.view(place.view, place.name)

@@ -18,10 +18,11 @@ from robo_rl.rewards.decomposition.prompts import factors, mend, summary
 from robo_rl.rewards.language.conversation import Prompt, Reply
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.gates import Limits, ProgramRewards
+from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.steps import Judged
 from robo_rl.types import Array
 
 
@@ -152,7 +153,7 @@ class LatentCode:
             found.append(f"- Factors of a step depend on the other steps of the batch: {', '.join(mixed)}. Use axis=1 only.")
         return "\n".join(found)
 
-    def _mixed(self, program: RewardProgram, whole: ProgramRewards) -> list[str]:
+    def _mixed(self, program: RewardProgram, whole: Judged) -> list[str]:
         """Returns the factors that every other row has otherwise when it is alone with its like: the total need not show it."""
         with Sandbox(program, self._limits) as sandbox:
             half = sandbox.run({name: values[::2] for name, values in self._steps.items()})

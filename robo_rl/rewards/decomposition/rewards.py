@@ -1,22 +1,21 @@
-"""Rewards that recipes name: return decomposition, randomised return decomposition, and what runs both online."""
+"""Rewards that recipes name: return decomposition and randomised return decomposition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
-
-import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedSteps, SomeSteps
 from robo_rl.rewards.decomposition.inputs import StatesAndActions, StepInputs
-from robo_rl.rewards.decomposition.running import RunningDecomposition
-from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.programs.judging import Programmed, UsedProgram
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.rewards.decomposition.learned import Decomposition
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.step_reward import StepReward
+from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.types import Episode, Labels, Metrics, RewardLabels
 
 Sampling = Literal["without replacement", "with replacement"]
 DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {
@@ -26,96 +25,15 @@ DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {
 """How steps are drawn, by the name in a recipe."""
 
 
-@dataclass(frozen=True)
-class DecomposedRewards:
-    """Step rewards learned from the returns of a run; implements `robo_rl.reward_protocols.OnlineRewards`."""
-
-    model: tuple[str, str]
-    """Name and hash of what they follow from."""
-    inputs: StepInputs
-    drawing: Drawing
-    decoder: DecoderConfig
-    seed: int
-    """Of first weights and draws."""
-    weight: float = 1.0
-    """Factor of the rewards."""
-
-    @property
-    def identity(self) -> Mapping[str, str | float]:
-        """Name, hashes and factor."""
-        name, settings = self.model
-        return {"model": name, "weights": settings, "weight": self.weight, **self.inputs.identity}
-
-    @property
-    def programs(self) -> Sequence[UsedProgram]:
-        """Those that compute the inputs."""
-        return self.inputs.programs if isinstance(self.inputs, Programmed) else ()
-
-    def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
-        """Returns the spec: nothing is drawn for this reward."""
-        return spec
-
-    def running(self, environments: int) -> RunningDecomposition:
-        """Returns what learns and gives them; raises InvalidSetting for several environments."""
-        if environments != 1:
-            raise InvalidSetting(
-                "A reward that is learned from returns is for one environment.",
-                got=f"{environments} environments",
-                allowed="a learner that acts in one and keeps single steps: sac",
-                fix="set algorithm to sac",
-            )
-        return RunningDecomposition(self.inputs, self.drawing, self.decoder, seed=self.seed, weight=self.weight)
-
-    def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
-        """Raises InvalidSetting: rewards that change cannot be written into recorded episodes."""
-        raise InvalidSetting(
-            f"The reward {self.model[0]} is learned from the returns of a run, and has none for recorded episodes.",
-            got="demonstrations",
-            fix="set demonstrations.episodes to 0, or use another reward",
-        )
-
-
-@dataclass(frozen=True)
-class ReturnDecomposition:
-    """RD: rewards of states and actions that add up to the returns of whole episodes, all steps in each update."""
+@dataclass(frozen=True, kw_only=True)
+class DecomposedReward(StepReward):
+    """Step rewards learned from the returns of a run."""
 
     learns_in_a_run: ClassVar[bool] = True
-    """There is nothing that a recorded dataset could be labelled with."""
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)
-    """The network that is learned."""
-    seed: int = 0
-    """Of its first weights and of draws."""
-
-    def __post_init__(self) -> None:
-        require_allowed(self, {"seed": (self.seed >= 0, "0 or more")})
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "return-decomposition", settings_hash(self)
-
-    def label(self, episode: Episode) -> RewardLabels:
-        """Returns no label: nothing is learned yet."""
-        return unlabelled(self.identity, episode)
-
-    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> DecomposedRewards:
-        """Returns rewards that a run learns for itself, in any environment with float observations."""
-        del discount
-        return DecomposedRewards(self.identity, StatesAndActions(spec), EveryStep(), self.decoder, self.seed, weight)
-
-
-@dataclass(frozen=True)
-class RandomizedReturnDecomposition:
-    """RRD: the same from some steps of each episode, drawn anew in every update (Ren et al. 2022)."""
-
-    learns_in_a_run: ClassVar[bool] = True
-    """There is nothing that a recorded dataset could be labelled with."""
-    steps: int = 64
-    """K"""
-    sampling: Sampling = "without replacement"
-    """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
-    unbiased: bool = True
-    """Subtract what the mean of K steps varies by; without it rewards are pulled together."""
+    is_weighted: ClassVar[bool] = True
+    remedy: ClassVar[str] = (
+        "look at the returns of the environment, and at what the program makes of its states, then resume the run"
+    )
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     """The network that is learned."""
     seed: int = 0
@@ -126,26 +44,90 @@ class RandomizedReturnDecomposition:
         _ = self.drawing
 
     @property
+    @abstractmethod
     def drawing(self) -> Drawing:
         """What chooses the steps; raises InvalidSetting for a number of them that it cannot choose."""
-        return DRAWINGS[self.sampling](self.steps, self.unbiased)
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "rrd", settings_hash(self)
+    def inputs(self, place: Place) -> StepInputs:
+        """Return what the decoder sees of a step; raise InvalidSetting without float observations."""
+        return StatesAndActions(place.spec)
+
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting for an environment without inputs."""
+        self.inputs(place)
+
+    def require_demonstrations(self) -> None:
+        """Raise InvalidSetting: rewards that change cannot be written into recorded episodes."""
+        raise InvalidSetting(
+            f"The reward {self.name} is learned from the returns of a run, and has none for recorded episodes.",
+            got="demonstrations",
+            fix="set demonstrations.episodes to 0, or use another reward",
+        )
+
+    def entries(self, place: Place) -> Sequence[str]:
+        """Return those that the inputs are made of."""
+        return self.inputs(place).entries
+
+    def is_due(self, waiting: StepQueue) -> bool:
+        """Return False until the episode ends: before that nobody knows its return."""
+        return False
+
+    def facts(self, place: Place) -> Mapping[str, str | float]:
+        """Return what the inputs follow from."""
+        return self.inputs(place).identity
 
     def label(self, episode: Episode) -> RewardLabels:
-        """Returns no label: nothing is learned yet."""
-        return unlabelled(self.identity, episode)
+        """Return no label: nothing is learned yet."""
+        return Labels.missing(len(episode)).by(self.identity)
 
-    def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> DecomposedRewards:
-        """Returns rewards that a run learns for itself, in any environment with float observations."""
-        del discount
-        return DecomposedRewards(self.identity, StatesAndActions(spec), self.drawing, self.decoder, self.seed, weight)
+    def relabelling(self, place: Place) -> Decomposition:
+        """Return the decoder and its episodes."""
+
+        def make() -> Decomposition:
+            return Decomposition(self.inputs(place), self.drawing, self.decoder, seed=self.seed, weight=place.weight)
+
+        return place.memory.part("decomposition", make)
+
+    def score_steps(self, steps: Steps, place: Place) -> Judged:
+        """Return the places of the steps; those of an episode that is not whole have none."""
+        return Judged(Labels.finite(self.relabelling(place).places(steps)), {})
+
+    def metrics(self, place: Place) -> Metrics:
+        """Return what the decoder paid for recent episodes."""
+        return self.relabelling(place).metrics
 
 
-def unlabelled(identity: tuple[str, str], episode: Episode) -> RewardLabels:
-    """Returns labels that are all missing."""
-    steps = len(episode)
-    return RewardLabels(np.zeros(steps, np.float32), np.zeros(steps, np.bool_), *identity, prompt_hash="none")
+@dataclass(frozen=True)
+class ReturnDecomposition(DecomposedReward):
+    """RD: rewards of states and actions that add up to the returns of whole episodes, all steps in each update."""
+
+    name: ClassVar[str] = "return-decomposition"
+
+    @property
+    def drawing(self) -> Drawing:
+        """All steps."""
+        return EveryStep()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnSteps:
+    """Settings of rewards that are learned from some steps of each episode, drawn anew in every update (Ren et al. 2022)."""
+
+    steps: int = 64
+    """K"""
+    sampling: Sampling = "without replacement"
+    """An episode of K steps or fewer is then used whole; "with replacement" draws K however short it is."""
+    unbiased: bool = True
+    """Subtract what the mean of K steps varies by; without it rewards are pulled together."""
+
+    @property
+    def drawing(self) -> Drawing:
+        """What chooses the steps."""
+        return DRAWINGS[self.sampling](self.steps, self.unbiased)
+
+
+@dataclass(frozen=True)
+class RandomizedReturnDecomposition(DrawnSteps, DecomposedReward):
+    """RRD: the same from some steps of each episode."""
+
+    name: ClassVar[str] = "rrd"

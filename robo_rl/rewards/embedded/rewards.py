@@ -19,9 +19,9 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.prefetch import prefetched
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pictures import PictureReward, Pictures, Scores, pictures_of
+from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
 from robo_rl.rewards.raters import Answer, Segment
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.types import Episode, Labels, RewardLabels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class EmbeddedReward(PictureReward):
         settings = {name: value for name, value in self.settings().items() if name != "folder"}
         return self.name, hash_of(self.model.weights_hash.encode(), json.dumps(settings, sort_keys=True).encode())
 
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Scores:
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns how far the instruction is done in each picture.
 
         Raises InvalidSetting without an instruction, UnknownName for a word that is not known, SpecMismatch for pictures of
@@ -62,7 +62,7 @@ class EmbeddedReward(PictureReward):
         self.model.require_camera(self.camera)
         now, began = self.model.describe(pictures), self._described_firsts(firsts)
         values = self.judge(began, now, instruction)
-        return Scores(values, np.isfinite(values))
+        return Labels.finite(values)
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
         """Yields the labels of episodes in their order, several at once: one for each of torch's threads.

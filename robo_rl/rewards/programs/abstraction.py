@@ -100,12 +100,7 @@ class EnvAbstraction:
     @classmethod
     def of_recording(cls, episode: Episode) -> EnvAbstraction:
         """Returns the view of what an episode holds, pictures included: for labels, which are given without a spec."""
-        arrays = tuple(ArraySpec(name, values.shape[1:], str(values.dtype)) for name, values in episode.observations.items())
-        size = episode.actions.shape[-1]
-        names = tuple(f"action_{number}" for number in range(size))
-        continuous = ActionSpec(names, (-1.0,) * size, (1.0,) * size, ("1",) * size, "unknown")
-        action = ActionSpec(("choice",), mode="discrete") if episode.actions.ndim == 1 else continuous
-        return cls.of(EnvironmentSpec("recording", ObservationSpec(arrays), action), images=True)
+        return cls.of(recorded_spec(episode), images=True)
 
     def batch(self, episode: Episode) -> Columns:
         """Returns the columns of the T steps of an episode.
@@ -147,6 +142,16 @@ class EnvAbstraction:
     def entries(self) -> tuple[str, ...]:
         """The entries of an observation that the columns are taken from."""
         return tuple(dict.fromkeys(column.entry for column in self.columns.values() if column.moment != "between"))
+
+
+def recorded_spec(episode: Episode) -> EnvironmentSpec:
+    """Return names and shapes of what an episode holds as a spec."""
+    arrays = tuple(ArraySpec(name, values.shape[1:], str(values.dtype)) for name, values in episode.observations.items())
+    size = episode.actions.shape[-1]
+    names = tuple(f"action_{number}" for number in range(size))
+    continuous = ActionSpec(names, (-1.0,) * size, (1.0,) * size, ("1",) * size, "unknown")
+    action = ActionSpec(("choice",), mode="discrete") if episode.actions.ndim == 1 else continuous
+    return EnvironmentSpec("recording", ObservationSpec(arrays), action)
 
 
 def _is_shown(array: ArraySpec, spec: EnvironmentSpec, images: bool) -> bool:

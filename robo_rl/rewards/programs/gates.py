@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import ProgramFailed, require_allowed
+from robo_rl.rewards.steps import Judged
+from robo_rl.types import Labels
 
 LEAST_ROWS = 1_000
 """The share of rows without a reward is one of so many rows at least."""
@@ -53,18 +55,6 @@ class Limits:
         require_allowed(self, allowed)
 
 
-@dataclass(frozen=True)
-class ProgramRewards:
-    """What a program says about N rows."""
-
-    total: npt.NDArray[np.float64]
-    """(N,); NaN where not valid"""
-    terms: Mapping[str, npt.NDArray[np.float64]]
-    """Name -> (N,), as the program returned them"""
-    valid: npt.NDArray[np.bool_]
-    """(N,) False where the total or a term is not finite: missing is not zero"""
-
-
 class Terms(Mapping[str, npt.NDArray[np.float64]]):
     """Name -> (N,); the arrays are made when asked for, since most batches are only summed."""
 
@@ -101,7 +91,7 @@ class Gates:
     invalid_rows: int = 0
     """Of these, without a finite reward."""
 
-    def judged(self, values: npt.NDArray[np.float64]) -> ProgramRewards:
+    def judged(self, values: npt.NDArray[np.float64]) -> Judged:
         """Returns what (1 + terms, N) numbers say, ProgramFailed where they are no rewards; changes `values`.
 
         Hot: one sum of squares tells that all numbers are finite and small, as they nearly always are.
@@ -118,7 +108,7 @@ class Gates:
             self._check_scale("A term", values[1:, valid], LARGEST_TERM)
         if self.limits.is_additive and self.terms:
             self._check_sum(values[:, valid])
-        return ProgramRewards(total, Terms(self.terms, values), valid)
+        return Judged(Labels(total, valid), Terms(self.terms, values))
 
     def _count(self, valid: npt.NDArray[np.bool_]) -> None:
         while self.rows >= RECENT:

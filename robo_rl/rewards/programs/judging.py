@@ -5,35 +5,23 @@ from __future__ import annotations
 import atexit
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from robo_rl.errors import InvalidProgram, InvalidSetting
 from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
+from robo_rl.rewards.steps import Judged
+from robo_rl.types import Labels
 
 WORKERS = 8
 """Worker processes that are kept waiting, one a program; the one that was not asked for longest goes first."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """What a program says of N steps."""
-
-    total: npt.NDArray[np.float64]
-    """(N,)"""
-    terms: Mapping[str, npt.NDArray[np.float64]]
-    """name -> (N,)"""
-    valid: npt.NDArray[np.bool_]
-    """(N,) False where the program gave no usable number: missing is not zero."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +59,8 @@ class ProgramJudge:
         if not columns:
             raise InvalidSetting(f"The program {self.path} reads no column.", allowed="a reward that follows from something")
         if not rows:
-            return Judged(np.zeros(0), {name: np.zeros(0) for name in self.program.terms}, np.zeros(0, np.bool_))
-        found = _worker(self.program, self.limits).run(columns)
-        return Judged(found.total, found.terms, found.valid)
+            return Judged(Labels.missing(0), {name: np.zeros(0) for name in self.program.terms})
+        return _worker(self.program, self.limits).run(columns)
 
 
 class UsedProgram(NamedTuple):
@@ -84,16 +71,6 @@ class UsedProgram(NamedTuple):
     """The columns that it reads."""
     is_reward: bool
     """True if its total is the reward itself, not a potential or a set of factors."""
-
-
-@runtime_checkable
-class Programmed(Protocol):
-    """A reward that follows from programs."""
-
-    @property
-    def programs(self) -> Sequence[UsedProgram]:
-        """All of them; empty if there are none."""
-        ...
 
 
 _workers: OrderedDict[tuple[str, Limits, int], Sandbox] = OrderedDict()

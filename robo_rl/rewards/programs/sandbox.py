@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
 from robo_rl.rewards.programs.exchange import Column, Layout
-from robo_rl.rewards.programs.gates import Gates, Limits, ProgramRewards
+from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.process import ENDED, TIMEOUT, Process
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.system_calls import filter_program
 from robo_rl.rewards.programs.worker import DONE, MEMORY, RAISED, SHAPE
+from robo_rl.rewards.steps import Judged
 from robo_rl.types import Array
 
 MOST_BYTES = 256 * 2**20
@@ -61,7 +62,7 @@ class Sandbox:
         """What guards the running process: "limits", "nobody", "no new rights", "seccomp"; empty while there is none."""
         return self._process.guards if self._process else ()
 
-    def run(self, columns: Mapping[str, Array]) -> ProgramRewards:
+    def run(self, columns: Mapping[str, Array]) -> Judged:
         """Returns rewards of N rows; `columns` are name -> (N, ...) and have at least those that the program reads.
 
         ProgramFailed where the program raises, takes too long or too much memory, or returns what no reward is; the process

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import require_allowed
-from robo_rl.rewards.shaping.stage import Known, Place, RunningStage, Stateless, Values
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.shaping.stage import Stage
 from robo_rl.rewards.steps import Steps
+from robo_rl.types import Labels
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Stage):
     """Pays min(r - at, 0): what is good enough costs nothing, and no number of good steps adds up to a profit.
 
     The mechanism Clip of Gao et al. 2024, "On Designing Effective RL Reward at Training Time for LLM Reasoning"
@@ -31,14 +33,13 @@ class Clip:
         """The settings."""
         return asdict(self)
 
-    def running(self, place: Place) -> RunningStage:
-        """Returns the stage at work."""
-        del place
-        return _Bounded(-np.inf, 0.0, self.at)
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return min(r - at, 0)."""
+        return Labels(np.minimum(labels.values - self.at, 0.0), labels.valid)
 
 
 @dataclass(frozen=True)
-class Bound:
+class Bound(Stage):
     """Puts what is below `low` to `low`, and what is above `high` to `high`."""
 
     low: float = -np.inf
@@ -54,18 +55,6 @@ class Bound:
         """The settings."""
         return {name: str(value) for name, value in asdict(self).items()}
 
-    def running(self, place: Place) -> RunningStage:
-        """Returns the stage at work."""
-        del place
-        return _Bounded(self.low, self.high, 0.0)
-
-
-class _Bounded(Stateless):
-    """Bounds r - `taken`."""
-
-    def __init__(self, low: float, high: float, taken: float) -> None:
-        self._low, self._high, self._taken = low, high, taken
-
-    def apply(self, steps: Steps, values: Values, known: Known) -> tuple[Values, Known]:
-        del steps
-        return np.clip(values - self._taken, self._low, self._high), known
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return what is within."""
+        return Labels(np.clip(labels.values, self.low, self.high), labels.valid)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from robo_rl.rewards.shaping.stage import Known, Place, RunningStage, Values
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.shaping.stage import Stage
 from robo_rl.rewards.steps import Steps
-from robo_rl.types import StateDict
+from robo_rl.types import Labels
 
 
 @dataclass(frozen=True)
-class Delta:
+class Delta(Stage):
     """Pays r(t) - r(t-1), and r(0) in the first step: an episode adds up to the reward of its last step, however long it was.
 
     After the mechanism Delta of Gao et al. 2024 (arXiv:2410.15115), which bounds what repeated steps can earn. Theirs pays
@@ -25,33 +26,12 @@ class Delta:
         """It has no settings."""
         return {}
 
-    def running(self, place: Place) -> RunningStage:
-        """Returns the stage at work."""
-        del place
-        return _Running()
-
-
-class _Running:
-    def __init__(self) -> None:
-        self._before: dict[int, tuple[float, bool]] = {}
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        return ()
-
-    def apply(self, steps: Steps, values: Values, known: Known) -> tuple[Values, Known]:
-        found, is_known = np.zeros(len(steps)), np.zeros(len(steps), np.bool_)
-        for row, index in enumerate(steps.index.tolist()):
-            before, was_known = (0.0, True) if steps.begins[row] else self._before[index]
-            found[row], is_known[row] = values[row] - before, known[row] and was_known
-            self._before[index] = (float(values[row]), bool(known[row]))
-        return found, is_known
-
-    def restart(self) -> None:
-        self._before.clear()
-
-    def state_dict(self) -> StateDict:
-        return {"before": {str(index): list(pair) for index, pair in self._before.items()}}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        self._before = {int(index): (value, was_known) for index, (value, was_known) in state["before"].items()}
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return the differences; the step after a missing one has none."""
+        values, valid = np.zeros(len(steps)), np.zeros(len(steps), np.bool_)
+        before = place.memory.setdefault("before", {})
+        for row, index in enumerate(map(str, steps.index.tolist())):
+            last, was_valid = (0.0, True) if steps.begins[row] else before[index]
+            values[row], valid[row] = labels.values[row] - last, labels.valid[row] and was_valid
+            before[index] = [float(labels.values[row]), bool(labels.valid[row])]
+        return Labels(values, valid)

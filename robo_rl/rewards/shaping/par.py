@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.shaping.stage import Known, Place, RunningStage, Values
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.shaping.stage import Stage
 from robo_rl.rewards.steps import Steps
-from robo_rl.types import StateDict
+from robo_rl.types import Labels
 
 
 @dataclass(frozen=True)
-class PreferenceAsReward:
+class PreferenceAsReward(Stage):
     """Pays nothing until the episode ends, then mean over references of sigmoid(slope * (score - reference)), less `offset`.
 
     score: the sum of the episode's rewards before this stage. After Fu et al. 2025, "Reward Shaping to Mitigate Reward Hacking
@@ -58,10 +59,17 @@ class PreferenceAsReward:
         """Scores, slope, offset."""
         return {"scores": list(self.scores), "slope": self.slope, "offset": self.offset}
 
-    def running(self, place: Place) -> RunningStage:
-        """Returns the stage at work."""
-        del place
-        return _Running(self)
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return 0 until the episode ends; an episode with a missing reward has none then."""
+        values, valid, ended = np.zeros(len(steps)), labels.valid.copy(), steps.ended
+        sums = place.memory.setdefault("sums", {})
+        for row, index in enumerate(map(str, steps.index.tolist())):
+            total, was_valid = (0.0, True) if steps.begins[row] else sums[index]
+            total, all_valid = total + float(labels.values[row]), was_valid and bool(labels.valid[row])
+            sums[index] = [total, all_valid]
+            if ended[row]:
+                values[row], valid[row] = (self.of(total) if all_valid else 0.0), all_valid
+        return Labels(values, valid)
 
     def of(self, score: float) -> float:
         """Returns what an episode of that score is paid."""
@@ -72,32 +80,3 @@ def shaped(score: float, references: Sequence[float], slope: float = 1.0) -> flo
     """Returns the mean over references of sigmoid(slope * (score - reference)), in [0, 1]."""
     away = slope * (score - np.asarray(references, np.float64))
     return float(np.mean(0.5 + 0.5 * np.tanh(0.5 * away)))  # the sigmoid, without an overflow
-
-
-class _Running:
-    def __init__(self, stage: PreferenceAsReward) -> None:
-        self._stage = stage
-        self._sums: dict[int, tuple[float, bool]] = {}
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        return ()
-
-    def apply(self, steps: Steps, values: Values, known: Known) -> tuple[Values, Known]:
-        found, is_known, ended = np.zeros(len(steps)), known.copy(), steps.ended
-        for row, index in enumerate(steps.index.tolist()):
-            total, was_known = (0.0, True) if steps.begins[row] else self._sums[index]
-            total, all_known = total + float(values[row]), was_known and bool(known[row])
-            self._sums[index] = (total, all_known)
-            if ended[row]:
-                found[row], is_known[row] = (self._stage.of(total) if all_known else 0.0), all_known
-        return found, is_known
-
-    def restart(self) -> None:
-        self._sums.clear()
-
-    def state_dict(self) -> StateDict:
-        return {"sums": {str(index): list(pair) for index, pair in self._sums.items()}}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        self._sums = {int(index): (total, was_known) for index, (total, was_known) in state["sums"].items()}

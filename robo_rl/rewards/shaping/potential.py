@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.judging import ProgramJudge
-from robo_rl.rewards.shaping.stage import Known, Place, RunningStage, Stateless, Values
+from robo_rl.rewards.shaping.stage import Stage
 from robo_rl.rewards.steps import Steps
-from robo_rl.types import Array
+from robo_rl.types import Array, Labels
 
 
 @dataclass(frozen=True)
-class Potential:
+class Potential(Stage):
     """Adds weight * (discount * phi(after) - phi(before)), phi(after) being 0 where the task ended (terminated, not truncated).
 
     The discounted sum over an episode that ends is then -phi(first), whatever the policy did; at a time limit it is
@@ -47,44 +49,43 @@ class Potential:
     @property
     def identity(self) -> dict[str, Any]:
         """Hash of the program, weight, discount."""
-        program, limits = ProgramJudge(self.program).program, asdict(self.limits)
+        program, limits = self.judge.program, asdict(self.limits)
         return {"program": program.hash, "weight": self.weight, "discount": self.discount, "limits": limits}
 
-    def running(self, place: Place) -> RunningStage:
-        """Returns the stage at work."""
-        discount = place.discount_for("potential", self.discount)
-        judge = ProgramJudge(self.program, self.limits)
-        states = place.view.only({name for name, column in place.view.columns.items() if column.moment == "after"})
-        beyond = [name for name in judge.program.columns if name in place.view.columns and name not in states.columns]
-        if beyond:
+    @cached_property
+    def judge(self) -> ProgramJudge:
+        """The program and its worker."""
+        return ProgramJudge(self.program, self.limits)
+
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting for a program that reads more than the state, and for another discount than the learner's."""
+        place.discount_for("potential", self.discount)
+        states = self._states(place)
+        if beyond := [each for each in self.judge.program.columns if each in place.view.columns and each not in states.columns]:
             raise InvalidSetting(
                 f"A potential follows from the state alone, and {self.program} reads more.",
                 got=", ".join(beyond),
                 allowed=", ".join(states.columns),
                 fix="use it as a source of rewards, or write a program of the state",
             )
-        return _Running(judge, judge.view(states, place.name), self.weight, discount)
+        self._view(place)
 
+    def entries(self, place: Place) -> Sequence[str]:
+        """Return those that the program reads."""
+        return self._view(place).entries
 
-class _Running(Stateless):
-    """Remembers nothing: each step brings the state before it, so that no reset of an environment can come between."""
-
-    def __init__(self, judge: ProgramJudge, view: EnvAbstraction, weight: float, discount: float) -> None:
-        self._judge, self._view, self._weight, self._discount = judge, view, weight, discount
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        return self._view.entries
-
-    def apply(self, steps: Steps, values: Values, known: Known) -> tuple[Values, Known]:
-        if not len(steps):
-            return values, known
-        both: Mapping[str, Array] = {
-            name: np.concatenate((steps.before[name], steps.after[name])) for name in self._view.entries
-        }
-        found = self._judge.judge(self._view.batch_of({}, np.concatenate((steps.actions, steps.actions)), both))
-        count = len(steps)
-        phi = self._weight * np.where(found.valid, found.total, 0.0)
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return shaped rewards: each step brings the state before it, so that no reset of an environment can come between."""
+        view, count = self._view(place), len(steps)
+        both: Mapping[str, Array] = {name: np.concatenate((steps.before[name], steps.after[name])) for name in view.entries}
+        found = self.judge.judge(view.batch_of({}, np.concatenate((steps.actions, steps.actions)), both))
+        phi = self.weight * np.where(found.valid, found.total, 0.0)
         after = np.where(steps.terminated, 0.0, phi[count:])
-        is_known = found.valid[:count] & (found.valid[count:] | steps.terminated)
-        return values + self._discount * after - phi[:count], known & is_known
+        valid = labels.valid & found.valid[:count] & (found.valid[count:] | steps.terminated)
+        return Labels(labels.values + place.discount_for("potential", self.discount) * after - phi[:count], valid)
+
+    def _states(self, place: Place) -> EnvAbstraction:
+        return place.view.only({name for name, column in place.view.columns.items() if column.moment == "after"})
+
+    def _view(self, place: Place) -> EnvAbstraction:
+        return self.judge.view(self._states(place), place.name)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.shaping.stage import Known, Place, RunningStage, Values
+from robo_rl.rewards.place import Place
+from robo_rl.rewards.shaping.stage import Stage
 from robo_rl.rewards.steps import Steps
-from robo_rl.types import StateDict
+from robo_rl.types import Labels
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Stage):
     """Divides by the standard deviation so far of the discounted sum of rewards; takes no mean away, which would move the goal.
 
     After Engstrom et al. 2020 (arXiv:2005.12729), as in Stable-Baselines3's VecNormalize. The scale changes while a policy
@@ -36,49 +37,28 @@ class Scale:
         """The settings."""
         return asdict(self)
 
-    def running(self, place: Place) -> RunningStage:
-        """Returns the stage at work; raises InvalidSetting for recorded episodes, whose labels must not depend on an order."""
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting for recorded episodes, whose labels must not depend on an order."""
         if place.is_recorded:
             raise InvalidSetting(
                 "The stage scale follows the rewards of a training, and these episodes are recorded.",
                 got="stage scale",
                 fix="leave it out of what labels a dataset; weight brings rewards near 1 there",
             )
-        return _Running(self, place.discount_for("scale", self.discount))
+        place.discount_for("scale", self.discount)
 
-
-class _Running:
-    def __init__(self, stage: Scale, discount: float) -> None:
-        self._stage, self._discount = stage, discount
-        self._returns: dict[int, float] = {}
-        self._count, self._mean, self._spread = 0, 0.0, 0.0  # spread: sum of squared deviations (Welford 1962)
-
-    @property
-    def entries(self) -> tuple[str, ...]:
-        return ()
-
-    def apply(self, steps: Steps, values: Values, known: Known) -> tuple[Values, Known]:
-        for row, index in enumerate(steps.index.tolist()):
-            if known[row]:
-                before = 0.0 if steps.begins[row] else self._returns.get(index, 0.0)
-                self._returns[index] = before * self._discount + float(values[row])
-                self._take_in(self._returns[index])
-        deviation = max(float(np.sqrt(self._spread / max(self._count, 1))), self._stage.least)
-        return np.clip(values / deviation, -self._stage.bound, self._stage.bound), known
-
-    def _take_in(self, value: float) -> None:
-        self._count += 1
-        away = value - self._mean
-        self._mean += away / self._count
-        self._spread += away * (value - self._mean)
-
-    def restart(self) -> None:
-        self._returns.clear()
-
-    def state_dict(self) -> StateDict:
-        returns = {str(index): value for index, value in self._returns.items()}
-        return {"returns": returns, "moments": [self._count, self._mean, self._spread]}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        self._returns = {int(index): value for index, value in state["returns"].items()}
-        self._count, self._mean, self._spread = state["moments"]
+    def apply(self, steps: Steps, labels: Labels, place: Place) -> Labels:
+        """Return scaled rewards, all by the deviation after the last of them."""
+        memory, discount = place.memory, place.discount_for("scale", self.discount)
+        returns = memory.setdefault("returns", {})
+        count, mean, spread = memory.get("moments", (0, 0.0, 0.0))  # spread: sum of squared deviations (Welford 1962)
+        for row in np.flatnonzero(labels.valid).tolist():
+            index = str(steps.index[row])
+            before = 0.0 if steps.begins[row] else returns.get(index, 0.0)
+            returns[index] = value = before * discount + float(labels.values[row])
+            count, away = count + 1, value - mean
+            mean += away / count
+            spread += away * (value - mean)
+        memory["moments"] = [count, mean, spread]
+        deviation = max(float(np.sqrt(spread / max(count, 1))), self.least)
+        return Labels(np.clip(labels.values / deviation, -self.bound, self.bound), labels.valid)

@@ -34,8 +34,7 @@ function show(moment) {
   const rate = moment.judged ? ` · ${moment.successes} of ${moment.judged} successes` : "";
   at("tally").textContent = `${moment.played} played${rate}`;
   const kind = moment.success === null ? "" : moment.success ? "good" : "bad";
-  if (moment.over) say(moment.over);
-  else if (moment.stop_reason) say(`Ended: ${moment.stop_reason.replaceAll("_", " ")}`, kind);
+  if (moment.stop_reason) say(`Ended: ${moment.stop_reason.replaceAll("_", " ")}`, kind);
   else say(paused ? "Paused" : "The policy acts");
 }
 

@@ -57,10 +57,6 @@ class PlayServer(LocalServer):
         assert coded
         self._publish(picture=f"data:image/jpeg;base64,{base64.b64encode(jpeg.tobytes()).decode()}", **asdict(moment))
 
-    def end(self, words: str) -> None:
-        """Tell the pages that nothing more comes."""
-        self._publish(over=words)
-
     def close(self) -> None:
         """Serve no more."""
         self.is_open = False

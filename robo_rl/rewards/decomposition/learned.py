@@ -1,0 +1,118 @@
+"""Step rewards that are learned from returns while a policy learns from them.
+
+An episode that has ended is stored with its return. Its steps enter the learner's replay memory with their places in that store
+for rewards, and every batch that is sampled gets the rewards that the decoder gives by then: none is ever kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig
+from robo_rl.rewards.decomposition.draws import Drawing, decomposition_loss
+from robo_rl.rewards.decomposition.episodes import EpisodeMemory
+from robo_rl.rewards.decomposition.inputs import Floats, StepInputs
+from robo_rl.rewards.episode_sums import RECENT
+from robo_rl.rewards.steps import Steps
+from robo_rl.types import Array, Batch, Metrics, StateDict
+
+METRICS_EVERY = 100  # updates between two reports, as of learners
+
+
+class Decomposition:
+    """Decoder, and the episodes that it learns from; implements `robo_rl.reward_protocols.Relabelling`."""
+
+    def __init__(self, inputs: StepInputs, drawing: Drawing, config: DecoderConfig, *, seed: int, weight: float) -> None:
+        self._inputs, self._drawing, self._config, self._weight = inputs, drawing, config, weight
+        self._generator = np.random.default_rng(seed)
+        self.decoder = Decoder(inputs.size, config, seed)
+        self._memory: EpisodeMemory | None = None
+        self._returns: deque[float] = deque(maxlen=RECENT)
+        self._losses: list[float] = []
+
+    def reserve(self, steps: int) -> None:
+        """Keep the newest `steps` steps: as many as the replay memory that they enter has rows."""
+        self._memory = EpisodeMemory(self._inputs.size, steps)
+
+    @property
+    def memory(self) -> EpisodeMemory:
+        """The episodes with their returns; raises InvalidSetting if none was reserved."""
+        if self._memory is None:
+            raise InvalidSetting("No memory was reserved for the episodes of a decomposition.", fix="call reserve(steps) first")
+        return self._memory
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the decoder paid for recent episodes, each as it ended."""
+        return {"reward/model_return": float(np.mean(self._returns))} if self._returns else {}
+
+    def places(self, steps: Steps) -> Array:
+        """Store the episodes among the steps that are whole; return the places of their steps (K,), NaN for the others."""
+        places, begins = np.full(len(steps), np.nan, np.float32), np.flatnonzero(steps.begins)
+        for start in begins.tolist():
+            stop = start + 1 + int(np.argmax(steps.ended[start:] | np.append(steps.begins[start + 1 :], True)))
+            if steps.ended[stop - 1]:
+                places[start:stop] = self._stored(steps, slice(start, stop))
+        return places
+
+    def _stored(self, steps: Steps, episode: slice) -> Array | float:
+        """Store an episode; NaN if a step or the return is not finite."""
+        total = sum(steps.rewards[episode].tolist())
+        following = {name: values[episode] for name, values in steps.after.items()}
+        observations = {name: np.concatenate((steps.before[name][episode][:1], each)) for name, each in following.items()}
+        inputs = self._inputs.of(observations, steps.actions[episode])
+        if not (np.isfinite(total) and np.isfinite(inputs).all()):
+            return np.nan
+        self.decoder.observe(inputs, total / len(inputs))
+        places = self.memory.add(inputs, total).astype(np.float32)
+        self._returns.append(self._weight * float(self.decoder.rewards(inputs).sum()))
+        return places
+
+    def update(self) -> Metrics:
+        """Take one step of the decoder towards the returns of some episodes (`draws.decomposition_loss`)."""
+        memory = self.memory
+        if not len(memory):
+            return {}
+        kept = memory.draw(self._drawing.episodes(self._config.rows, memory.mean_length), self._generator)
+        lengths = np.array([each.length for each in kept], np.int64)
+        draw = self._drawing.draw(lengths, self._generator)
+        inputs = memory.inputs(np.array([[each.start] for each in kept]) + draw.steps)
+        mean_rewards = np.array([each.total / each.length for each in kept], np.float32)
+
+        def gradient(rewards: Floats) -> tuple[float, Floats]:
+            loss, by_rewards = decomposition_loss(rewards.reshape(draw.steps.shape), mean_rewards, draw)
+            return loss, by_rewards.ravel()
+
+        self._losses.append(self.decoder.descend(inputs.reshape(-1, inputs.shape[-1]), gradient))
+        return self._report() if len(self._losses) == METRICS_EVERY else {}
+
+    def relabel(self, batch: Batch) -> Batch:
+        """Return the batch with the rewards of the present decoder in place of places."""
+        inputs = self.memory.inputs(batch.rewards.astype(np.int64))
+        return replace(batch, rewards=np.float32(self._weight) * self.decoder.rewards(inputs))
+
+    def _report(self) -> Metrics:
+        mean, self._losses = float(np.mean(self._losses)), []
+        return {"reward/decomposition_loss": mean}
+
+    def state_dict(self) -> StateDict:
+        """Return the episodes, the decoder, and the generator."""
+        return {
+            "memory": self.memory.state_dict(),
+            "decoder": self.decoder.state_dict(),
+            "generator": self._generator.bit_generator.state,
+            "returns": list(self._returns),
+            "losses": list(self._losses),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned, for a replay memory of the same capacity."""
+        self.memory.load_state_dict(state["memory"])
+        self.decoder.load_state_dict(state["decoder"])
+        self._generator.bit_generator.state = state["generator"]
+        self._returns.extend(state["returns"])
+        self._losses = list(state["losses"])

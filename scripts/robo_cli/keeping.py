@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from typing_extensions import override
+
 from robo_cli.extension import first_recipe
 from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
@@ -150,8 +152,8 @@ class LivedEpisodes(EpisodeStore):
         if self._journal is not None:
             self._journal.step(transition)
 
+    @override
     def keep(self, episode: Episode) -> None:
-        """Stores a finished episode; its journal has served."""
         super().keep(episode)
         if self._journal is not None:
             self._journal.remove()

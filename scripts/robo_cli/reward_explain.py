@@ -42,7 +42,6 @@ class Explainable(Protocol):
 
     def judged(self, episode: Episode) -> Judged:
         """Returns total and terms of every step."""
-        ...
 
 
 def explain(arguments: Explain) -> int:

@@ -113,8 +113,7 @@ def _whole(labels: LabelSet, entry: Entry) -> Array:
 
 def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> tuple[Array, Array]:
     """Returns the rewards of all rows of the episodes, and which are known; an episode of T steps has T + 1 rows or none."""
-    rewards: list[Array] = [np.zeros(0, np.float32)]
-    known: list[Array] = [np.zeros(0, np.bool_)]
+    rewards, known = [np.zeros(0, np.float32)], [np.zeros(0, np.bool_)]
     for entry in entries:
         found = labels.read(entry.identity)
         last = np.zeros(min(entry.steps, 1), np.bool_)

@@ -10,17 +10,15 @@ from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from typing_extensions import override
 
 from robo_rl.errors import printable_lines
-from robo_rl.record import Display
 from robo_rl.types import Metrics
 
 Item = TypeVar("Item")
 PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
 
 
-class LiveDisplay(Display):
+class LiveDisplay:
     """A progress bar with success rate, return, speed and time left."""
 
     def __init__(self, title: str, total: int, unit: str, console: Console) -> None:
@@ -43,17 +41,17 @@ class LiveDisplay(Display):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._progress.stop()
 
-    @override
     def update(self, step: int, metrics: Metrics) -> None:
+        """Moves the bar."""
         speed = self._progress.tasks[0].speed
         self._progress.update(self._task, completed=step, summary=summary(metrics, speed, self._unit))
 
-    @override
     def say(self, message: str) -> None:
+        """Prints one line above the bar."""
         self._progress.console.print(printable_lines(message), highlight=False, markup=False)
 
 
-class PlainDisplay(Display):
+class PlainDisplay:
     """One line every quarter of a minute, for pipes and logs."""
 
     def __init__(self, title: str, total: int, unit: str) -> None:
@@ -68,8 +66,8 @@ class PlainDisplay(Display):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         return None
 
-    @override
     def update(self, step: int, metrics: Metrics) -> None:
+        """Prints a line where one is due."""
         now = time.monotonic()
         if self._first is None:
             self._first = step
@@ -81,8 +79,8 @@ class PlainDisplay(Display):
         left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 and step < self._total else ""
         self.say(f"{self._title} {step}/{self._total} | {summary(metrics, speed, self._unit)}{left}")
 
-    @override
     def say(self, message: str) -> None:
+        """Prints one line."""
         print(printable_lines(message), flush=True)
 
 

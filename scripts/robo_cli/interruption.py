@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 from robo_rl.errors import RunError, fix_of, is_of_disk
 
@@ -61,13 +60,13 @@ def loud_exit(fix: str) -> Iterator[None]:
     """
     before, process = os._exit, os.getpid()
 
-    def ends(status: int) -> NoReturn:
+    def ends(status: int) -> None:
         if os.getpid() == process:
             print(f"error: {_ENDED}\n  got:     os._exit({status})\n  do:      {fix}", file=sys.stderr, flush=True)
             status = status or 1
         _exit(status)
 
-    os._exit = ends
+    os._exit = ends  # type: ignore[assignment]
     try:
         yield
     except SystemExit as error:

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from typing_extensions import override
-
 from robo_cli.extension import first_recipe
 from robo_cli.online_reward import drawn_arguments
 from robo_cli.recipe import Recipe
@@ -152,8 +150,8 @@ class LivedEpisodes(EpisodeStore):
         if self._journal is not None:
             self._journal.step(transition)
 
-    @override
     def keep(self, episode: Episode) -> None:
+        """Stores a finished episode; its journal has served."""
         super().keep(episode)
         if self._journal is not None:
             self._journal.remove()

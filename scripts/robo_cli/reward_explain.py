@@ -42,6 +42,7 @@ class Explainable(Protocol):
 
     def judged(self, episode: Episode) -> Judged:
         """Returns total and terms of every step."""
+        ...
 
 
 def explain(arguments: Explain) -> int:

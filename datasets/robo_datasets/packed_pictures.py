@@ -18,6 +18,7 @@ import av
 import cv2
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, require_allowed
 
@@ -38,11 +39,10 @@ class Packing(Protocol):
 
     def pack(self, pictures: Pictures) -> list[bytes]:
         """Returns the parts of which a file holds one after the other: one for each frame, or one for all of them."""
-        ...
 
 
 @dataclass(frozen=True)
-class JPEG:
+class JPEG(Packing):
     """One JPEG for each frame, colours in full resolution: any frame can be read alone."""
 
     name = "jpeg"
@@ -52,15 +52,15 @@ class JPEG:
     def __post_init__(self) -> None:
         require_allowed(self, {"quality": (1 <= self.quality <= 100, "1 to 100")})
 
+    @override
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Returns one part a frame."""
         options = [cv2.IMWRITE_JPEG_QUALITY, self.quality]
         options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
         return [cv2.imencode(".jpg", cv2.cvtColor(each, cv2.COLOR_RGB2BGR), options)[1].tobytes() for each in pictures]
 
 
 @dataclass(frozen=True)
-class AV1:
+class AV1(Packing):
     """One film an episode and camera: smallest, and to be decoded from its beginning."""
 
     name = "av1"
@@ -70,6 +70,7 @@ class AV1:
     def __post_init__(self) -> None:
         require_allowed(self, {"quality": (1 <= self.quality <= 63, "1 to 63")})
 
+    @override
     def pack(self, pictures: Pictures) -> list[bytes]:
         """Returns one part; raises InvalidSetting where PyAV came without an encoder."""
         if "libsvtav1" not in av.codecs_available:

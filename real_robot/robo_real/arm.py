@@ -98,11 +98,9 @@ class SetPoints(Protocol):
 
     def tick(self, state: ArmState, now: float) -> SetPoint | None:
         """Return the next set point, None to leave the arm to the last one; now: [s] of the arm's clock."""
-        ...
 
     def displaced(self) -> None:
         """The arm was put elsewhere by hand, as at the reset of a simulated scene."""
-        ...
 
 
 class ArmDriver(Protocol):
@@ -124,27 +122,21 @@ class ArmDriver(Protocol):
 
     def connect(self) -> None:
         """Opens the link; nothing is opened in a constructor."""
-        ...
 
     def read(self) -> ArmState:
         """Returns the newest measurement."""
-        ...
 
     def move(self, target: ArmTarget) -> None:
         """Sends the hand to a target and returns at once."""
-        ...
 
     def hold(self) -> None:
         """Makes the arm stay where it is; from any thread, at any time."""
-        ...
 
     def recover(self) -> None:
         """Clears the robot's own error; called only when a person asked for it."""
-        ...
 
     def close(self) -> None:
         """Closes the link."""
-        ...
 
 
 class Scene(Protocol):
@@ -152,12 +144,9 @@ class Scene(Protocol):
 
     def reset(self, seed: int) -> None:
         """Brings the arm and the things to where an episode begins."""
-        ...
 
     def observe(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the observations that the arm does not measure of itself."""
-        ...
 
     def success(self) -> bool | None:
         """Returns whether the task is done, None where nothing here can tell."""
-        ...

@@ -34,11 +34,9 @@ class Camera(Protocol):
 
     def newest(self) -> Frame:
         """Returns the newest picture there is, however old; raises RobotUnavailable before the first."""
-        ...
 
     def close(self) -> None:
         """Frees the device."""
-        ...
 
 
 @dataclass

@@ -11,11 +11,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Returns the robot's time [s], which never runs backwards."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Returns once so much of the robot's time [s] has passed."""
-        ...
 
 
 class MonotonicClock:

@@ -43,15 +43,12 @@ class Robot(AnyRobot, Protocol):
     @property
     def clock(self) -> Clock:
         """What its times are read from."""
-        ...
 
     def arm(self) -> None:
         """Allows motion."""
-        ...
 
     def stop(self, why: str = ..., /) -> None:
         """Stop until a person re-arms; why: in words."""
-        ...
 
 
 class RobotEnv(gymnasium.Env[Any, Any]):

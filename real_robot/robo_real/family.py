@@ -8,8 +8,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import gymnasium
 import yaml
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.protocols import EnvironmentFamily
 
 if TYPE_CHECKING:
     from robo_real.environment import RobotEnv
@@ -18,15 +20,16 @@ FAKE = "Fake-v0"
 SETTINGS = ("control", "action_repeat", "max_steps", "relative_frame")
 
 
-class RobotFamily:
+class RobotFamily(EnvironmentFamily):
     """Makes environments over robots."""
 
+    @override
     def names(self) -> Iterable[str]:
         """Returns the robots that need no address."""
         return (FAKE,)
 
+    @override
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment; raises UnknownName."""
         if name != FAKE:
             raise UnknownName(
                 "task of family 'robot'", name, self.names(), fix="a robot that is served is robot:http://HOST:PORT"

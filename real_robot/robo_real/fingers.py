@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.spec import ActionSpec
@@ -21,36 +22,32 @@ Value = TypeVar("Value")
 class Fingers(Protocol):
     """Stands between the actions of a policy and those of the robot; both are in [-1, 1]."""
 
-    @property
-    def spec(self) -> ActionSpec:
-        """Of the policy's actions, each of one control period of the robot."""
-        ...
+    spec: ActionSpec
+    """Of the policy's actions, each of one control period of the robot."""
 
     def sent(self, action: Action) -> Action:
         """Returns the robot's action (A,) for one of the policy."""
-        ...
 
     def seen(self, executed: Action) -> Action:
         """Returns the policy's action for one that the robot executed."""
-        ...
 
 
-@dataclass(frozen=True)
-class FreeFingers:
+@dataclass
+class FreeFingers(Fingers):
     """Commanded by the policy, where the robot has any."""
 
     spec: ActionSpec
 
+    @override
     def sent(self, action: Action) -> Action:
-        """Returns the action as it is."""
         return action
 
+    @override
     def seen(self, executed: Action) -> Action:
-        """Returns the action as it is."""
         return executed
 
 
-class ClosedFingers:
+class ClosedFingers(Fingers):
     """Sent to close with every action, which has no element for them: for what the hand holds when an episode begins."""
 
     def __init__(self, robot: ActionSpec) -> None:
@@ -65,12 +62,12 @@ class ClosedFingers:
         low, high = (_without(limits, self._at) for limits in (robot.low, robot.high))
         self.spec = replace(robot, names=names, low=low, high=high, units=units)
 
+    @override
     def sent(self, action: Action) -> Action:
-        """Returns the action, and closing."""
         return np.insert(action, self._at, self._closed)
 
+    @override
     def seen(self, executed: Action) -> Action:
-        """Returns the action without the fingers."""
         return np.delete(executed, self._at)
 
 

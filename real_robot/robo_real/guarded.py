@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_real.arm import ArmDriver, ArmState, ArmTarget, Scene
 from robo_real.arm_spec import HandMotion, arm_spec, observed
@@ -17,6 +18,7 @@ from robo_real.guard import LATCHED, Guard, Mode, Verdict, stopped
 from robo_real.limits import Limits
 from robo_real.ticker import Ticker
 from robo_rl.errors import InvalidAction, RobotStopped, RobotUnavailable
+from robo_rl.protocols import Robot
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Executed
 
@@ -26,8 +28,8 @@ SECOND_LINE = 0.05
 """[s] after `hold_after` at which a course without a newer command ends by itself, should the watchdog be late"""
 
 
-class GuardedArm:
-    """Implements robo_rl.protocols.Robot over any ArmDriver; without limits there is none."""
+class GuardedArm(Robot):
+    """Robot over any ArmDriver; without limits there is none."""
 
     def __init__(
         self,
@@ -57,6 +59,7 @@ class GuardedArm:
         self._watchdog: threading.Thread | None = None
         self._ticker: Ticker | None = None
 
+    @override
     def connect(self) -> None:
         """Opens the link; the arm may not move before `arm`."""
         attach = getattr(self.driver, "attach", None)
@@ -103,8 +106,8 @@ class GuardedArm:
         self._observed = state.stamp
         return state
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Returns the newest measurement as the spec describes it."""
         return self.observation(self.measure())
 
     def observation(self, state: ArmState) -> dict[str, npt.NDArray[np.generic]]:
@@ -114,6 +117,7 @@ class GuardedArm:
         found = {**observed(state), **(self.scene.observe() if self.scene else {})}
         return {name: found[name] for name in self.spec.observation if name in found}
 
+    @override
     def apply(self, action: npt.ArrayLike, *, answers: float | None = None) -> Executed:
         """Commands an action in [-1, 1]; answers: stamp of the measurement that it was chosen for, the newest if None."""
         with self._lock:
@@ -210,17 +214,19 @@ class GuardedArm:
         self.scene.reset(seed)
         self.guard.pause()
 
+    @override
     def pause(self) -> None:
-        """Holds still until the next command."""
         with self._lock:
             self.guard.pause()
             self._hold()
 
+    @override
     def stop(self, reason: str = "stop") -> None:
         """Stops the arm until a person re-arms; takes no lock of ours and raises nothing."""
         self.guard.stop(reason)
         self._hold()
 
+    @override
     def close(self) -> None:
         """Holds still and closes the link."""
         self._done.set()

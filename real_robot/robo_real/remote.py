@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
+from robo_real.arm import Scene
 from robo_real.cameras import MOST_AGE, Frame, FreshFrames
 from robo_real.clock import MonotonicClock
 from robo_real.link import Link
 from robo_real.server.robo_routes import PROTOCOL
 from robo_rl.errors import RobotError, RobotUnavailable
+from robo_rl.protocols import Robot
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Executed
 
@@ -27,8 +30,8 @@ RESET = 30.0
 """[s] for a scene to be as an episode begins, its first pictures included"""
 
 
-class RemoteRobot:
-    """Implements robo_rl.protocols.Robot, and Scene for the task there."""
+class RemoteRobot(Robot, Scene):
+    """Robot that another process serves, and the scene of the task there."""
 
     def __init__(self, url: str, *, owner: str = "", timeout: float | None = None) -> None:
         """Asks what robot it is, and takes nothing.
@@ -61,6 +64,7 @@ class RemoteRobot:
             if array.role == "image"
         }
 
+    @override
     def connect(self) -> None:
         """Take the lease; raises RobotBusy if another process has it. One that this process took before ends."""
         key = _key(os.getpid(), self._owner)
@@ -70,6 +74,7 @@ class RemoteRobot:
         """Allows motion; raises RobotStopped where a person must re-arm first."""
         self._leased("/robo/arm")
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[np.generic]]:
         """Returns the newest measurement, pictures included; raises CameraStale where one is too old."""
         told = self._leased("/robo/observe")
@@ -99,15 +104,15 @@ class RemoteRobot:
         except (KeyError, ValueError) as error:
             raise RobotUnavailable(f"The camera {name!r} sends no picture.", got=error) from None
 
+    @override
     def apply(self, action: npt.ArrayLike) -> Executed:
-        """Commands an action that answers the newest `observe`."""
         wanted = self.spec.action.validate(action)
         self._moves = True
         told = self._leased("/robo/apply", action=np.asarray(wanted, np.float64).tolist(), answers=self._stamp)
         return Executed(np.asarray(told["executed"], np.float32), tuple(told["reasons"]))
 
+    @override
     def pause(self) -> None:
-        """Holds still until the next action."""
         try:
             self._leased("/robo/pause")
         finally:  # the watchdog there holds it where this did not arrive
@@ -117,6 +122,7 @@ class RemoteRobot:
         """The person's hand is on the dead-man switch."""
         self._leased("/robo/enable")
 
+    @override
     def stop(self, by: str = "") -> None:
         """Stop until a person re-arms; raises nothing: if the link is lost, the watchdog there stops the arm.
 
@@ -140,16 +146,18 @@ class RemoteRobot:
         with self._lock:
             self.link.json("/robo/rearm", {"by": by, "stops": seen})
 
+    @override
     def reset(self, seed: int) -> None:
-        """Brings the scene to where an episode with that seed begins."""
         self._moves = False
         with self._lock:
             self.link.json("/robo/scene/reset", {"lease": self._lease, "seed": seed}, timeout=RESET)
 
+    @override
     def success(self) -> bool | None:
         """Returns whether the task was done by the newest observation."""
         return self._success
 
+    @override
     def close(self) -> None:
         """Gives the lease back, which holds the arm still; closes the connections."""
         if self._lease:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
-from robo_real.arm import ArmState, ArmTarget, Hold, JointTarget, Response, SetPoint, SetPoints
+from robo_real.arm import ArmDriver, ArmState, ArmTarget, Hold, JointTarget, Response, SetPoint, SetPoints
 from robo_real.cameras import Frame
 from robo_real.clock import Clock, ManualClock, MonotonicClock
 from robo_real.faults import Faults
@@ -47,7 +48,7 @@ class TwinOptions:
     """[pixel] height and width"""
 
 
-class Twin:
+class Twin(ArmDriver):
     """Implements ArmDriver and Scene."""
 
     options = TwinOptions
@@ -91,6 +92,7 @@ class Twin:
         """Ask for a set point at each tick of the controller from now on."""
         self._set_points = set_points
 
+    @override
     def connect(self) -> None:
         """Start to run; raises RenderingUnavailable if there are cameras that cannot be drawn."""
         if self._is_open:
@@ -108,29 +110,30 @@ class Twin:
                 self.close()
                 raise self._undrawn
 
+    @override
     def read(self) -> ArmState:
-        """Returns what the arm measures now."""
         with self._at_present():
             return self._shown()
 
+    @override
     def move(self, target: ArmTarget) -> None:
         """Sends the hand and the fingers to a target; not after a reflex."""
         with self._at_present():
             self._obey(target)
 
+    @override
     def hold(self) -> None:
-        """Stays where it is."""
         if self._is_open:
             with self._at_present():
                 self._plant.hold()
 
+    @override
     def recover(self) -> None:
-        """Ends a reflex."""
         with self._lock:
             self._reflex = False
 
+    @override
     def close(self) -> None:
-        """Stops to run."""
         self._done.set()
         for thread in self._threads:
             thread.join()

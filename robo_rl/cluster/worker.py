@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
 from robo_rl import errors
 from robo_rl.cluster.connection import Cluster
@@ -175,7 +175,7 @@ class Worker:
         self.reference = self._actor.call.remote(method, content)
         self._allowed, self._until = allowed, time.monotonic() + allowed
 
-    def _replace(self, why: str) -> None:
+    def _replace(self, why: str) -> NoReturn:
         with suppress(self._ray.exceptions.RayError):
             self.end()
         if self._deaths >= self._patience.losses:

@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
+from typing_extensions import override
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
@@ -62,8 +63,8 @@ def cases(effort: Effort) -> Cases:
 class Off(ONIRetrieval):
     """Asks nothing."""
 
+    @override
     def annotator(self) -> Annotator:
-        """Returns what never gives a label."""
         return RecordedAnnotator([])
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from typing_extensions import override
 
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
@@ -47,21 +48,22 @@ class LabellingModel:
 
 
 @dataclass(frozen=True)
-class RandomNetwork:
+class RandomNetwork(ImageTextModel):
     """An image-text model of four convolutions and a mean, with 0.1 million parameters at width 32."""
 
     batch: int = 64
     width: int = 32
 
     @property
+    @override
     def identity(self) -> tuple[str, str]:
-        """Name, and no hash: the weights follow from a seed."""
         return "random network", str(self.width)
 
+    @override
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, 2 * width) unit vectors."""
         return embedded(pictures, self.batch, self.prepared, self.network)
 
+    @override
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Returns (N, 2 * width) unit vectors that follow from the lengths of the texts."""
         vectors = [np.random.default_rng(len(text)).normal(size=2 * self.width).astype(np.float32) for text in texts]
@@ -89,8 +91,8 @@ class RandomReward(VLMRM):
     network: RandomNetwork
 
     @cached_property
+    @override
     def embedder(self) -> ImageTextModel:
-        """The network."""
         return self.network
 
 

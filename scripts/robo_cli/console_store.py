@@ -10,16 +10,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from typing_extensions import override
+
 from robo_datasets.dataset import Dataset
 from robo_datasets.journal import Journal
 from robo_datasets.repair import repair
 from robo_datasets.viewer.server import ViewerServer
+from robo_real.console.episodes import Store
 from robo_rl.rollout import Rollout
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Transition
 
 
-class DatasetStore:
+class DatasetStore(Store):
     """Adds episodes to one dataset; holds its lock while it is entered."""
 
     def __init__(self, dataset: Dataset, source: str) -> None:
@@ -37,18 +40,19 @@ class DatasetStore:
             self._journal.close()
         self._writer.__exit__(kind, error, trace)
 
+    @override
     def begin(self, rollout: Rollout) -> None:
-        """Begins the journal of an episode."""
         if self._journal is not None:
             self._journal.close()
         self._journal = self._writer.journal().__enter__()
         self._journal.begin(rollout.observation, seed=rollout.seed, instruction=rollout.instruction, source=self._source)
 
+    @override
     def step(self, transition: Transition) -> None:
-        """Adds a step to the journal."""
         if self._journal is not None:
             self._journal.step(transition)
 
+    @override
     def end(self, rollout: Rollout | None) -> None:
         """Stores the episode, or drops it where the operator discarded it."""
         journal, self._journal = self._journal, None

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
+from typing_extensions import override
+
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster
 from robo_rl.cluster.environment import ray_library
@@ -117,8 +119,8 @@ class SharedAnswers(AnswerCache):
         self._folder = folder
 
     @contextmanager
+    @override
     def opened(self) -> Iterator[Answers]:
-        """Yields the answers."""
         yield _Told(self._folder)
 
 

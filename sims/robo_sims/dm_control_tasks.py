@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 from dm_control import manipulation, suite
+from typing_extensions import override
 
 from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
 from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, actuator_names, overview
@@ -103,6 +104,7 @@ class DMControlSimulation(Simulation):
         self._random.seed(None)  # the model was built from a fixed seed; episodes without a seed differ
 
     @property
+    @override
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
         """The pair that is simulated; manipulation compiles a new one for every episode."""
         physics = self._environment.physics
@@ -113,8 +115,8 @@ class DMControlSimulation(Simulation):
         """dm_control's own environment."""
         return self._environment
 
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode."""
         if seed is not None:
             self._random.seed(seed)
         order = getattr(self._environment.task, "_initial_order", None)
@@ -122,16 +124,18 @@ class DMControlSimulation(Simulation):
             order[:] = np.arange(len(order))
         return self.flat(self._environment.reset().observation)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Applies control values; a discount of 0 ends the task, a last step with another discount is a time limit."""
         step = self._environment.step(action)
         terminated = bool(step.last() and step.discount == 0.0)
         return SimulationStep(self.flat(step.observation), float(step.reward), terminated, bool(step.last()))
 
+    @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture from the task's first camera."""
         return self._overview.picture(self.mujoco[1], 0)
 
+    @override
     def close(self) -> None:
         """Frees physics and renderers; the source's own, which some tasks open, would complain at exit."""
         self._overview.close()

@@ -11,22 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 import numpy.typing as npt
-from gymnasium.envs.mujoco import MujocoEnv
+from typing_extensions import override
 
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
-from robo_sims.cameras import free_camera
-from robo_sims.simulation import (
-    Arrays,
-    Simulation,
-    SimulationEnvironment,
-    SimulationStep,
-    VectorLayout,
-    actuator_names,
-    overview,
-)
+from robo_sims.simulation import Arrays, MujocoSimulation, SimulationEnvironment, SimulationStep, VectorLayout, actuator_names
 from robo_sims.task_family import TaskFamily
 
 
@@ -134,15 +124,13 @@ _INSTRUCTIONS = {
 }
 
 
-class GymnasiumSimulation(Simulation):
+class GymnasiumSimulation(MujocoSimulation):
     """One of Gymnasium's MuJoCo tasks."""
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         made = gymnasium.make(task, disable_env_checker=True)
-        assert isinstance(made.unwrapped, MujocoEnv)
-        self._environment = made.unwrapped
+        super().__init__(made.unwrapped, detail)
         self._layout = VectorLayout(_LAYOUTS[task])
-        self._overview = overview(detail)
         low, high = self._environment.model.actuator_ctrlrange.T
         names = actuator_names(self._environment.model)
         # Control values, as the source states them; a joint's torque is the control times the motor's gear.
@@ -157,40 +145,21 @@ class GymnasiumSimulation(Simulation):
         )
 
     @property
-    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """The pair that is simulated."""
-        return self._environment.model, self._environment.data
-
-    @property
     def source(self) -> Any:
         """Gymnasium's own environment."""
         return self._environment
 
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode."""
         observation, _ = self._environment.reset(seed=seed)
         return self._layout.split(observation)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
         observation, reward, terminated, _, info = self._environment.step(action.astype(np.float32))
         terms = {key.removeprefix("reward_"): float(value) for key, value in info.items() if key.startswith("reward_")}
         return SimulationStep(self._layout.split(observation), float(reward), bool(terminated), reward_terms=terms)
-
-    def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture from the task's own camera."""
-        return self._overview.picture(self._environment.data, source_camera(self._environment))
-
-    def close(self) -> None:
-        """Frees the renderer."""
-        self._overview.close()
-        self._environment.close()
-
-
-def source_camera(environment: Any) -> int | mujoco.MjvCamera:
-    """Returns the camera from which an environment of Gymnasium's kind draws itself: one of its model, or a free one."""
-    source = environment.mujoco_renderer
-    return source.camera_id if source.camera_id >= 0 else free_camera(environment.data, source.default_cam_config or {})
 
 
 def _build(

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
-import mujoco
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.gymnasium_mujoco import source_camera
-from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, VectorLayout, overview
+from robo_sims.simulation import Arrays, MujocoSimulation, SimulationEnvironment, SimulationStep, VectorLayout, source_camera
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -89,14 +88,13 @@ _KITCHEN_LAYOUT = VectorLayout(
 _KITCHEN_UNITS = {"slide cabinet": "m", "hinge cabinet": "rad", "microwave": "rad"}
 
 
-class FetchSimulation(Simulation):
+class FetchSimulation(MujocoSimulation):
     """A task of the Fetch arm."""
 
     def __init__(self, task: str, detail: str = "plain") -> None:
         gymnasium.register_envs(gymnasium_robotics)
         made = gymnasium.make(task, disable_env_checker=True)
-        self._environment = cast(Any, made.unwrapped)  # the package has no types
-        self._overview = overview(detail)
+        super().__init__(made.unwrapped, detail)
         self._layout = _FETCH_OBJECT if self._environment.has_object else _FETCH_REACH
         goals = (
             _part("achieved_goal", 3, "m", frame="world", role="object"),
@@ -122,32 +120,19 @@ class FetchSimulation(Simulation):
             success_rule=f"achieved and desired goal are less than {self._environment.distance_threshold} m apart",
         )
 
-    @property
-    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """The pair that is simulated."""
-        return self._environment.model, self._environment.data
-
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode with another object position and goal."""
         observation, _ = self._environment.reset(seed=seed)
         self._show_goal()
         return self._flat(observation)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Moves the gripper; the source never ends an episode by itself."""
         command = (action / self._limits).astype(np.float32)
         observation, reward, _, _, info = self._environment.step(command)
         self._show_goal()
         return SimulationStep(self._flat(observation), float(reward), success=bool(info["is_success"]))
-
-    def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture from the task's own camera."""
-        return self._overview.picture(self._environment.data, source_camera(self._environment))
-
-    def close(self) -> None:
-        """Frees the renderer."""
-        self._overview.close()
-        self._environment.close()
 
     def _show_goal(self) -> None:
         """Puts the mark of the goal in its place; the source does so by a simulation step's worth of work for each picture."""
@@ -158,7 +143,7 @@ class FetchSimulation(Simulation):
         return self._layout.split(observation["observation"]) | goals
 
 
-class KitchenSimulation(Simulation):
+class KitchenSimulation(MujocoSimulation):
     """The Franka arm in a kitchen with several things to do in one episode."""
 
     def __init__(self, goals: Sequence[str], detail: str = "plain") -> None:
@@ -167,9 +152,8 @@ class KitchenSimulation(Simulation):
                 raise UnknownName("goal of the kitchen", goal, OBS_ELEMENT_GOALS)
         gymnasium.register_envs(gymnasium_robotics)
         made = gymnasium.make(_KITCHEN, tasks_to_complete=list(goals), disable_env_checker=True)
-        self._environment = cast(Any, made.unwrapped)  # the package has no types
+        super().__init__(made.unwrapped, detail)
         self._goals = tuple(goals)
-        self._overview = overview(detail)
         robot = self._environment.robot_env
         self._limits = np.asarray(robot.act_rng, np.float64)  # velocity of an action of 1
         self.spec = EnvironmentSpec(
@@ -189,29 +173,20 @@ class KitchenSimulation(Simulation):
             success_rule="every goal was within 0.3 (norm over its joints) at some step of the episode",
         )
 
-    @property
-    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """The pair that is simulated."""
-        return self._environment.model, self._environment.data
-
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode."""
         observation, _ = self._environment.reset(seed=seed)
         return self._flat(observation)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Commands joint velocities; the reward counts the goals reached in this step."""
         observation, reward, terminated, _, _ = self._environment.step(action / self._limits)
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), success=bool(terminated))
 
+    @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture from the kitchen's own camera."""
         return self._overview.picture(self._environment.data, source_camera(self._environment.robot_env))
-
-    def close(self) -> None:
-        """Frees the renderer."""
-        self._overview.close()
-        self._environment.close()
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:
         arrays = _KITCHEN_LAYOUT.split(observation["observation"])

@@ -14,11 +14,12 @@ from typing import Any, Literal, cast
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
 from robo_sims.cameras import upright
-from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, VectorLayout, overview
+from robo_sims.simulation import Arrays, MujocoSimulation, SimulationEnvironment, SimulationStep, VectorLayout
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -50,7 +51,7 @@ _LAYOUT = VectorLayout(
 )
 
 
-class MetaWorldSimulation(Simulation):
+class MetaWorldSimulation(MujocoSimulation):
     """One Meta-World task."""
 
     def __init__(
@@ -58,8 +59,7 @@ class MetaWorldSimulation(Simulation):
     ) -> None:
         if reward not in ("dense", "sparse"):
             raise InvalidSetting("Unknown reward of a Meta-World task.", got=reward, allowed=("dense", "sparse"))
-        self._environment: Any = _observable_task(task)
-        self._overview = overview(detail)
+        super().__init__(_observable_task(task), detail)
         if not 1 <= action_repeat <= self._environment.max_path_length:
             raise InvalidSetting("action_repeat is out of range.", got=action_repeat, allowed="1 to the length of an episode")
         self._camera = camera
@@ -85,19 +85,15 @@ class MetaWorldSimulation(Simulation):
             success_rule="the task's own test (info['success'] of the source) holds at the end of a step",
         )
 
-    @property
-    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
-        """The pair that is simulated."""
-        return self._environment.model, self._environment.data
-
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode with another start and goal."""
         if seed is not None:
             self._environment.seed(seed)
         mujoco.mj_resetData(*self.mujoco)  # the source moves the hand before it does so, from whatever state is there
         observation, _ = self._environment.reset()
         return _LAYOUT.split(observation)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Moves the hand's target; a sparse reward is 1 at success, which ends the episode, a dense one is summed."""
         command = (action / self._limits).astype(np.float32)
@@ -111,15 +107,11 @@ class MetaWorldSimulation(Simulation):
         reward = float(success) if self._is_sparse else total
         return SimulationStep(_LAYOUT.split(observation), reward, self._is_sparse and success, success=success)
 
+    @override
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture from one of the source's cameras, turned upright where the camera hangs head down."""
         data = self._environment.data
         return upright(self._overview.picture(data, self._camera), data, self._camera)
-
-    def close(self) -> None:
-        """Frees the renderer."""
-        self._overview.close()
-        self._environment.close()
 
 
 class MetaWorldExpert:

@@ -16,6 +16,7 @@ from minigrid.core.actions import Actions
 from minigrid.core.constants import OBJECT_TO_IDX
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.minigrid_env import MiniGridEnv
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -56,21 +57,22 @@ class MiniGridSimulation(Simulation):
             success_rule="the episode ends with a positive reward",
         )
 
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode in a new world, with a mission of its own."""
         with contextlib.redirect_stdout(io.StringIO()):  # BabyAI prints every draw that it throws away
             observation, _ = self._environment.reset(seed=seed)
         self.instruction = observation["mission"]
         return self._flat(observation)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Acts; a terminal step with a positive reward is a success, lava and collisions are failures."""
         observation, reward, terminated, truncated, _ = self._environment.step(int(action))
         success = bool(terminated) and float(reward) > 0.0
         return SimulationStep(self._flat(observation), float(reward), bool(terminated), bool(truncated), success)
 
+    @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture of the whole grid."""
         return np.asarray(self._environment.render())
 
     @property
@@ -78,8 +80,8 @@ class MiniGridSimulation(Simulation):
         """MiniGrid's own environment; for experiments and privileged views, never for a policy."""
         return self._environment
 
+    @override
     def close(self) -> None:
-        """Frees the window that is never opened here."""
         self._environment.close()
 
     def _flat(self, observation: dict[str, Any]) -> Arrays:

@@ -13,12 +13,13 @@ import gymnasium
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED
-from robo_sims.cameras import CameraObservations, Cameras, detail_of
+from robo_sims.cameras import CameraObservations, Cameras, detail_of, free_camera
 from robo_sims.divergence import DivergenceMonitor
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -55,19 +56,36 @@ class Simulation(Protocol):
 
     def reset(self, seed: int | None) -> Arrays:
         """Begins an episode that the seed determines entirely; None goes on with the present random state."""
-        ...
 
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
         """Applies an action in physical units for one control period."""
-        ...
 
     def render(self) -> npt.NDArray[np.uint8]:
         """Returns a picture (H, W, 3); with `overview` where MuJoCo is involved, so that all families draw alike."""
-        ...
 
     def close(self) -> None:
         """Frees what the simulator holds."""
-        ...
+
+
+class MujocoSimulation(Simulation):
+    """A task of another package, whose environment holds MuJoCo's `model` and `data`; pictures are from its own camera."""
+
+    def __init__(self, environment: Any, detail: str) -> None:
+        self._environment, self._overview = environment, overview(detail)
+
+    @property
+    @override
+    def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData]:
+        return self._environment.model, self._environment.data
+
+    @override
+    def render(self) -> npt.NDArray[np.uint8]:
+        return self._overview.picture(self._environment.data, source_camera(self._environment))
+
+    @override
+    def close(self) -> None:
+        self._overview.close()
+        self._environment.close()
 
 
 class SimulationEnvironment(gymnasium.Env[Any, Any]):
@@ -224,6 +242,12 @@ class VectorLayout:
 def overview(detail: str) -> Cameras:
     """Returns what draws a task's picture for people; `detail` is a name of robo_sims.cameras.DETAILS."""
     return Cameras(height=PICTURE_SIZE, width=PICTURE_SIZE, detail=detail_of(detail))
+
+
+def source_camera(environment: Any) -> int | mujoco.MjvCamera:
+    """Returns the camera from which an environment of Gymnasium's kind draws itself: one of its model, or a free one."""
+    source = environment.mujoco_renderer
+    return source.camera_id if source.camera_id >= 0 else free_camera(environment.data, source.default_cam_config or {})
 
 
 def actuator_names(model: mujoco.MjModel) -> tuple[str, ...]:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import UnknownName
+from robo_rl.protocols import EnvironmentFamily
 
 
 @dataclass(frozen=True)
-class TaskFamily:
-    """Implements `robo_rl.protocols.EnvironmentFamily`."""
+class TaskFamily(EnvironmentFamily):
+    """Family whose tasks are listed and built by functions."""
 
     name: str
     """What stands before the slash of a full name."""
@@ -25,12 +27,12 @@ class TaskFamily:
     build_batched: Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]] | None = None
     """(task, num_envs, threads, autoreset_mode, **arguments of `build`) -> batched environment, where the family has one"""
 
+    @override
     def names(self) -> list[str]:
-        """Returns the task names; raises MissingExtra where the simulator is not installed."""
         return list(self.list_tasks())
 
+    @override
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment; raises UnknownName for a task or an argument that does not exist."""
         tasks = self.names()
         if name not in tasks:
             raise UnknownName(f"task of {self.name}", name, tasks)

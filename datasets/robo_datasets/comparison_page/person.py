@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from robo_datasets.comparison_page.server import ComparisonServer
 from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import pictures_of
-from robo_rl.rewards.raters import Answer, Segment
+from robo_rl.rewards.raters import Answer, Rater, Segment
 
 
 @dataclass(frozen=True)
-class PersonRater:
+class PersonRater(Rater):
     """A person who looks at two pictures, or two clips, side by side and presses a key."""
 
     name: str = ""
@@ -26,13 +28,13 @@ class PersonRater:
     """Port on 127.0.0.1, which no other machine reaches; 0 takes any free one."""
 
     @property
+    @override
     def kind(self) -> Literal["human"]:
-        """It is a person."""
         return "human"
 
     @property
+    @override
     def identity(self) -> tuple[str, str]:
-        """Name, and a hash of name and camera."""
         return f"person {self.name}".strip(), hash_of(self.name.encode(), self.camera.encode())
 
     @property
@@ -40,6 +42,7 @@ class PersonRater:
         """Of the page, which is served from now on until the program ends."""
         return self._server.url
 
+    @override
     def compare(self, first: Segment, second: Segment) -> Answer:
         """Returns the person's answer, however long that takes."""
         instructions = [part.episode.instruction or "" for part in (first, second)]

@@ -15,6 +15,8 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
+from typing_extensions import override
+
 from robo_datasets.viewer.answers import Answer
 from robo_datasets.viewer.server import LocalServer
 from robo_rl.rewards.raters import Answer as Choice
@@ -49,6 +51,7 @@ class ComparisonServer(LocalServer):
             self._question = {"number": None}
             return self._choice
 
+    @override
     def get(self, path: str) -> Answer:
         """Returns the page, which is given the token that answering asks for, or the question at hand."""
         if path in STATIC:
@@ -60,6 +63,7 @@ class ComparisonServer(LocalServer):
                 return Answer.of({"session": self._session, **self._question})
         return Answer.refusal(HTTPStatus.NOT_FOUND, "There is no such address here.")
 
+    @override
     def post(self, path: str, body: bytes) -> Answer:
         """Takes an answer, once, to the question at hand and to no other."""
         if path != "/api/answers":

@@ -17,9 +17,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+from typing_extensions import override
 
 from robo_datasets.formats.hdf5_file import SPEC, loaded, names_in_hdf5, opened_hdf5
-from robo_datasets.formats.recording import About, Actions, Array, Foreign, Recording, foreign_array, within
+from robo_datasets.formats.recording import About, Actions, Array, Foreign, Format, Recording, foreign_array, within
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
@@ -32,16 +33,17 @@ APART = "cut where `next_observations` is not the observation of the next row"
 _LAYOUT = f"metadata/{SPEC}"
 
 
-class D4RL:
+class D4RL(Format):
     """Reads and writes a flat file, as D4RL's `get_dataset` returns it."""
 
     name = "d4rl"
     suffix = ".hdf5"
 
+    @override
     def recognizes(self, source: Path) -> bool:
-        """Returns whether the arrays are there."""
         return source.is_file() and set(STEPS) <= names_in_hdf5(source)
 
+    @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns what D4RL keeps: numbers as float32, no pictures, nothing privileged, since one vector is all there is."""
         arrays = flat_arrays(spec.observation)
@@ -50,12 +52,8 @@ class D4RL:
         kept = {array.name: episode.observations[array.name].astype(np.float32) for array in arrays}
         return Recording(kept, episode.actions, episode.rewards, episode.terminated, episode.truncated)
 
-    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Nothing is approximated."""
-        return {}
-
+    @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes the file."""
         arrays = flat_arrays(about.spec.observation)
         with created_hdf5(out) as file:
             for recording in recordings:
@@ -71,8 +69,8 @@ class D4RL:
             layout = {"spec": about.spec.to_json(), "observations": [array.name for array in arrays]}
             write_array(file.require_group("metadata"), SPEC, np.frombuffer(json.dumps(layout).encode(), np.uint8))
 
+    @override
     def read(self, source: Path) -> Foreign:
-        """Opens the file."""
         with opened_hdf5(source) as datasets:
             if missing := set(STEPS) - set(datasets):
                 raise DatasetError(f"{source} is not a D4RL file.", got=f"no {', '.join(sorted(missing))}")

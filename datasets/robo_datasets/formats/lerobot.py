@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from typing_extensions import override
+
 from robo_datasets.formats.lerobot_layout import INFO, picture_key, plan
 from robo_datasets.formats.lerobot_reader import read
 from robo_datasets.formats.lerobot_writer import write
-from robo_datasets.formats.recording import About, Foreign, Recording
+from robo_datasets.formats.recording import About, Foreign, Format, Recording
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
 
 
-class LeRobot:
+class LeRobot(Format):
     """Reads and writes a folder that `lerobot.datasets.lerobot_dataset.LeRobotDataset` opens."""
 
     name = "lerobot"
@@ -32,12 +34,12 @@ class LeRobot:
         """Chooses how pictures are written: as lossy films, which LeRobot does by default, or each exactly as PNG."""
         self._as_videos = as_videos
 
+    @override
     def recognizes(self, source: Path) -> bool:
-        """Returns whether there is LeRobot's description."""
         return (source / INFO).is_file()
 
+    @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
-        """Returns what LeRobot keeps: one observation for each action."""
         names = [name for feature in plan(spec, as_videos=self._as_videos).values() for name in feature.names]
         return Recording(
             {name: episode.observations[name][:-1] for name in names},
@@ -52,15 +54,18 @@ class LeRobot:
             timestamps=episode.timestamps[:-1] - episode.timestamps[0],  # lerobot's loader gives them as float32
         )
 
+    @override
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
         """Pictures in a film are changed."""
         kinds = {key: feature.kind for key, feature in plan(spec, as_videos=self._as_videos).items()}
         return {name: "lossy video" for name in spec.observation if kinds.get(picture_key(name)) == "video"}
 
+    @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
         """Writes the folder; raises MissingExtra without pyarrow."""
         write(recordings, about, plan(about.spec, as_videos=self._as_videos), out)
 
+    @override
     def read(self, source: Path) -> Foreign:
         """Opens the folder; raises MissingExtra without pyarrow."""
         return read(source)

@@ -18,9 +18,21 @@ import cv2
 import gymnasium
 import h5py
 import numpy as np
+from typing_extensions import override
 
 from robo_datasets.formats.hdf5_file import ACTIONS, attribute, loaded, opened_hdf5
-from robo_datasets.formats.recording import FACTS, About, Actions, Array, Foreign, Recording, flat_name, foreign_array, within
+from robo_datasets.formats.recording import (
+    FACTS,
+    About,
+    Actions,
+    Array,
+    Foreign,
+    Format,
+    Recording,
+    flat_name,
+    foreign_array,
+    within,
+)
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
@@ -33,27 +45,24 @@ MOST_METADATA = 1 << 28
 _IDENTIFIER = re.compile(r"[-_\w]+-v\d+", re.ASCII)
 
 
-class Minari:
+class Minari(Format):
     """Reads and writes a folder that `minari.load_dataset` or `minari.MinariDataset` opens."""
 
     name = "minari"
     suffix = ""
 
+    @override
     def recognizes(self, source: Path) -> bool:
-        """Returns whether there is Minari's metadata."""
         return any((folder / METADATA).is_file() and (folder / MAIN).is_file() for folder in (source, source / "data"))
 
+    @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns what Minari keeps; instruction, success and reason lie in an attribute of the episode."""
         facts = {name: getattr(episode, name) for name in FACTS}
         return Recording(episode.observations, episode.actions, episode.rewards, **facts)
 
-    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Nothing is approximated."""
-        return {}
-
+    @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes the folder."""
         folder = out / "data"
         folder.mkdir(parents=True)
         episodes = steps = 0
@@ -65,8 +74,8 @@ class Minari:
         counts = {"total_episodes": episodes, "total_steps": steps, "dataset_size": size}
         (folder / METADATA).write_text(json.dumps(_metadata(about) | counts))
 
+    @override
     def read(self, source: Path) -> Foreign:
-        """Opens the folder."""
         folder = source if (source / METADATA).is_file() else source / "data"
         metadata = _load_metadata(folder / METADATA)
         space, action = (json.loads(metadata[name]) for name in ("observation_space", "action_space"))

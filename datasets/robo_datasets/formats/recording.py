@@ -124,26 +124,22 @@ class Format(Protocol):
 
     def recognizes(self, source: Path) -> bool:
         """Returns whether a file or folder looks like this format; reads no more than it must and never raises."""
-        ...
 
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns what the format keeps: exactly what `read` returns after `write`, pictures apart.
 
         Raises DatasetError where the format cannot hold such episodes at all.
         """
-        ...
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
         """Returns observation -> how it is changed, such as "AV1 video", for what `reduced` does not show."""
-        ...
+        return {}
 
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
         """Writes a file or folder that is not there yet."""
-        ...
 
     def read(self, source: Path) -> Foreign:
         """Opens a file or folder, which may be hostile; raises DatasetError."""
-        ...
 
 
 def require_file(path: Path) -> None:

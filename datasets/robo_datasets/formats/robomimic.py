@@ -17,9 +17,10 @@ from typing import Any
 
 import h5py
 import numpy as np
+from typing_extensions import override
 
 from robo_datasets.formats.hdf5_file import ACTIONS, SPEC, attribute, loaded, names_in_hdf5, opened_hdf5, spec_bytes, spec_in
-from robo_datasets.formats.recording import About, Actions, Foreign, Recording, flat_name, foreign_array, within
+from robo_datasets.formats.recording import About, Actions, Foreign, Format, Recording, flat_name, foreign_array, within
 from robo_datasets.hdf5_arrays import created_hdf5, write_array
 from robo_rl.errors import DatasetError
 from robo_rl.spec import EnvironmentSpec, ObservationSpec
@@ -29,28 +30,25 @@ GYM_TYPE = 2
 """robomimic.envs.env_base.EnvType of Gym environments."""
 
 
-class Robomimic:
+class Robomimic(Format):
     """Reads and writes a file that robomimic's SequenceDataset opens."""
 
     name = "robomimic"
     suffix = ".hdf5"
 
+    @override
     def recognizes(self, source: Path) -> bool:
-        """Returns whether there is a group `data`."""
         return source.is_file() and "data" in names_in_hdf5(source)
 
+    @override
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns what robomimic keeps; raises DatasetError for choices."""
         if spec.action.is_discrete:
             raise DatasetError("robomimic holds no discrete actions.", got=spec.name, fix="convert to minari, d4rl or lerobot")
         return Recording(episode.observations, episode.actions, episode.rewards)
 
-    def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:
-        """Nothing is approximated."""
-        return {}
-
+    @override
     def write(self, recordings: Iterable[Recording], about: About, out: Path) -> None:
-        """Writes the file."""
         with created_hdf5(out, track_order=True) as file:
             data = file.create_group("data", track_order=True)
             total = 0
@@ -63,8 +61,8 @@ class Robomimic:
             data.attrs["env_args"] = json.dumps({"env_name": about.spec.name, "type": GYM_TYPE, "env_kwargs": kwargs})
             write_array(file, SPEC, spec_bytes(about.spec))
 
+    @override
     def read(self, source: Path) -> Foreign:
-        """Opens the file."""
         with opened_hdf5(source) as datasets:
             demonstrations = _demonstrations(datasets)
             if not demonstrations:

@@ -18,6 +18,8 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from typing_extensions import override
+
 from robo_datasets.dataset import Dataset
 from robo_datasets.viewer.answers import Answer, get, post
 from robo_datasets.viewer.reading import Reader
@@ -91,12 +93,12 @@ class ViewerServer(LocalServer):
         self.reader = Reader(dataset)
         super().__init__(port)
 
+    @override
     def get(self, path: str) -> Answer:
-        """Returns what lies at an address."""
         return get(path, self.reader, self.token)
 
+    @override
     def post(self, path: str, body: bytes) -> Answer:
-        """Adds a note."""
         return post(path, body, self.reader)
 
 

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from robo_real.console.desk import Desk
 from robo_real.console.labels import LabelledByPerson
 from robo_rl.errors import RobotError
@@ -33,15 +35,18 @@ class Store(Protocol):
         """It is over; None where it is not to be kept."""
 
 
-class KeepNothing:
+class KeepNothing(Store):
     """A store for looking only."""
 
+    @override
     def begin(self, rollout: Rollout) -> None:
         """Keeps nothing."""
 
+    @override
     def step(self, transition: Transition) -> None:
         """Keeps nothing."""
 
+    @override
     def end(self, rollout: Rollout | None) -> None:
         """Keeps nothing."""
 

@@ -7,8 +7,9 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
-from robo_real.arm import ArmState, ArmTarget, Array, SetPoint, SetPoints
+from robo_real.arm import ArmDriver, ArmState, ArmTarget, Array, SetPoint, SetPoints
 from robo_real.clock import Clock, MonotonicClock
 from robo_real.limits import TWIN
 from robo_real.rotations import DOWN, between, turned
@@ -34,7 +35,7 @@ class FakeOptions:
     """times real time"""
 
 
-class FakeArm:
+class FakeArm(ArmDriver):
     """Seven joints that turn as the hand moves, so that nothing that moves looks frozen."""
 
     name = "robot/Fake"
@@ -68,17 +69,19 @@ class FakeArm:
         self._target: ArmTarget | None = None
         self._moved_at = self.clock.now()
 
+    @override
     def connect(self) -> None:
         """Opens nothing."""
         self._is_open, self._moved_at = True, self.clock.now()
 
+    @override
     def read(self) -> ArmState:
-        """Returns where the hand is by now."""
         self._require_open()
         with self._lock:
             self._advance()
             return self._state()
 
+    @override
     def move(self, target: ArmTarget) -> None:
         """Sets the target, unless the arm has a fault."""
         self._require_open()
@@ -86,16 +89,17 @@ class FakeArm:
             self._advance()
             self._follow(target)
 
+    @override
     def hold(self) -> None:
-        """Stays where it is."""
         with self._lock:
             self._advance()
             self._target = None
 
+    @override
     def recover(self) -> None:
-        """Clears the fault."""
         self.fault = None
 
+    @override
     def close(self) -> None:
         """Closes nothing."""
         self._is_open = False

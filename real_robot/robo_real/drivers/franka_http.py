@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from robo_real.arm import ArmState, ArmTarget, Array
+from robo_real.arm import ArmDriver, ArmState, ArmTarget, Array
 from robo_real.clock import Clock, MonotonicClock
 from robo_real.link import Link
 from robo_real.rotations import from_xyzw, rotate, to_xyzw
@@ -36,7 +37,7 @@ class FrankaHttpOptions:
     """[s] of an ordinary call"""
 
 
-class FrankaHttp:
+class FrankaHttp(ArmDriver):
     """Implements ArmDriver."""
 
     name = "robot/Franka"
@@ -51,10 +52,12 @@ class FrankaHttp:
         self._position = -1  # that the gripper was last sent to
         self._silent_since, self._asks_again = np.inf, -np.inf  # [s] that the gripper does not answer; not before
 
+    @override
     def connect(self) -> None:
         """Asks for the state once, so that a wrong address is noticed before anything moves."""
         self.read()
 
+    @override
     def read(self) -> ArmState:
         """Returns the state; raises RobotUnavailable where the answer is late, or not what the contract says."""
         asked = self.clock.now()  # the measurement is at least as new as this
@@ -76,6 +79,7 @@ class FrankaHttp:
             opening=float(numbers["gripper_pos"]) * self._options.width,
         )
 
+    @override
     def move(self, target: ArmTarget) -> None:
         """Sends the pose, and the gripper where that has changed; a gripper that does not answer stays as it is for a while."""
         self._grip(round(float(np.clip(target.opening * POSITIONS_PER_METRE, 0, 255))))
@@ -95,11 +99,12 @@ class FrankaHttp:
                     "The gripper does not answer.", got=error, allowed=f"for {GRIPPER_PATIENCE} s", fix="look at it"
                 ) from None
 
+    @override
     def hold(self) -> None:
-        """Sends the arm to where it is."""
         pose = self._numbers(self._link.post("/getstate"))["pose"]
         self._link.post("/pose", {"arr": pose.tolist()})
 
+    @override
     def recover(self) -> None:
         """Clears the arm's error; nothing else in this file does."""
         self._link.post("/clearerr")
@@ -112,8 +117,8 @@ class FrankaHttp:
         """Sets parameters of the impedance controller."""
         self._link.post("/update_param", parameters)
 
+    @override
     def close(self) -> None:
-        """Closes the connection."""
         self._link.close()
 
     def _numbers(self, answer: bytes) -> dict[str, Array]:

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from robo_real.arm import ArmState, ArmTarget
+from robo_real.arm import ArmDriver, ArmState, ArmTarget
 from robo_real.clock import Clock, MonotonicClock
 from robo_real.rotations import from_rotation_vector, rotation_vector
 from robo_rl.errors import MissingExtra, RobotUnavailable, require_allowed
@@ -85,7 +86,7 @@ class UROptions:
         require_allowed(self, allowed)
 
 
-class UR:
+class UR(ArmDriver):
     """Implements ArmDriver."""
 
     name = "robot/UR"
@@ -101,6 +102,7 @@ class UR:
         self._program: _Program | None = None
         self._seen = (-1.0, 0.0)  # the controller's time of the newest measurement, and when it was first seen here
 
+    @override
     def connect(self) -> None:
         """Opens both links and starts the control program; the arm stands still. Raises MissingExtra, RobotUnavailable."""
         if self._receive is not None:
@@ -116,6 +118,7 @@ class UR:
             self._receive = rtde_receive.RTDEReceiveInterface(options.address, options.rate, list(VARIABLES))
             self._program = _Program(options)
 
+    @override
     def read(self) -> ArmState:
         """Returns the newest measurement; raises RobotUnavailable where the link is lost.
 
@@ -150,15 +153,16 @@ class UR:
             fault=fault,
         )
 
+    @override
     def move(self, target: ArmTarget) -> None:
-        """Sends the tool to a pose and returns at once."""
         self._running().servo([*target.position.tolist(), *rotation_vector(target.quaternion)])
 
+    @override
     def hold(self) -> None:
-        """Brings the arm to a stop; from any thread."""
         if self._program is not None:
             self._program.stop()
 
+    @override
     def recover(self) -> None:
         """Unlocks a protective stop, and starts the control program again where it ended; a person has looked.
 
@@ -176,8 +180,8 @@ class UR:
                 self._running().close()
                 self._program = _Program(self._options)
 
+    @override
     def close(self) -> None:
-        """Ends the program and closes the links."""
         program, receive, self._program, self._receive = self._program, self._receive, None, None
         if program is not None:
             program.close()

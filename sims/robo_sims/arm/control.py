@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec import ActionSpec, Observation
 from robo_sims.arm.inverse_kinematics import InverseKinematics
@@ -46,14 +47,12 @@ class Control(Protocol):
 
     def apply(self, action: Array) -> None:
         """Sets the servo targets of one control period for an action in physical units."""
-        ...
 
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
         """Returns the action in [-1, 1] that comes nearest to a motion."""
-        ...
 
 
-class EndEffectorDelta:
+class EndEffectorDelta(Control):
     """Moves the gripper from where it is, always pointing down: (dx, dy, dz) [m], turn [rad], opening [m]."""
 
     def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
@@ -70,6 +69,7 @@ class EndEffectorDelta:
             frame="base",
         )
 
+    @override
     def apply(self, action: Array) -> None:
         """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
         physics = self._physics
@@ -79,8 +79,8 @@ class EndEffectorDelta:
         step = self._kinematics.displacement(position, yaw)
         _command(physics, physics.joint_position + step, action[4])
 
+    @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
-        """Returns the motion, scaled and clipped."""
         return self.spec.to_normalized([*motion.displacement, motion.turn, motion.opening])
 
 
@@ -92,16 +92,16 @@ class EndEffectorDeltaClosed(EndEffectorDelta):
         spec = self.spec
         self.spec = replace(spec, names=spec.names[:4], low=spec.low[:4], high=spec.high[:4], units=spec.units[:4])
 
+    @override
     def apply(self, action: Array) -> None:
-        """Moves the hand, and keeps closing."""
         super().apply(np.append(action, 0.0))
 
+    @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
-        """Returns the motion, scaled and clipped, without its opening."""
         return self.spec.to_normalized([*motion.displacement, motion.turn])
 
 
-class JointPosition:
+class JointPosition(Control):
     """Sends the joints to absolute positions [rad] within the velocity limits, and the gripper to an opening [m]."""
 
     def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
@@ -118,10 +118,12 @@ class JointPosition:
         )
         self._model_of_arm: ArmPhysics | None = None
 
+    @override
     def apply(self, action: Array) -> None:
         """Sends each joint towards its target as far as its velocity limit allows."""
         _command(self._physics, action[:JOINTS], action[JOINTS])
 
+    @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
         """Returns the joint positions that inverse kinematics finds for the motion, from what was observed."""
         if self._model_of_arm is None:  # the expert's own model of the arm: it must not touch the simulation

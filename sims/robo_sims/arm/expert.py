@@ -6,7 +6,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
+from robo_rl.protocols import Stateful
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import StateDict
 from robo_sims.arm.control import Control, Motion
@@ -17,7 +19,6 @@ class Expert(Protocol):
 
     def motion(self, observation: Observation) -> Motion:
         """Returns the motion for the next control period."""
-        ...
 
 
 class ExpertFactory(Protocol):
@@ -25,10 +26,9 @@ class ExpertFactory(Protocol):
 
     def __call__(self, random: np.random.Generator) -> Expert:
         """Returns a fresh expert."""
-        ...
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(Stateful):
     """Acts as an expert does, in the actions of a control mode, with as much Gaussian noise as wanted."""
 
     def __init__(self, factory: ExpertFactory, control: Control, spec: EnvironmentSpec, *, seed: int, noise: float) -> None:
@@ -49,11 +49,13 @@ class ScriptedPolicy:
         noisy = action + self._random.normal(0.0, self._noise, action.shape)
         return np.clip(noisy, -1.0, 1.0).astype(np.float32)
 
+    @override
     def state_dict(self) -> StateDict:
         """Returns the generator and what the expert remembers within an episode."""
         remembered = {name: np.asarray(value).copy() for name, value in vars(self._expert).items()}
         return {"random": self._random.bit_generator.state, "expert": remembered}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Goes on within the episode in which `state_dict` was taken."""
         self._random.bit_generator.state = state["random"]

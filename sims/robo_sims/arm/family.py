@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import UnknownName
+from robo_rl.protocols import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
@@ -18,13 +20,14 @@ NAMES = ("ArmReach-v0", "ArmPush-v0", "ArmPick-v0", "ArmPegInsert-v0")
 """Equal to the keys of robo_sims.arm.tasks.TASKS, here so that listing them needs no simulator (a test compares them)."""
 
 
-class ArmFamily:
+class ArmFamily(EnvironmentFamily):
     """Makes the arm tasks by name."""
 
+    @override
     def names(self) -> Iterable[str]:
-        """Returns the task names."""
         return NAMES
 
+    @override
     def make(self, name: str, *, relative_frame: bool = False, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment; the arguments are those of ArmEnv, and UnknownName is raised for any other.
 

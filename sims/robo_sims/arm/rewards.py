@@ -16,15 +16,12 @@ class Reward(Protocol):
 
     def reset(self, measure: Measure) -> None:
         """A new episode begins in this state."""
-        ...
 
     def terms(self, success: bool, measure: Measure) -> dict[str, float]:
         """Returns the terms of one step."""
-        ...
 
     def nothing(self) -> dict[str, float]:
         """Returns the terms of a step that cannot be judged: all zero."""
-        ...
 
 
 class SparseReward:

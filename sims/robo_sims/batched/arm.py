@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
+from typing_extensions import override
 
 from robo_rl.types import StateDict
 from robo_sims.arm.environment import ArmEnv
@@ -47,8 +48,8 @@ class ArmBatch(Batch):
         self._task = TASKS[task](self._arms, [single.task for single in self._singles])
         self._potential: dict[str, Array] | None = None if settings.get("reward", "sparse") == "sparse" else {}
 
+    @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments."""
         rows = [self._begin(index, seed) for index, seed in seeds.items()]
         self._simulations.read(seeds)
         self._arms.read_orientations()
@@ -59,6 +60,7 @@ class ArmBatch(Batch):
         return np.stack(rows)
 
     @np.errstate(all="ignore")
+    @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
         """Simulates until the next action is due; an environment rests once it has succeeded or diverged."""
         if seeds:
@@ -78,12 +80,12 @@ class ArmBatch(Batch):
         rewards, terms = self._reward(success, diverged)
         return BatchStep(self._observe(), rewards, success.copy(), diverged, success, terms)
 
+    @override
     def render(self) -> Sequence[Array]:
-        """Returns a picture of each environment."""
         return [np.asarray(single.render()) for single in self._singles]
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns states, generators, and what tasks and rewards remember."""
         return {
             "simulations": self._simulations.state(),
             "generators": [single.np_random.bit_generator.state for single in self._singles],
@@ -91,8 +93,8 @@ class ArmBatch(Batch):
             "potential": {name: values.copy() for name, values in (self._potential or {}).items()},
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         self._simulations.restore(state["simulations"])
         self._arms.read_orientations()
         for single, generator in zip(self._singles, state["generators"], strict=True):
@@ -102,8 +104,8 @@ class ArmBatch(Batch):
         if self._potential is not None:
             self._potential = {name: np.array(values) for name, values in state["potential"].items()}
 
+    @override
     def close(self) -> None:
-        """Ends the threads."""
         self._workers.close()
         for single in self._singles:
             single.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.arm.rewards import closeness
 from robo_sims.arm.tasks import peg_insert, pick, push, reach
@@ -84,16 +85,16 @@ class Reach(Task):
         super().__init__(arms, singles)
         self._goal: Array = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
 
+    @override
     def observe(self) -> list[Array]:
-        """Returns the goals."""
         return [self._goal, self._goal - self.arms.gripper_position]
 
+    @override
     def holds(self) -> Mask:
-        """Returns whether the gripper is near its goal."""
         return self._distance() < reach.TOLERANCE
 
+    @override
     def progress(self) -> dict[str, Array]:
-        """Returns how near the grippers are."""
         return {"reach": _closeness(self._distance(), _NEAR)}
 
     def _distance(self) -> Array:
@@ -107,8 +108,8 @@ class CubeTask(Task):
         super().__init__(arms, singles)
         self.cubes = FreeBodies(arms, "object")
 
+    @override
     def observe(self) -> list[Array]:
-        """Returns the cubes."""
         cubes, arms = self.cubes, self.arms
         turn = 4 * (heading(cubes.matrix) - arms.gripper_yaw)
         direction = np.stack([np.cos(turn), np.sin(turn)], axis=1)
@@ -122,21 +123,22 @@ class Push(CubeTask):
         super().__init__(arms, singles)
         self._goal: Array = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
 
+    @override
     def observe(self) -> list[Array]:
-        """Returns the cubes and the marks."""
         return [*super().observe(), self._goal[:, :2], self._to_mark()]
 
+    @override
     def is_success(self, active: Mask) -> Mask:
         """Judges by place alone."""
         return self.holds()
 
+    @override
     def holds(self) -> Mask:
-        """Returns whether a cube rests on its mark."""
         on_table = self.cubes.position[:, 2] < pick.HALF_SIZE + 0.005
         return on_table & (_length(self._to_mark()) < push.TOLERANCE)
 
+    @override
     def progress(self) -> dict[str, Array]:
-        """Returns how near the grippers are to the cubes, and the cubes to the marks."""
         return {
             "reach": _closeness(self.cubes.distance(), _NEAR),
             "push": _closeness(_length(self._to_mark()), _NEAR),
@@ -151,6 +153,7 @@ class Pick(CubeTask):
 
     held_steps = pick.HELD_STEPS
 
+    @override
     def holds(self) -> Mask:
         """Returns whether a cube is held high; contacts are looked at only where it is high."""
         high = self.cubes.position[:, 2] >= pick.HALF_SIZE + pick.LIFT
@@ -159,8 +162,8 @@ class Pick(CubeTask):
             lifted[index] = self.cubes.is_grasped(index)
         return lifted
 
+    @override
     def progress(self) -> dict[str, Array]:
-        """Returns how near the grippers are, whether they grasp, and how high the cubes are."""
         grasped = np.array([self.cubes.is_grasped(index) for index in range(len(self.held))])
         height = (self.cubes.position[:, 2] - pick.HALF_SIZE) / pick.LIFT
         return {
@@ -181,29 +184,29 @@ class PegInsert(Task):
         self._holes: Array = arms.simulations.gather(lambda data: data.mocap_pos[0]).values
         self.hole_yaw = np.zeros(len(singles))
 
+    @override
     def begin(self, index: int) -> None:
-        """Takes note of the heading of the hole."""
         super().begin(index)
         self.hole_yaw[index] = self._singles[index].hole_yaw
 
+    @override
     def memory(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the headings of the holes too."""
         return {**super().memory(), "hole_yaw": self.hole_yaw}
 
+    @override
     def observe(self) -> list[Array]:
-        """Returns pegs and holes."""
         tip, rim, turn = self._tip(), self._rim(), 4 * (self.hole_yaw - heading(self._pegs.matrix))
         direction = np.stack([np.cos(turn), np.sin(turn)], axis=1)
         return [tip, self._pegs.matrix[:, :, 2], rim, rim - tip, direction, self._pegs.velocity]
 
+    @override
     def holds(self) -> Mask:
-        """Returns whether a tip is deep inside."""
         below = self._rim() - self._tip()
         sideways = np.hypot(below[:, 0], below[:, 1])
         return (sideways < 2 * peg_insert.CLEARANCE) & (below[:, 2] >= peg_insert.DEPTH)
 
+    @override
     def progress(self) -> dict[str, Array]:
-        """Returns how near the tips are to the rims along the table, and how deep they are inside."""
         below = self._rim() - self._tip()
         sideways = np.hypot(below[:, 0], below[:, 1])
         depth = np.clip(below[:, 2] / peg_insert.DEPTH, 0.0, 1.0)

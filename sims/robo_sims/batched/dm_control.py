@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from dm_control.rl.control import PhysicsError
 from gymnasium.vector import AutoresetMode
+from typing_extensions import override
 
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
@@ -44,14 +45,14 @@ class DMControlBatch(Batch):
         self._workers = Workers(threads)
         self._beginners = Workers(1) if task in _DRAWS_ON_RESET else self._workers
 
+    @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments, several at a time."""
         self._begin(seeds)
         return self._judge.observe()[list(seeds)]
 
     @np.errstate(all="ignore")
+    @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Applies control values for one control period."""
         if seeds:
             self._begin(seeds)
         stepping = [(member, row) for i, (member, row) in enumerate(zip(self._members, control, strict=True)) if i not in seeds]
@@ -62,14 +63,16 @@ class DMControlBatch(Batch):
         vectors = self._judge.observe()
         return BatchStep(vectors, self._judge.reward(), np.zeros(self.num_envs, np.bool_), diverged)
 
+    @override
     def render(self) -> Sequence[Array]:
-        """Returns a picture of each environment."""
         return [member.simulation.render() for member in self._members]
 
+    @override
     def state_dict(self) -> StateDict:
         """Returns how each running episode began, and its actions so far: an episode is determined by them."""
         return {"members": [member.state_dict() for member in self._members]}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Simulates the running episodes again, several at a time; none while another begins, which may change the model."""
         pairs = list(zip(self._members, state["members"], strict=True))
@@ -78,8 +81,8 @@ class DMControlBatch(Batch):
         self._warnings.read()
         self._warned[:] = self._warnings.values
 
+    @override
     def close(self) -> None:
-        """Ends the threads and frees the physics."""
         self._workers.close()
         for member in self._members:
             member.simulation.close()

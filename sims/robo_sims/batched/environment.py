@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import Stateful
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
 from robo_rl.vector import autoreset_mode_of
@@ -63,33 +65,27 @@ class Batch(Protocol):
 
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
         """Begins episodes in some environments (a seed determines one entirely) and returns their vectors (len(seeds), D)."""
-        ...
 
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
         """Applies physical actions (N, A) for one control period; begins episodes instead in the environments in `seeds`.
 
         The numbers of a diverged simulation must not trouble its neighbours: no floating-point error may be raised.
         """
-        ...
 
     def render(self) -> Sequence[Array]:
         """Returns a picture for people of each environment, (H, W, 3)."""
-        ...
 
     def state_dict(self) -> StateDict:
         """Returns what later steps depend on."""
-        ...
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
-        ...
 
     def close(self) -> None:
         """Ends threads and frees the simulator."""
-        ...
 
 
-class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
+class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], Stateful):
     """`num_envs` environments of one task in one object."""
 
     def __init__(
@@ -185,8 +181,8 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
         """Returns a picture (H, W, 3) of each environment, or None unless the render mode is "rgb_array"."""
         return tuple(self._batch.render()) if self.render_mode == "rgb_array" else None
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns everything that later steps depend on, random generators included."""
         return {
             "batch": self._batch.state_dict(),
             "steps": self._steps.copy(),
@@ -196,6 +192,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array]):
             "is_begun": self._is_begun,
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned, of as many environments: the next step is the one that would have come."""
         if len(state["steps"]) != self.num_envs:

@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
+from typing_extensions import override
 
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
@@ -44,14 +45,15 @@ class GymnasiumBatch(Batch):
         self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
         self._before = self._task.place()
 
+    @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments."""
         self._draw(seeds)
         self._simulations.settle(seeds)
         indices = list(seeds)
         self._before[indices] = self._task.place()[indices]
         return self._task.observe()[indices]
 
+    @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
         """Applies control values; in float32 as the source's own action space, so that its rewards come out the same."""
         action = control.astype(np.float32)
@@ -65,24 +67,24 @@ class GymnasiumBatch(Batch):
         with np.errstate(all="ignore"):
             return self._judge(action, diverged)
 
+    @override
     def render(self) -> Sequence[Array]:
-        """Returns a picture of each environment."""
         return [self._render(data) for data in self.datas]
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns states, generators and the places before the next step."""
         generators = [generator.bit_generator.state for generator in self._generators]
         return {"simulations": self._simulations.state(), "generators": generators, "before": self._before.copy()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         self._simulations.restore(state["simulations"])
         self._before = np.array(state["before"])
         for generator, saved in zip(self._generators, state["generators"], strict=True):
             generator.bit_generator.state = saved
 
+    @override
     def close(self) -> None:
-        """Ends the threads and frees the renderer."""
         self._workers.close()
         self._single.close()
 

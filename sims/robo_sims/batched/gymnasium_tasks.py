@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.batched.simulations import Simulations
 
@@ -77,8 +78,8 @@ class Task:
 class Runner(Task):
     """Paid for speed, pays for control; HalfCheetah and Swimmer."""
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns forward minus ctrl."""
         forward = self._source._forward_reward_weight * self._velocity(before, after)
         cost = self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
         return forward - cost, self._never(), {"forward": forward, "ctrl": -cost.astype(np.float64)}
@@ -95,8 +96,8 @@ class Walker(Task):
 
     velocity_limit = 10.0
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns forward plus survive minus ctrl."""
         source, healthy = self._source, self._is_healthy()
         forward = source._forward_reward_weight * self._velocity(before, after)
         survive = healthy * source._healthy_reward
@@ -112,6 +113,7 @@ class Walker(Task):
 class Hopper(Walker):
     """Healthy only while no part of the state grows large."""
 
+    @override
     def _is_healthy(self) -> Mask:
         limits = self._source._healthy_state_range
         moderate = _between(self._qpos[:, 2:], limits).all(axis=1) & _between(self._qvel, limits).all(axis=1)
@@ -128,16 +130,18 @@ class Ant(Task):
         super().__init__(source, simulations)
         self._torso = self._body(source._main_body)
 
+    @override
     def place(self) -> Array:
         """Returns (N,) [m] of the torso, as the last substep found it."""
         return self._torso[:, 0].copy()
 
+    @override
     def observe(self) -> Array:
         """Returns positions, velocities, and clipped forces on all bodies but the world."""
         return self._side_by_side(self._qpos[:, 2:], self._qvel, self._clipped()[:, 6:])
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns forward plus survive minus ctrl minus contact."""
         source = self._source
         lowest, highest = source._healthy_z_range
         healthy = (self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest)
@@ -166,17 +170,19 @@ class Humanoid(Task):
         self._masses = simulations.model.body_mass
         self._middles = self._gather("xipos").reshape(len(self._qpos), -1, 3)
 
+    @override
     def place(self) -> Array:
         """Returns (N,) [m] of the centre of mass, as the last substep found it."""
         return np.asarray(np.einsum("b,nb->n", self._masses, self._middles[:, :, 0]) / self._masses.sum())
 
+    @override
     def observe(self) -> Array:
         """Returns positions, velocities, and what MuJoCo holds of all bodies but the world."""
         parts = (self._inertia, self._velocity_of_bodies, self._torque, self._forces[:, 6:])
         return self._side_by_side(self._qpos[:, 2:], self._qvel, *parts)
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns forward plus survive minus ctrl minus contact."""
         source, healthy = self._source, _between(self._qpos[:, 2], self._source._healthy_z_range)
         forward = source._forward_reward_weight * self._velocity(before, after)
         survive = healthy * source._healthy_reward
@@ -192,8 +198,8 @@ class Humanoid(Task):
 class HumanoidStandup(Humanoid):
     """Paid for height."""
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns linup minus quadctrl minus impact plus one."""
         source = self._source
         up = self._qpos[:, 2] / source.model.opt.timestep
         control = source._ctrl_cost_weight * np.square(action, dtype=np.float64).sum(axis=1)
@@ -206,8 +212,8 @@ class InvertedPendulum(Task):
 
     hidden = 0
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns survive."""
         fallen = ~(np.abs(self._qpos[:, 1]) <= 0.2)
         survive = (~fallen).astype(np.float64)
         return survive, fallen, {"survive": survive.copy()}
@@ -221,12 +227,13 @@ class InvertedDoublePendulum(Task):
         self._tip = simulations.gather(lambda data: data.site_xpos[0]).values
         self._constraint = simulations.gather(lambda data: data.qfrc_constraint[:1]).values
 
+    @override
     def observe(self) -> Array:
-        """Returns the cart, sine and cosine of both angles, velocities and the constraint force, both clipped."""
         angles = self._qpos[:, 1:]
         clipped = [np.minimum(np.maximum(part, -10), 10) for part in (self._qvel, self._constraint)]
         return self._side_by_side(self._qpos[:, :1], np.sin(angles), np.cos(angles), *clipped)
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
         """Returns survive minus two penalties, which the source names otherwise than reward terms."""
         fallen = self._tip[:, 2] <= 1
@@ -243,13 +250,13 @@ class Reacher(Task):
         super().__init__(source, simulations)
         self._fingertip, self._target = self._body("fingertip"), self._body("target")
 
+    @override
     def observe(self) -> Array:
-        """Returns cosine and sine of both joints, target, joint velocities, and the way from the target."""
         angles, way = self._qpos[:, :2], self._fingertip - self._target
         return self._side_by_side(np.cos(angles), np.sin(angles), self._qpos[:, 2:], self._qvel[:, :2], way[:, :2])
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns dist plus ctrl, both negative."""
         source = self._source
         distance = -_length(self._fingertip - self._target) * source._reward_dist_weight
         control = -np.add.reduce(np.square(action), axis=1) * source._reward_control_weight
@@ -263,12 +270,12 @@ class Pusher(Task):
         super().__init__(source, simulations)
         self._tip, self._object, self._goal = (self._body(name) for name in ("tips_arm", "object", "goal"))
 
+    @override
     def observe(self) -> Array:
-        """Returns joints, their velocities, fingertip, object and goal."""
         return self._side_by_side(self._qpos[:, :7], self._qvel[:, :7], self._tip, self._object, self._goal)
 
+    @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        """Returns dist plus ctrl plus near, all negative."""
         source = self._source
         near = -_length(self._object - self._tip) * source._reward_near_weight
         distance = -_length(self._object - self._goal) * source._reward_dist_weight

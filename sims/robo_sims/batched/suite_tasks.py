@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from dm_control.suite import ball_in_cup, finger, manipulator, stacker
 from dm_control.utils import rewards
+from typing_extensions import override
 
 from robo_sims.batched.batched_array import BatchedArray
 from robo_sims.batched.suite_physics import BatchedData, physics_of_all
@@ -29,14 +30,12 @@ class Judge(Protocol):
 
     def observe(self) -> Array:
         """Returns (N, D) float32, fresh."""
-        ...
 
     def reward(self) -> Array:
         """Returns (N,) float64, fresh."""
-        ...
 
 
-class TogetherJudge:
+class TogetherJudge(Judge):
     """Runs the task's code once for all; its constants are those of the first environment."""
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
@@ -47,8 +46,8 @@ class TogetherJudge:
         self._reward = _REWARDS.get(type(self._task), _own)
         self._shape = len(simulations), sum(array.size for array in first.spec.observation.arrays)
 
+    @override
     def observe(self) -> Array:
-        """Reads the states; returns observations."""
         self._data.read()
         observation = self._task.get_observation(self._physics)
         vectors: Array = np.empty(self._shape, np.float32)
@@ -56,23 +55,23 @@ class TogetherJudge:
         np.concatenate(parts, out=vectors.T, casting="same_kind")
         return vectors
 
+    @override
     def reward(self) -> Array:
-        """Returns rewards of the states that were last observed."""
         return np.array(self._reward(self._task, self._physics), np.float64)
 
 
-class OneByOneJudge:
+class OneByOneJudge(Judge):
     """Runs each environment's own task."""
 
     def __init__(self, simulations: Sequence[DMControlSimulation]) -> None:
         self._simulations = simulations
 
+    @override
     def observe(self) -> Array:
-        """Returns observations."""
         return np.stack([row(s.flat(s.source.task.get_observation(s.source.physics))) for s in self._simulations])
 
+    @override
     def reward(self) -> Array:
-        """Returns rewards."""
         return np.array([s.source.task.get_reward(s.source.physics) for s in self._simulations], np.float64)
 
 

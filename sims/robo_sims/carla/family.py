@@ -6,8 +6,10 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
+from typing_extensions import override
 
 from robo_rl.errors import MissingExtra, UnknownName
+from robo_rl.protocols import EnvironmentFamily
 from robo_sims.task_family import refuse_unknown_arguments
 
 if TYPE_CHECKING:
@@ -22,20 +24,20 @@ ROUTES = {f"{name.lower()}-{routes}": f"{name}{suffix}-v0" for suffix, routes in
 """Name of a set of routes -> the task that drives them: "town-test"."""
 
 
-class DrivingFamily:
+class DrivingFamily(EnvironmentFamily):
     """Makes the driving tasks by name, and pictures with sentences for models that learn from them."""
 
     routes = ROUTES
 
+    @override
     def names(self) -> list[str]:
-        """Returns the task names; raises MissingExtra where the client is not installed, without loading it where it is."""
         for package in ("carla", "msgpack"):
             if importlib.util.find_spec(package) is None:
                 raise MissingExtra("The family 'carla'", package, "carla")
         return list(TASKS)
 
+    @override
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        """Returns a fresh environment; the arguments are those of DrivingEnv, and UnknownName is raised for any other."""
         if name not in self.names():
             raise UnknownName("task of carla", name, TASKS)
         from robo_sims.carla.environment import DrivingEnv

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from robo_sims.carla.boxes import any_overlap
 from robo_sims.carla.judge import COLLISIONS, GOAL
@@ -41,27 +42,25 @@ class Situation:
 class Reward(Protocol):
     """Turns situations into named terms; the reward is their sum."""
 
-    memory: tuple[str, ...]
+    memory: tuple[str, ...] = ()
     """Names of what `remembered` returns."""
 
     def reset(self, situation: Situation) -> None:
         """A new episode begins here."""
-        ...
+        return
 
     def terms(self, situation: Situation) -> dict[str, float]:
         """Returns the terms of one step."""
-        ...
 
     def nothing(self) -> dict[str, float]:
         """Returns the terms of a step that cannot be judged: all zero."""
-        ...
 
     def remembered(self) -> list[float]:
         """Returns what later rewards depend on and no sensor shows, each from 0 to 1; a critic needs it."""
-        ...
+        return []
 
 
-class CaRL:
+class CaRL(Reward):
     """Progress along the route, times how it was driven (Jaeger et al. 2025, "CaRL", arXiv:2504.17838, and its repository).
 
     r = (change of the completion in percent) * product of soft factors; a hard infraction ends the episode. Progress that a
@@ -93,15 +92,15 @@ class CaRL:
     """[m/s2], [m/s3], [rad/s], [rad/s2]"""
     memory = ("time_to_collision", *COMFORT, "lane")
 
+    @override
     def reset(self, situation: Situation) -> None:
-        """Forgets all violations."""
         self.completion = situation.completion
         self.collision_ticks, self.lane_ticks = 0, 0
         self.comfort_ticks = dict.fromkeys(self.COMFORT, 0)
         self.motion = Motion(situation.scene.ego)
 
+    @override
     def terms(self, situation: Situation) -> dict[str, float]:
-        """Returns what the progress pays, and the hint."""
         gained = 100.0 * (situation.completion - self.completion)
         self.completion = situation.completion
         factor = math.prod(self.factors(situation).values())
@@ -109,8 +108,8 @@ class CaRL:
         failed = situation.reason not in (None, GOAL)
         return {"progress": 0.0 if failed else gained * factor, "hint": hint}
 
+    @override
     def nothing(self) -> dict[str, float]:
-        """Returns the terms, zero."""
         return {"progress": 0.0, "hint": 0.0}
 
     def factors(self, situation: Situation) -> dict[str, float]:
@@ -145,6 +144,7 @@ class CaRL:
             self.lane_ticks = max(self.lane_ticks + (1 if abs(place.offset) > self.OFF_CENTRE else -1), 0)
         return 0.5 if self.lane_ticks > self.LANE_TICKS else 1.0
 
+    @override
     def remembered(self) -> list[float]:
         """Returns the ticks that are left of each violation, over the most that there are."""
         ticks = [self.collision_ticks, *self.comfort_ticks.values()]
@@ -201,7 +201,7 @@ def is_close_to_collision(situation: Situation, looks: tuple[float, ...]) -> boo
     return any_overlap((0.0, 0.0, ego.yaw, half_length, half_width), later)
 
 
-class Shaped:
+class Shaped(Reward):
     """The usual sum: speed along the route, less the distance from its middle, the angle to it, and too much speed.
 
     The terms of Toromanoff et al. 2020 and Zhang et al. 2021 ("Roach"), with the speed along the route instead of the distance
@@ -209,14 +209,10 @@ class Shaped:
     traffic speed pays nothing.
     """
 
-    memory: tuple[str, ...] = ()
     SPEED, OFFSET, ANGLE, FAILURE = 1.0, 0.5, 0.5, -10.0
 
-    def reset(self, situation: Situation) -> None:
-        """Has nothing to remember."""
-
+    @override
     def terms(self, situation: Situation) -> dict[str, float]:
-        """Returns the terms."""
         ego, place = situation.scene.ego, situation.place
         limit, failed = max(ego.limit, 1.0), situation.reason not in (None, GOAL)
         along = ego.vx * math.cos(place.heading) + ego.vy * math.sin(place.heading)
@@ -229,42 +225,30 @@ class Shaped:
             "failure": self.FAILURE if failed else 0.0,
         }
 
+    @override
     def nothing(self) -> dict[str, float]:
-        """Returns the terms, zero."""
         return dict.fromkeys(("speed", "offset", "angle", "failure"), 0.0)
 
-    def remembered(self) -> list[float]:
-        """Returns nothing."""
-        return []
 
-
-class Speed:
+class Speed(Reward):
     """Speed and keeping to the lane, and nothing of others: what `driving-clg` pays where all looks safe.
 
     r = (1 - |v - v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0).
     """
 
-    memory: tuple[str, ...] = ()
     TOP = 8.0
     """[m/s]"""
 
-    def reset(self, situation: Situation) -> None:
-        """Has nothing to remember."""
-
+    @override
     def terms(self, situation: Situation) -> dict[str, float]:
-        """Returns the one term."""
         ego, place = situation.scene.ego, situation.place
         angle = math.remainder(ego.yaw - place.heading, 2 * math.pi)
         speed = 1.0 - abs(ego.own(ego.vx, ego.vy)[0] - self.TOP) / self.TOP
         return {"speed": speed * max(1.0 - abs(place.offset) / 3.0, 0.0) * max(1.0 - abs(angle) / (math.pi / 2), 0.0)}
 
+    @override
     def nothing(self) -> dict[str, float]:
-        """Returns the term, zero."""
         return {"speed": 0.0}
 
-    def remembered(self) -> list[float]:
-        """Returns nothing."""
-        return []
 
-
-REWARDS: dict[str, type[CaRL] | type[Shaped] | type[Speed]] = {"carl": CaRL, "shaped": Shaped, "speed": Speed}
+REWARDS: dict[str, type[Reward]] = {"carl": CaRL, "shaped": Shaped, "speed": Speed}

@@ -18,6 +18,7 @@ from minigrid.envs.keycorridor import KeyCorridorEnv
 from minigrid.envs.obstructedmaze import ObstructedMazeEnv
 from minigrid.envs.unlockpickup import UnlockPickupEnv
 from minigrid.minigrid_env import MiniGridEnv
+from typing_extensions import override
 
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import Batch, BatchStep
@@ -65,14 +66,14 @@ class MiniGridBatch(Batch):
         self._channels, self._rows = CHANNELS[encoding], np.arange(num_envs)
         self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
 
+    @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments."""
         for index, seed in seeds.items():
             self._draw(index, seed)
         return self.observe()[list(seeds)]
 
+    @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Takes a step in every environment, or begins an episode."""
         self.taken += 1
         rewards, terminated = self._act(control.astype(np.int64))
         for index, seed in seeds.items():
@@ -137,8 +138,8 @@ class MiniGridBatch(Batch):
         self.carried[index] = of.cell_of(source.carrying)
         self.instructions[index] = source.mission
 
+    @override
     def render(self) -> Sequence[Array]:
-        """Returns a picture of each environment."""
         return [self._render(index) for index in range(self.num_envs)]
 
     def _render(self, index: int) -> Array:
@@ -148,22 +149,22 @@ class MiniGridBatch(Batch):
         self.source.agent_dir = int(self.directions[index])
         return self._single.render()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns worlds, generators and missions."""
         generators = [generator.bit_generator.state for generator in self._generators]
         arrays = {name: getattr(self, name).copy() for name in STATE}
         return {**arrays, "generators": generators, "instructions": self.instructions.tolist()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         for name in STATE:
             setattr(self, name, np.array(state[name]))
         self.instructions[:] = state["instructions"]
         for generator, saved in zip(self._generators, state["generators"], strict=True):
             generator.bit_generator.state = saved
 
+    @override
     def close(self) -> None:
-        """Frees the source."""
         self._single.close()
 
 

@@ -16,7 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
+from typing_extensions import override
 
+from robo_rl.protocols import Stateful
 from robo_rl.rewards.subgoals.forms import Form
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.teachers import Teacher
@@ -28,7 +30,7 @@ MOST = 32
 ANYTHING = -1
 
 
-class Guide:
+class Guide(Stateful):
     """Tells and credits subgoals. Places are (x, y) [cells]."""
 
     def __init__(self, form: Form, teacher: Teacher, num_envs: int, *, unguided: float, max_steps: int) -> None:
@@ -98,12 +100,12 @@ class Guide:
         """Lets the teacher go."""
         self._teacher.close()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the subgoals under way."""
         return {name: getattr(self, name).copy() for name in STATE}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         for name in STATE:
             setattr(self, name, np.array(state[name]))
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.protocols import Stateful
 from robo_rl.rewards.subgoals.forms import FORMS, Form
 from robo_rl.rewards.subgoals.language import LanguageTeacher
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS
-from robo_rl.rewards.subgoals.teachers import read_teacher
+from robo_rl.rewards.subgoals.teachers import Teacher, read_teacher
 from robo_rl.settings import settings_as
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import StateDict
@@ -105,16 +107,16 @@ class GuidedBatch(Batch):
         self.instructions = batch.instructions
         self._draw = guidance.draw(batch.num_envs)
 
+    @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
-        """Begins episodes in some environments."""
         vectors = self._batch.begin(self._draw(seeds))
         self._ask(seeds)
         rows = list(seeds)
         told = self._told(np.zeros(self.num_envs, np.float32))
         return np.concatenate((vectors, told[rows]), axis=1)
 
+    @override
     def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
-        """Takes a step in every environment, or begins an episode."""
         step = self._batch.step(control, self._draw(seeds))
         batch = self._batch
         earned = self.guide.step(self._agents, batch.changed_places, batch.before, batch.after)
@@ -123,22 +125,22 @@ class GuidedBatch(Batch):
             earned[list(seeds)] = 0.0
         return step._replace(vectors=np.concatenate((step.vectors, self._told(earned)), axis=1))
 
+    @override
     def render(self) -> Sequence[Array]:
-        """Returns a picture of each environment."""
         return self._batch.render()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns worlds and subgoals."""
         return {"batch": self._batch.state_dict(), "guide": self.guide.state_dict(), "draw": self._draw.state_dict()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         self._batch.load_state_dict(state["batch"])
         self.guide.load_state_dict(state["guide"])
         self._draw.load_state_dict(state["draw"])
 
+    @override
     def close(self) -> None:
-        """Frees source and teacher."""
         self.guide.close()
         self._batch.close()
 
@@ -167,15 +169,15 @@ class GuidedSimulation(Simulation):
         self.guide = guidance.guide(1, simulation.spec)
         self._draw = guidance.draw(1)
 
+    @override
     def reset(self, seed: int | None) -> Arrays:
-        """Begins an episode."""
         observation, source = self._simulation.reset(self._draw({0: seed})[0]), self._simulation.source
         self.instruction = self._simulation.instruction
         self.guide.begin(0, self._level())
         return observation | self._told(source, 0.0)
 
+    @override
     def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Acts."""
         source = self._simulation.source
         front = tuple(int(part) for part in source.front_pos)
         before = cell_of(source.grid.get(*front)) or EMPTY
@@ -185,12 +187,12 @@ class GuidedSimulation(Simulation):
         earned = self.guide.step(np.array([source.agent_pos]), np.array([changed]), *looks)
         return replace(step, observation=step.observation | self._told(source, float(earned[0])))
 
+    @override
     def render(self) -> npt.NDArray[np.uint8]:
-        """Returns a picture of the whole grid."""
         return self._simulation.render()
 
+    @override
     def close(self) -> None:
-        """Frees what MiniGrid and the teacher hold."""
         self.guide.close()
         self._simulation.close()
 
@@ -205,7 +207,7 @@ class GuidedSimulation(Simulation):
         return {SUBGOAL: told.astype(np.float32), **bonus}
 
 
-class LevelDraw:
+class LevelDraw(Stateful):
     """Chooses the levels that episodes of N environments begin in, where there are only so many."""
 
     def __init__(self, levels: int, num_envs: int) -> None:
@@ -221,23 +223,24 @@ class LevelDraw:
                 self._generators[index] = np.random.default_rng(seed)
         return {index: int(self._generators[index].integers(self._levels)) for index in seeds}
 
+    @override
     def state_dict(self) -> StateDict:
-        """Returns the generators."""
         return {"generators": [generator.bit_generator.state for generator in self._generators]}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
         for generator, saved in zip(self._generators, state["generators"], strict=True):
             generator.bit_generator.state = saved
 
 
-class _Nobody:
+class _Nobody(Teacher):
     """A teacher that is not there."""
 
+    @override
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
-        """Returns none."""
         del level
         return ()
 
+    @override
     def close(self) -> None:
         """Does nothing."""

@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
 from robo_sims.arm.rewards import Progress, closeness
 
@@ -43,7 +44,7 @@ def _walls() -> str:
     return "".join(geom.format(*box, z=z) for box in boxes)
 
 
-class PegInsertExpert:
+class PegInsertExpert(Expert):
     """Bring the peg over the hole, turn it square, lower it; go up a little and try again where it jams."""
 
     def __init__(self, random: np.random.Generator) -> None:
@@ -52,8 +53,8 @@ class PegInsertExpert:
         self._speed = random.uniform(0.008, 0.014)  # [m] down in one step, at the rim
         self._lowering = False
 
+    @override
     def motion(self, observation: Observation) -> Motion:
-        """Returns the motion for the next control period."""
         to_hole = observation["hole_from_peg"].astype(np.float64)  # from the peg's tip to the middle of the hole's rim
         turn = float(np.arctan2(observation["hole_turn"][1], observation["hole_turn"][0])) / 4
         turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)

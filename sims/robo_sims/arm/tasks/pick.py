@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import ArmPhysics, FreeBody
 from robo_sims.arm.rewards import Progress, closeness
 
@@ -90,7 +91,7 @@ class Cube:
         return float(np.linalg.norm(self.body.position - self._physics.gripper_position))
 
 
-class PickExpert:
+class PickExpert(Expert):
     """Hover over the cube with the fingers along its faces, descend, close, lift; begin again whenever the cube is lost."""
 
     def __init__(self, random: np.random.Generator) -> None:
@@ -100,8 +101,8 @@ class PickExpert:
         self._patience = int(random.integers(4, 7))  # control steps for the fingers to close
         self._closing = 0
 
+    @override
     def motion(self, observation: Observation) -> Motion:
-        """Returns the motion for the next control period."""
         to_grasp = observation["object_from_gripper"] + self._grasp
         turn = float(np.arctan2(observation["object_turn"][1], observation["object_turn"][0])) / 4
         turn = wrap(heading(observation) + turn, np.pi / 2) - heading(observation)  # of the four, the one nearest to straight

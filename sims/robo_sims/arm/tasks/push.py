@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import ExpertFactory, heading, wrap
+from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import ArmPhysics, Array
 from robo_sims.arm.rewards import Progress, closeness
 from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, Cube
@@ -24,7 +25,7 @@ TOLERANCE = 0.03
 """[m] from the mark to the cube's middle, along the table."""
 
 
-class PushExpert:
+class PushExpert(Expert):
     """Go behind the cube as seen from the mark, lower the fingers across the way, push; go round again when it slips off."""
 
     def __init__(self, random: np.random.Generator) -> None:
@@ -34,8 +35,8 @@ class PushExpert:
         self._speed = random.uniform(0.010, 0.014)  # [m] forward in one step of pushing
         self._opening = random.uniform(0.035, 0.05)  # [m] two contact points keep the cube from turning
 
+    @override
     def motion(self, observation: Observation) -> Motion:
-        """Returns the motion for the next control period."""
         way, remaining = _direction(observation["goal_from_object"].astype(np.float64))
         from_cube = -observation["object_from_gripper"][:2].astype(np.float64)
         ahead = float(from_cube @ way)  # [m] negative behind the cube

@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
-from robo_sims.arm.expert import ExpertFactory
+from robo_sims.arm.expert import Expert, ExpertFactory
 from robo_sims.arm.physics import ArmPhysics
 from robo_sims.arm.rewards import Progress, closeness
 
@@ -21,15 +22,15 @@ HELD_STEPS = 3
 """control steps in a row for which it must stay there: passing by does not count"""
 
 
-class ReachExpert:
+class ReachExpert(Expert):
     """Go straight to the goal."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._gain = random.uniform(0.5, 0.9)  # share of the way to go in one step
         self._opening = random.uniform(0.0, 0.08)
 
+    @override
     def motion(self, observation: Observation) -> Motion:
-        """Returns the motion for the next control period."""
         return Motion(self._gain * observation["goal_from_gripper"], 0.0, self._opening)
 
 

@@ -31,16 +31,12 @@ class Task(Protocol):
 
     def reset(self, random: np.random.Generator) -> None:
         """Places the task's bodies; the arm is already at its start."""
-        ...
 
     def observe(self) -> dict[str, npt.NDArray[Any]]:
         """Returns the entries of `observation`."""
-        ...
 
     def is_success(self) -> bool:
         """Judges the present state; asked exactly once after each control period."""
-        ...
 
     def progress(self) -> Progress:
         """Returns how far each part of the task is done, from 0 to 1."""
-        ...

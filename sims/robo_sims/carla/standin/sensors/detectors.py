@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgpack
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.carla.standin.actors import VX, VZ, Actor
 from robo_sims.carla.standin.collisions import BUILDING
@@ -37,8 +38,8 @@ class Radar(Sensor):
         self.rate = setting(actor, "points_per_second", 1, 1_000_000)
         self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
-        """Returns the points of one step."""
         count = int(self.rate * world.step_seconds)
         radius, angle = self.random.random(count), self.random.random(count) * 2 * math.pi
         aside = self.spread * np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
@@ -78,6 +79,7 @@ class Obstacle(Sensor):
         self.only_dynamics = flag(actor, "only_dynamics")
         flag(actor, "debug_linetrace")
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns the obstacle and its distance [m], if there is one."""
         pose = world.bodies.motion[self.actor.row, :6]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgpack
+from typing_extensions import override
 
 from robo_sims.carla.standin.layouts import SensorType
 from robo_sims.carla.standin.sensors.sensor import Sensor
@@ -18,6 +19,7 @@ class Collision(Sensor):
 
     kind = SensorType.COLLISION
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one event a hit."""
         hits = [hit for hit in world.hits if hit.actor.id == self.actor.parent]

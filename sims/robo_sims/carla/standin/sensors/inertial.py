@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgpack
 import numpy as np
+from typing_extensions import override
 
 from robo_sims.carla.standin.actors import AX, AZ, WX, WZ, YAW, Actor, X, Y, Z
 from robo_sims.carla.standin.layouts import SensorType
@@ -48,6 +49,7 @@ class Imu(Sensor):
         self.force = Noise(actor, ["x", "y", "z"], "noise_accel_stddev_{}", None)
         self.rate = Noise(actor, ["x", "y", "z"], "noise_gyro_stddev_{}", "noise_gyro_bias_{}")
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
         """Returns one measurement; acceleration and rates are those of what carries it."""
         motion = world.bodies.motion[self.actor.row]
@@ -70,8 +72,8 @@ class Gnss(Sensor):
         super().__init__(actor, world)
         self.noise = Noise(actor, ["lat", "lon", "alt"], "noise_{}_stddev", "noise_{}_bias")
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
-        """Returns one measurement."""
         motion, road_map = world.bodies.motion[self.actor.row], world.town.road_map
         latitude, longitude = geographic(road_map.latitude, road_map.longitude, float(motion[X]), float(motion[Y]))
         return [msgpack.packb(self.noise.added([latitude, longitude, float(motion[Z])]))]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.carla.standin.actors import Actor
 from robo_sims.carla.standin.layouts import LIDAR_HEADER, LIDAR_POINT, SEMANTIC_POINT, SensorType
@@ -36,8 +37,8 @@ class Scanner(Sensor):
         self.angle = 0.0
         """[degree] where the next measurement begins"""
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
-        """Returns the points of one step."""
         dt = world.step_seconds
         swept = min(self.turns * 360.0 * dt, 360.0)
         count = max(int(self.rate * dt / self.channels), 1)
@@ -75,8 +76,8 @@ class Lidar(Scanner):
         self.noise = setting(actor, "noise_stddev", 0, 1e3)
         self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
 
+    @override
     def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
-        """Return the points with their intensities."""
         distance = np.where(seen, hits.distance, self.range)
         intensity = np.exp(-self.fade * distance)
         seen = seen & self._returns(intensity)
@@ -103,6 +104,7 @@ class SemanticLidar(Scanner):
 
     kind = SensorType.SEMANTIC_LIDAR
 
+    @override
     def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
         """Return the points with the angle of incidence, the actor and the label."""
         points = np.empty(int(seen.sum()), SEMANTIC_POINT)

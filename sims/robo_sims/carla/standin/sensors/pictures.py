@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import cv2
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.carla.standin.actors import Actor
 from robo_sims.carla.standin.layouts import IMAGE_HEADER, SensorType, Tag
@@ -77,8 +78,8 @@ class PictureSensor(Sensor):
         self.sky_of: tuple[float, float] | None = None
         self.rides: bool | None = None
 
+    @override
     def measured(self, world: World) -> list[bytes | memoryview]:
-        """Returns the picture."""
         if world.settings.no_rendering:
             return []
         world.look()
@@ -132,8 +133,8 @@ class Semantic(PictureSensor):
 
     kind = SensorType.SEMANTIC
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes labels as a picture."""
         labels, tags = self.ground(view, world), world.scene.boxes.tags
         for number, outline in self.boxes(view, world):
             cv2.fillConvexPoly(labels, outline, int(tags[number]), cv2.LINE_8, SHIFT)
@@ -145,8 +146,8 @@ class Instance(PictureSensor):
 
     kind = SensorType.INSTANCE
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes labels and ids as a picture."""
         self.picture[..., :2], self.picture[..., 2] = 0, self.ground(view, world)
         boxes = world.scene.boxes
         for number, outline in self.boxes(view, world):
@@ -161,8 +162,8 @@ class Colour(PictureSensor):
 
     kind = SensorType.RGB
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes a painted picture."""
         np.take(PALETTE, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
         drawn = list(self.boxes(view, world))
         painted = self._painted(view, world)
@@ -198,8 +199,8 @@ class Cosmos(PictureSensor):
 
     kind = SensorType.COSMOS
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes kinds as colours, and black for the rest."""
         np.take(KINDS, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
         boxes = world.scene.boxes
         for number, outline in self.boxes(view, world):
@@ -213,8 +214,8 @@ class Depth(PictureSensor):
 
     kind = SensorType.DEPTH
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes depth as a picture."""
         sinking = view.sinking()
         depth = np.full(sinking.shape, DEEPEST)
         np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.carla.standin.actors import Actor
 from robo_sims.carla.standin.layouts import FLOW_PIXEL, IMAGE_HEADER, SensorType
@@ -45,8 +46,8 @@ class Normals(SurfaceSensor):
 
     kind = SensorType.NORMALS
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes normals as a picture."""
         depth, whose, rays = self.surfaces(view, world)
         normals = np.broadcast_to(UP, rays.shape).copy()
         boxes = world.scene.boxes
@@ -78,8 +79,8 @@ class OpticalFlow(SurfaceSensor):
         self.before: tuple[View, dict[tuple[int, int], Floats]] | None = None
         """The last view, and where boxes were."""
 
+    @override
     def draw(self, view: View, world: World) -> None:
-        """Writes the motion of each pixel."""
         poses, movable = self._poses(world)
         last, were = self.before or (view, poses)
         self.before = view, poses

@@ -164,11 +164,13 @@ def random_batch(spec: EnvironmentSpec, rows: int, *, seed: int, chunk: int = 4)
         next_observations=following,
         weights=np.ones(rows, np.float32),
         is_human=np.zeros(rows, np.bool_),
-        next_actions=_actions(spec, rows, generator),
-        has_next_action=generator.random(rows) < 0.8,
-        returns_to_go=generator.normal(size=rows).astype(np.float32),
-        action_chunks=_actions(spec, rows * chunk, generator).reshape(rows, chunk, *spec.action.shape),
-        chunk_valid=np.arange(chunk) <= generator.integers(chunk, size=(rows, 1)),
+        extras={
+            "next_actions": _actions(spec, rows, generator),
+            "has_next_action": generator.random(rows) < 0.8,
+            "returns_to_go": generator.normal(size=rows).astype(np.float32),
+            "action_chunks": _actions(spec, rows * chunk, generator).reshape(rows, chunk, *spec.action.shape),
+            "chunk_valid": np.arange(chunk) <= generator.integers(chunk, size=(rows, 1)),
+        },
     )
 
 

@@ -171,10 +171,12 @@ class RowReader:
             next_observations=self._observations(following, next_vectors),
             weights=np.ones(len(first), np.float32),
             is_human=self._take("is_human", first),
-            next_actions=self._actions(following, next_vectors),
-            has_next_action=self._take("starts", following),
-            returns_to_go=self._take(RETURNS, first) if RETURNS in self._stored else None,
-            **(self._chunks(first, chunk) if chunk > 1 else {}),
+            extras={
+                "next_actions": self._actions(following, next_vectors),
+                "has_next_action": self._take("starts", following),
+                **({"returns_to_go": self._take(RETURNS, first)} if RETURNS in self._stored else {}),
+                **(self._chunks(first, chunk) if chunk > 1 else {}),
+            },
         )
 
     def windows(self, first: RowNumbers, last: RowNumbers, start: RowNumbers, length: int) -> Windows:

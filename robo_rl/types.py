@@ -163,17 +163,8 @@ class Batch:
     weights: npt.NDArray[np.float32]
     """(B,) importance of each row, 1 by default"""
     is_human: npt.NDArray[np.bool_]
-    next_actions: Array | None = None
-    """(B, A) or (B,) what was executed at the next observation; None where nothing was recorded"""
-    has_next_action: npt.NDArray[np.bool_] | None = None
-    """(B,) False where the episode ended or has got to the next observation: `next_actions` means nothing there"""
-    action_chunks: Array | None = None
-    """(B, H, A) or (B, H) what was executed from the first step on; None where they were not asked for"""
-    chunk_valid: npt.NDArray[np.bool_] | None = None
-    """(B, H) False beyond the end of the episode, where the last action is repeated"""
-    returns_to_go: npt.NDArray[np.float32] | None = None
-    """(B,) discounted sum of the rewards from the first step until the episode ended, with a bound of what is missing where it
-    was cut (robo_rl.rows.returns_to_go); NaN while it still runs. None where they were not asked for."""
+    extras: Mapping[str, Array] = field(default_factory=dict)
+    """name -> (B, ...) what the learner asked for beyond that"""
 
     def __len__(self) -> int:
         return len(self.rewards)

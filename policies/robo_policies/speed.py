@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_policies.networks.perceptrons import has_fast_bfloat16
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment
@@ -55,6 +54,12 @@ def cases(effort: Effort) -> Cases:
     if has_fast_bfloat16():
         measured[f"sac in bfloat16 (peers in float32) {setting}"] = partial(whole_loops, "sac-bfloat16")
     return {name: partial(case, name, effort) for name, case in measured.items()}
+
+
+def has_fast_bfloat16() -> bool:
+    """Return True if this processor computes products in bfloat16 itself."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 
 LEARNERS = {

@@ -16,14 +16,13 @@ from robo_policies.learners.f_dvl import FDVLConfig
 from robo_policies.learners.hg_dagger import HGDAggerConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
-from robo_policies.learners.learning import ActorPolicy
+from robo_policies.learners.parts import ActorPolicy
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
-from robo_policies.networks.networks import ObservationEncoder
 from robo_policies.sb3.hil import SB3SACHILConfig
 from robo_rl.errors import ConformanceFailure
 from robo_rl.learner_conformance import LEARNER_CHECKS, check_learner, check_policy
@@ -101,7 +100,7 @@ class ForgetsTheGenerator(SAC):
 
 class SharesItsState(SAC):
     def state_dict(self):
-        return super().state_dict() | {"actor": self.actor.network._arrays}
+        return super().state_dict() | {"actor": self.actor.state_dict()}
 
 
 class DrawsGlobally(SAC):
@@ -153,6 +152,6 @@ def test_broken_learner_is_found(broken, words):
 )
 def test_broken_policy_is_found(broken, words):
     learner = SACConfig(hidden=(8,)).build(ARM, 0)
-    policy = broken(ARM, ObservationEncoder(ARM), learner.actor, learner.parts.generator)
+    policy = broken(learner.parts, learner.actor)
     with pytest.raises(ConformanceFailure, match=words):
         check_policy(policy, ARM)

@@ -361,7 +361,9 @@ def assert_known(replay: ReplayBuffer, steps: list[Transition], expected: dict[i
     for step in steps:
         replay.add(step)
     batch = replay.sample(200)
-    found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
+    found = {
+        int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.extras["returns_to_go"], strict=True)
+    }
     assert found == pytest.approx(expected, nan_ok=True)
 
 
@@ -388,13 +390,15 @@ def test_a_cut_does_not_end_what_every_step_costs(make, rewards, terminated, dis
         for episode in episodes:
             replay.add_episode(episode)
     batch = replay.sample(200)
-    found = {int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.returns_to_go, strict=True)}
+    found = {
+        int(x): float(value) for x, value in zip(batch.observations["x"][:, 0], batch.extras["returns_to_go"], strict=True)
+    }
     assert found == pytest.approx(dict(enumerate(expected)) | {7: 9.0})
 
 
 def test_without_asking_there_are_no_returns_to_go():
-    assert filled(5).sample(3).returns_to_go is None
-    assert SymmetricReplay(filled(5), filled(5)).sample(4).returns_to_go is None
+    assert "returns_to_go" not in filled(5).sample(3).extras
+    assert "returns_to_go" not in SymmetricReplay(filled(5), filled(5)).sample(4).extras
 
 
 def test_an_episode_longer_than_the_memory_keeps_the_returns_of_what_is_left():
@@ -408,7 +412,7 @@ def test_mixing_keeps_returns_to_go_with_their_steps():
         for number in range(5):
             replay.add(transition(start + number, "terminated" if number == 4 else ""))
     batch = SymmetricReplay(online, offline).sample(64)
-    np.testing.assert_array_equal(batch.returns_to_go, batch.observations["x"][:, 0])
+    np.testing.assert_array_equal(batch.extras["returns_to_go"], batch.observations["x"][:, 0])
 
 
 @pytest.mark.parametrize("capacity", [7, 50])
@@ -424,10 +428,10 @@ def test_next_actions_and_chunks_stay_within_the_episode(capacity, n_step):
     for row, first in enumerate(np.rint(batch.observations["x"][:, 0]).astype(int)):
         last = last_of[first]
         following = first + min(n_step, last - first + 1)
-        assert batch.has_next_action[row] == (following <= last)
+        assert batch.extras["has_next_action"][row] == (following <= last)
         if following <= last:
-            assert batch.next_actions[row, 0] == pytest.approx(following / 1000)
+            assert batch.extras["next_actions"][row, 0] == pytest.approx(following / 1000)
         wanted = [min(first + step, last) / 1000 for step in range(3)]
-        assert batch.action_chunks[row, :, 0] == pytest.approx(wanted)
-        assert batch.chunk_valid[row].tolist() == [first + step <= last for step in range(3)]
-    assert replay.sample(3).action_chunks is None
+        assert batch.extras["action_chunks"][row, :, 0] == pytest.approx(wanted)
+        assert batch.extras["chunk_valid"][row].tolist() == [first + step <= last for step in range(3)]
+    assert "action_chunks" not in replay.sample(3).extras

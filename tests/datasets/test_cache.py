@@ -111,12 +111,12 @@ def test_returns_to_go_are_discounted_sums_within_the_episode(filled):
             powers = 0.9 ** np.arange(len(episode) - step + 1)
             key = episode.observations["joint_position"][step].tobytes()
             expected[key] = float(np.sum(powers * [*episode.rewards[step:], beyond]))
-    for row, value in zip(batch.observations["joint_position"], batch.returns_to_go, strict=True):
+    for row, value in zip(batch.observations["joint_position"], batch.extras["returns_to_go"], strict=True):
         assert value == pytest.approx(expected[row.tobytes()], rel=1e-5)
 
 
 def test_without_asking_there_are_no_returns_to_go(filled):
-    assert CachedEpisodes(filled, filled.entries()).replay(seed=0).sample(3).returns_to_go is None
+    assert "returns_to_go" not in CachedEpisodes(filled, filled.entries()).replay(seed=0).sample(3).extras
 
 
 def test_an_episode_without_steps_takes_no_row(dataset, make_episode):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig, choices_of
-from robo_policies.learners.learning import EncodedBatch
+from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD
+from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
@@ -49,92 +49,76 @@ def batch(rows: int = 8, seed: int = 0, **replaced) -> Batch:
     return Batch(**(arrays | replaced))
 
 
-class Table:
+class Table(torch.nn.Module):
     """Stands in for a network: the state's first number says which row of a table to return."""
 
     def __init__(self, rows) -> None:
-        self.rows = np.float32(rows)
+        super().__init__()
+        self.rows = torch.tensor(rows, dtype=torch.float32)
 
-    def forward(self, observations, *, keep=False):
-        return self.rows[observations[:, 0].astype(int)][None]
+    def forward(self, observations):
+        return self.rows[observations[:, 0].long()]
 
 
-def encoded(**arrays) -> EncodedBatch:
-    states = np.float32([[0, 0], [1, 0], [2, 0]])
+def encoded(**arrays) -> TensorBatch:
+    states = torch.tensor([[0.0, 0], [1, 0], [2, 0]])
     usual = {
         "observations": states,
-        "actions": np.zeros((3, 3), np.float32),
-        "rewards": np.float32([0.0, 1.0, 0.5]),
-        "masks": np.float32([1, 0, 1]),
-        "discounts": np.full(3, 0.5, np.float32),
+        "actions": torch.zeros((3, 3)),
+        "rewards": torch.tensor([0.0, 1.0, 0.5]),
+        "masks": torch.tensor([1.0, 0, 1]),
+        "discounts": torch.full((3,), 0.5),
         "next_observations": states,
-        "weights": np.float32([1, 1, 2]),
+        "weights": torch.tensor([1.0, 1, 2]),
+        "extras": {},
     }
-    return EncodedBatch(**(usual | arrays))
+    return TensorBatch(**(usual | arrays))
 
 
 # losses against numbers computed by hand
 
 
 def test_the_target_takes_the_online_networks_choice_and_the_target_networks_value():
-    critic = learner().critic
-    critic.network, critic.target = Table([[1, 2], [0, 9], [5, 4]]), Table([[10, 20], [30, 40], [50, 60]])
-    targets = critic.targets(encoded(), np.float32([-0.02, 0.0, 0.0]))
+    built = learner()
+    built.gripper, built.target_gripper = Table([[1, 2], [0, 9], [5, 4]]), Table([[10, 20], [30, 40], [50, 60]])
+    targets = built.gripper_target(encoded(), torch.tensor([-0.02, 0.0, 0.0]))
     # choices 1, 1, 0; the second step ended the task
     np.testing.assert_allclose(targets, [0.0 - 0.02 + 0.5 * 20, 1.0, 0.5 + 0.5 * 50], rtol=1e-6)
 
 
-def test_the_loss_is_of_the_commanded_choice_alone():
-    values, targets = np.float32([[1, 2], [0, 3], [5, 4]]), np.float32([0, 1, 7])
-    loss, by_values = learner().critic.loss(values, np.array([1, 0, 0]), targets, np.float32([1, 1, 2]))
-    assert loss == pytest.approx((2.0**2 + 1.0**2 + 2 * 2.0**2) / 3)
+def test_the_loss_is_of_the_commanded_choice_alone(monkeypatch):
+    built = learner()
+    built.gripper = Table([[1, 2], [0, 3], [5, 4]])
+    built.gripper.rows.requires_grad_()
+    monkeypatch.setattr(built, "gripper_target", lambda data, penalties: torch.tensor([0.0, 1, 7]))
+    commands = torch.tensor([[0, 0.01, 0], [0, -0.01, 0], [0, -1.0, 0]])  # the nearer choice: opens, closes, closes
+    loss = built.gripper_loss(encoded(actions=commands), torch.zeros(3))
+    assert loss.item() == pytest.approx((2.0**2 + 1.0**2 + 2 * 2.0**2) / 3)
+    (by_values,) = torch.autograd.grad(loss, built.gripper.rows)
     np.testing.assert_allclose(by_values, np.array([[0, 2.0], [-1.0, 0], [2 * -2.0, 0]]) * 2 / 3, rtol=1e-6)
 
 
-def test_the_gradient_of_the_loss_is_that_of_the_network():
-    critic, data = learner().critic, EncodedBatch.of(batch(4), learner().arm.encoder, 0)
-    choices, targets, weights = np.array([0, 1, 1, 0]), np.float32([0.3, -1, 2, 0]), np.ones(4, np.float32)
-
-    def loss_now() -> float:
-        return critic.loss(critic.values(data.observations), choices, targets, weights)[0]
-
-    _, by_values = critic.loss(critic.values(data.observations, keep=True), choices, targets, weights)
-    critic.network.backward(by_values[None])
-    slope = critic.network.gradient.clone()
-    for index in (0, 5, len(slope) - 1):
-        with torch.no_grad():
-            critic.network.vector[index] += 1e-2
-            above = loss_now()
-            critic.network.vector[index] -= 2e-2
-            below = loss_now()
-            critic.network.vector[index] += 1e-2
-        assert float(slope[index]) == pytest.approx((above - below) / 2e-2, rel=0.05, abs=2e-3)
-
-
 def test_only_a_command_that_moves_the_gripper_to_its_other_state_is_penalised():
-    commands = np.float32([-0.6, -0.4, -1.0, 0.6, 0.4, 1.0])
-    reading = np.float32([0.95, 0.95, 0.5, 0.5, 0.5, 0.95])
-    found = learner(grasp_penalty=0.1).grasp_penalty(reading, commands)
+    commands = torch.tensor([-0.6, -0.4, -1.0, 0.6, 0.4, 1.0])
+    opening = torch.tensor([0.95, 0.95, 0.5, 0.5, 0.5, 0.95])
+    found = learner(grasp_penalty=0.1).grasp_penalty(opening, commands)
     np.testing.assert_allclose(found, [-0.1, 0, 0, -0.1, 0, 0])
 
 
 def test_the_reading_is_the_share_of_what_can_be_commanded():
     observations = {"state": np.zeros((3, 3), np.float32), "opening": np.float32([[0.0], [0.04], [0.08]])}
-    np.testing.assert_allclose(learner()._reading(batch(3, observations=observations)), [0.0, 0.5, 1.0])
-
-
-def test_commands_are_read_as_the_nearer_choice():
-    assert choices_of(np.float32([-1.0, -0.01, 0.01, 1.0])).tolist() == [0, 0, 1, 1]
+    np.testing.assert_allclose(learner()._opening(batch(3, observations=observations)), [0.0, 0.5, 1.0])
 
 
 # what reaches whom
 
 
 def states_after(built, data, leaves):
-    """Returns the arm's state, without what is reported of it, and the gripper's, after an update."""
+    """Returns the arm's networks and moments, and the gripper's, after an update."""
     built.update(data)
-    arm = {name: part for name, part in built.arm.state_dict().items() if name != "metrics"}
-    return leaves(arm), leaves(built.critic.state_dict())
+    state = built.state_dict()
+    learnt = leaves({name: state[name] for name in ("networks", "optimizers")})
+    return tuple({name: leaf for name, leaf in learnt.items() if ("gripper" in name) == own} for own in (False, True))
 
 
 def test_the_penalty_reaches_the_grippers_critic_and_nothing_else(leaves):
@@ -152,31 +136,34 @@ def test_the_arms_critics_do_not_see_the_gripper(leaves):
         actions[:, 1] = sign
         states.append(states_after(learner(grasp_penalty=0.0), batch(actions=actions), leaves))
     assert states[0][0] == states[1][0] and states[0][1] != states[1][1]
-    assert learner().arm.critic.network.layers[0].weight.shape[1] == 4 + 2  # state and opening, x and y
+    assert learner().critic.state_dict()["layers.linears.0.weight"].shape[1] == 4 + 2  # state and opening, x and y
 
 
 def test_each_slice_of_the_batch_gives_the_gripper_a_step_and_its_target_follows():
     built = learner(updates_per_step=2)
-    before = built.critic.target.vector.clone()
+    before = built.state_dict()["networks"]["target_gripper"]
     built.update(batch(8))
-    assert built.critic._optimizer.state_dict()["step"].item() == 2
-    assert not torch.equal(before, built.critic.target.vector)
+    after = built.state_dict()
+    assert after["optimizers"]["gripper"]["step"].item() == 2
+    for name, value in before.items():
+        assert not torch.equal(value, after["networks"]["target_gripper"][name])
 
 
 def test_the_policy_puts_the_better_choice_in_its_place():
     built = learner()
     policy, observation = built.policy, {"state": np.zeros(3, np.float32), "opening": np.float32([0.04])}
     for table, command in (([[2, 1]], -1.0), ([[1, 2]], 1.0)):
-        built.critic.network = Table(table)
+        policy._actor.gripper = Table(table)
         for deterministic in (True, False):
             action = policy.act(observation, deterministic=deterministic)
             assert action.shape == (3,) and action.dtype == np.float32 and action[1] == command
-    arm = built.arm.policy.act(observation, deterministic=True)
+    with torch.no_grad():
+        arm = built.actor.mode(torch.tensor([[0, 0, 0, 0.04]]))[0]
     np.testing.assert_array_equal(policy.act(observation, deterministic=True)[[0, 2]], arm)
 
 
 def test_the_target_entropy_counts_the_gripper():
-    assert learner().arm.temperature.target_entropy == pytest.approx(-0.5 * 3)
+    assert learner().temperature.target_entropy == pytest.approx(-0.5 * 3)
 
 
 def test_without_a_gripper_it_is_rlpd_with_the_authors_values():
@@ -205,6 +192,7 @@ def test_the_gripper_learns_known_values():
         closes = actions[:, 1] < 0
         data = batch(32, observations=same, next_observations=same, actions=actions)
         built.update(replace(data, rewards=closes.astype(np.float32), masks=(~closes).astype(np.float32)))
-    values = built.critic.values(np.float32([[0, 0, 0, 0.04]]))
+    with torch.no_grad():
+        values = built.gripper(torch.tensor([[0, 0, 0, 0.04]]))
     np.testing.assert_allclose(values, [[1.0, 0.97]], atol=0.02)
     assert built.policy.act({"state": np.zeros(3, np.float32), "opening": np.float32([0.04])})[1] == -1.0

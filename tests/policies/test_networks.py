@@ -6,99 +6,83 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learners.learning import ActorPolicy, CheckedAdam, generators
-from robo_policies.networks.networks import (
-    LARGEST_NORMALIZED,
-    SMALLEST_STD,
-    ObservationEncoder,
-    QEnsemble,
-    TanhGaussianActor,
-    tanh_gaussian_log_density,
-)
+from robo_policies.learners.parts import CheckedAdam, LearnerParts, generators
+from robo_policies.learners.sac import SACConfig
+from robo_policies.networks.accelerated import gaussian
+from robo_policies.networks.actor_critic import LOG_STD, Critics, NetworkFactory, TanhGaussianActor, squashed_gaussian
+from robo_policies.networks.encoders import LARGEST_NORMALIZED, SMALLEST_STD, ObservationEncoder
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
+
+GAUSSIANS = pytest.mark.parametrize(
+    "squashed", [squashed_gaussian, gaussian.squashed_gaussian], ids=["reference", "accelerated"]
+)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def outputs_of(*halves):
+    return torch.tensor(np.concatenate([np.broadcast_to(half, halves[0].shape) for half in halves], 1), dtype=torch.float32)
+
+
+@GAUSSIANS
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (1.5, -1.0), (-0.3, 0.7)])
-def test_density_of_tanh_gaussian_integrates_to_one(mean, log_std):
+def test_density_of_tanh_gaussian_integrates_to_one(mean, log_std, squashed):
     actions = np.linspace(-1 + 1e-6, 1 - 1e-6, 400_001)
-    unbounded = np.arctanh(actions)[:, None]
-    noise = (unbounded - mean) / np.exp(log_std)
-    density = np.exp(tanh_gaussian_log_density(unbounded, noise, np.full_like(noise, log_std)))
-    assert np.trapezoid(density, actions) == pytest.approx(1.0, abs=2e-3)
+    noise = (np.arctanh(actions)[:, None] - mean) / np.exp(log_std)
+    outputs = outputs_of(np.full_like(noise, mean), log_std)
+    drawn, density = squashed(outputs, torch.tensor(noise, dtype=torch.float32), LOG_STD)
+    np.testing.assert_allclose(drawn[:, 0], actions, atol=1e-5)
+    assert np.trapezoid(np.exp(density.numpy()), actions) == pytest.approx(1.0, abs=2e-3)
 
 
-def test_density_equals_the_textbook_formula_and_stays_finite_far_out():
-    noise = np.array([[0.3, -1.2]])
-    unbounded, log_std = np.array([[0.4, -0.9]]), np.array([[-0.5, 0.2]])
-    density = np.exp(-0.5 * noise**2) / (np.exp(log_std) * np.sqrt(2 * np.pi)) / (1 - np.tanh(unbounded) ** 2)
-    expected = np.log(density).sum(-1)
-    np.testing.assert_allclose(tanh_gaussian_log_density(unbounded, noise, log_std), expected)
-    far = tanh_gaussian_log_density(np.array([[60.0, -60.0]]), noise, log_std)
-    assert np.isfinite(far).all()  # the textbook formula gives infinity: tanh(60) rounds to 1
+@GAUSSIANS
+def test_density_equals_the_textbook_formula_and_stays_finite(squashed):
+    noise, mean, log_std = np.array([[0.3, -1.2]]), np.array([[0.4, -0.9]]), np.array([[-0.5, 0.2]])
+    actions, found = squashed(outputs_of(mean, log_std), torch.tensor(noise, dtype=torch.float32), LOG_STD)
+    density = np.exp(-0.5 * noise**2) / (np.exp(log_std) * np.sqrt(2 * np.pi)) / (1 - actions.numpy() ** 2)
+    np.testing.assert_allclose(found, np.log(density).sum(-1), rtol=1e-5)
+    _, far = squashed(outputs_of(np.array([[60.0, -60.0]]), 0.0), torch.zeros(1, 2), LOG_STD)
+    assert torch.isfinite(far).all()  # the textbook formula gives infinity: tanh(60) rounds to 1
 
 
-def test_sampled_density_belongs_to_the_sampled_action():
-    actor = TanhGaussianActor(3, 2, (8,), seeded())
-    observations = torch.randn(5, 3, generator=seeded(1)).numpy()
-    actions, log_densities = actor.sample(observations, seeded(2))
-    mean, log_std = actor.distribution(observations)
-    unbounded = np.arctanh(actions)
-    expected = tanh_gaussian_log_density(unbounded, (unbounded - mean) / np.exp(log_std), log_std)
-    np.testing.assert_allclose(log_densities, expected, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(actor.draw(torch.from_numpy(observations), seeded(2)), actions, rtol=1e-6)
+def test_derivatives_of_the_gaussian_kernel_equal_those_of_autograd():
+    outputs, noise = torch.randn(5, 4, generator=seeded(1)), torch.randn(5, 2, generator=seeded(2))
+    outputs[0, 2], outputs[1, 3] = 5.0, -30.0  # beyond the limits of the log deviation, from which no gradient flows
+    by_actions, by_densities = torch.randn(5, 2, generator=seeded(4)), torch.randn(5, generator=seeded(5))
+    found = []
+    for function in (squashed_gaussian, gaussian.squashed_gaussian):
+        given = outputs.clone().requires_grad_()
+        actions, densities = function(given, noise, LOG_STD)
+        (gradient,) = torch.autograd.grad((by_actions * actions).sum() + (by_densities * densities).sum(), given)
+        found.append((actions.detach(), densities.detach(), gradient))
+    assert found[0][2][0, 2] == found[1][2][1, 3] == 0
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
 
 
-def test_derivatives_of_sampled_actions_and_densities_equal_those_of_autograd():
-    actor = TanhGaussianActor(3, 2, (8,), seeded())
-    actor.network.layers[-1].bias[0, 0, 3] = 5.0  # beyond the largest log deviation, where no gradient flows
-    observations = torch.randn(5, 3, generator=seeded(1))
-    actor.sample(observations.numpy(), seeded(2), keep=True)
-    actor.sample(observations.numpy(), seeded(3))  # what is not kept must not disturb
-    by_actions, by_log_densities = torch.randn(5, 2, generator=seeded(4)), torch.randn(5, generator=seeded(5))
-    actor.backward(by_actions.numpy(), by_log_densities.numpy())
-
-    parameters = [
-        array.clone().requires_grad_() for layer in actor.network.layers for array in (layer.weight[0], layer.bias[0])
-    ]
-    hidden = torch.relu(observations @ parameters[0] + parameters[1])
-    mean, log_std = (hidden @ parameters[2] + parameters[3]).chunk(2, -1)
-    normal = torch.distributions.Normal(mean, log_std.clamp(-20, 2).exp())
-    unbounded = mean + normal.stddev * torch.randn(5, 2, generator=seeded(2))
-    actions = torch.tanh(unbounded)
-    squash = 2.0 * (np.log(2.0) - unbounded - torch.nn.functional.softplus(-2.0 * unbounded))
-    log_densities = (normal.log_prob(unbounded) - squash).sum(-1)
-    total = (by_actions * actions).sum() + (by_log_densities * log_densities).sum()
-    expected = torch.cat([part.flatten() for part in torch.autograd.grad(total, parameters)])
-    torch.testing.assert_close(actor.network.gradient, expected, rtol=1e-3, atol=1e-4)
-
-
+@torch.no_grad()
 def test_layer_norm_bounds_q_for_actions_far_outside_the_data():
     """|Q| <= |w| sqrt(H) + |b| whatever the action: a normalised layer of H units has length sqrt(H) at most."""
-    observations, direction = np.zeros((1, 3), np.float32), np.float32([[0.6, -0.8]])
+    observations, direction = torch.zeros(1, 3), torch.tensor([[0.6, -0.8]])
     near, far = 1e2, 1e5
-    bounded, unbounded = (QEnsemble(5, (32, 32), 2, layer_norm, seeded()) for layer_norm in (True, False))
-    last = bounded.network.layers[-1]
-    limit = (last.weight.norm(dim=(1, 2)) * 32**0.5 + last.bias.abs().flatten()).numpy()
-    assert (np.abs(bounded.values(observations, np.float32(far) * direction)[:, 0]) <= limit).all()
-    values = {length: unbounded.values(observations, np.float32(length) * direction) for length in (near, far)}
-    growth = values[far] / values[near]
-    assert (growth > 100).all()
-    assert (np.abs(values[far][:, 0]) > limit).all()
+    factory = NetworkFactory(SACConfig(hidden=(32, 32)), torch.device("cpu"), seeded())
+    bounded, unbounded = (Critics(factory, 5, layer_norm=layer_norm) for layer_norm in (True, False))
+    state = bounded.state_dict()
+    weight, bias = (state[f"layers.linears.2.{name}"] for name in ("weight", "bias"))
+    limit = weight.norm(dim=(1, 2)) * 32**0.5 + bias.abs().flatten()
+    assert (bounded(observations, far * direction)[:, 0].abs() <= limit).all()
+    values = {length: unbounded(observations, length * direction) for length in (near, far)}
+    assert (values[far] / values[near] > 100).all()
+    assert (values[far][:, 0].abs() > limit).all()
 
 
 def test_encoder_takes_what_a_policy_may_see_in_the_order_of_the_spec(spec, make_batch):
     encoder, batch = ObservationEncoder(spec), make_batch(spec, 4)
-    stacked = encoder(encoder.stack(batch.observations))
+    stacked = encoder.stack(batch.observations)
     expected = np.concatenate((batch.observations["joint_position"], batch.observations["goal"]), axis=1)
-    np.testing.assert_array_equal(stacked.numpy(), expected)
-    row = np.zeros(3, np.float32)
-    encoder.write({name: value[2] for name, value in batch.observations.items()}, row)
-    np.testing.assert_array_equal(row, expected[2])
+    np.testing.assert_array_equal(stacked, expected)
 
 
 def test_encoder_flattens_grids_of_integers():
@@ -106,11 +90,8 @@ def test_encoder_flattens_grids_of_integers():
     encoder = ObservationEncoder(EnvironmentSpec("grid-test", ObservationSpec(arrays), None))
     grid, direction = np.arange(12, dtype=np.uint8).reshape(2, 2, 3), np.ones(4, np.float32)
     stacked = encoder.stack({"grid": grid[None], "direction": direction[None]})
-    assert stacked.dtype == torch.float32
+    assert stacked.dtype == np.float32
     assert stacked.tolist() == [[*range(12), 1, 1, 1, 1]]
-    row = np.zeros(16, np.float32)
-    encoder.write({"grid": grid, "direction": direction}, row)
-    assert row.tolist() == stacked[0].tolist()
 
 
 def test_statistics_are_those_of_all_rows_until_enough_were_seen(spec):
@@ -120,13 +101,14 @@ def test_statistics_are_those_of_all_rows_until_enough_were_seen(spec):
         encoder.fit(torch.from_numpy(part))
     np.testing.assert_allclose(encoder.mean, data[:70].mean(0), rtol=1e-5)
     np.testing.assert_allclose(encoder.std, np.maximum(data[:70].std(0), SMALLEST_STD), rtol=1e-4)
-    assert encoder(torch.full((1, 3), 1e6)).tolist() == [[LARGEST_NORMALIZED] * 3]
+    cpu = torch.device("cpu")
+    assert encoder.tensors(np.full((1, 3), 1e6, np.float32), {}, cpu).tolist() == [[LARGEST_NORMALIZED] * 3]
 
 
 def test_without_rows_the_input_is_used_as_it_is(spec):
     encoder = ObservationEncoder(spec)
     encoder.fit(torch.full((5, 3), 7.0))
-    assert encoder(torch.full((1, 3), 1e6)).tolist() == [[1e6] * 3]
+    assert encoder.tensors(np.full((1, 3), 1e6, np.float32), {}, torch.device("cpu")).tolist() == [[1e6] * 3]
 
 
 def test_pictures_alone_are_refused():
@@ -135,10 +117,11 @@ def test_pictures_alone_are_refused():
         ObservationEncoder(EnvironmentSpec("picture-test", ObservationSpec((camera,)), None))
 
 
+@torch.no_grad()
 def test_policy_acts_with_the_present_weights(spec, make_batch):
-    encoder = ObservationEncoder(spec)
-    actor = TanhGaussianActor(encoder.size, 2, (8,), seeded())
-    policy = ActorPolicy(spec, encoder, actor, seeded(5))
+    parts = LearnerParts(spec, SACConfig(hidden=(8,)), 0)
+    actor = parts.add("actor", TanhGaussianActor(parts.networks, parts.encoder.size, 2), 1e-3)
+    policy = parts.act_with(actor)
     batch = make_batch(spec, 2)
     first, second = ({name: value[k] for name, value in batch.observations.items()} for k in range(2))
     chosen = policy.act(first, deterministic=True)
@@ -146,11 +129,12 @@ def test_policy_acts_with_the_present_weights(spec, make_batch):
     policy.act(second, deterministic=True)
     np.testing.assert_array_equal(chosen, kept)  # an action is not overwritten by the next
     assert chosen.dtype == np.float32
-    np.testing.assert_allclose(chosen, actor.mode(encoder.stack(batch.observations))[0], rtol=1e-6)
-    actor.network.layers[-1].bias.add_(1.0)
+    stacked = torch.from_numpy(parts.encoder.stack(batch.observations))
+    np.testing.assert_allclose(chosen, actor.mode(stacked)[0], rtol=1e-6)
+    actor.load_state_dict(actor.state_dict() | {"layers.linears.1.bias": torch.ones(1, 1, 4)})
     assert (policy.act(first, deterministic=True) > chosen).all()
-    expected = actor.draw(encoder.stack(batch.observations)[:1], seeded(5))[0]
-    np.testing.assert_allclose(policy.act(first), expected, rtol=1e-6)
+    policy.seed(5)
+    np.testing.assert_allclose(policy.act(first), actor.draw(stacked[:1], seeded(5))[0], rtol=1e-6)
 
 
 def test_generators_of_one_seed_differ_from_each_other_and_repeat():
@@ -161,7 +145,7 @@ def test_generators_of_one_seed_differ_from_each_other_and_repeat():
 
 def test_adam_equals_that_of_torch():
     first, second = ([torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.full((2, 2), -0.5))] for _ in range(2))
-    ours, theirs = CheckedAdam("loss", first, 0.01), torch.optim.Adam(second, 0.01, foreach=False)
+    ours, theirs = CheckedAdam("loss", torch.nn.ParameterList(first), 0.01), torch.optim.Adam(second, 0.01, foreach=False)
     for step in range(20):
         ours.minimize(loss_of(first, step), step)
         theirs.zero_grad()
@@ -173,11 +157,11 @@ def test_adam_equals_that_of_torch():
 
 def test_a_loss_from_before_a_step_can_no_longer_be_minimised():
     """Its graph holds the outputs of the old parameters; the new ones would give neither the old nor the new gradient."""
-    inputs, weight = torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3))
+    inputs, weight = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3))
     outdated, own = (weight * inputs).square().sum(), weight.square().sum()
-    CheckedAdam("loss", [weight], 0.5).minimize(own, 0)
+    CheckedAdam("loss", torch.nn.ParameterList([weight]), 0.5).minimize(own, 0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        CheckedAdam("loss", [inputs], 0.5).minimize(outdated, 0)
+        CheckedAdam("loss", torch.nn.ParameterList([inputs]), 0.5).minimize(outdated, 0)
 
 
 def loss_of(parameters, step):

@@ -19,7 +19,6 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig, Schedule
 from robo_policies.learners.f_dvl import FDVLConfig, chi_square_loss, total_variation_loss
 from robo_policies.learners.iql import IQLConfig, expectile_loss
-from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.parts import cosine
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
@@ -134,14 +133,12 @@ def batch_of(rewards, masks, *, states=None, actions=None, following=None, disco
         next_observations={"state": one_hot[following]},
         weights=np.ones(size, np.float32),
         is_human=np.zeros(size, np.bool_),
-        next_actions=np.zeros((size, 1), np.float32),
-        has_next_action=np.ones(size, np.bool_),
-        **more,
+        extras={"next_actions": np.zeros((size, 1), np.float32), "has_next_action": np.ones(size, np.bool_), **more},
     )
 
 
 def tensors(learner, batch):
-    return TensorBatch.of(batch, learner.parts.encoder, 0)
+    return learner.parts.batch(batch)
 
 
 def test_advantage_weights_are_limited():
@@ -149,7 +146,7 @@ def test_advantage_weights_are_limited():
     data = tensors(learner, batch_of([0.0, 0.0], [1, 1]))
     densities = learner.actor.log_density(data.observations, data.actions, learner.parts.generator)
     expected = -(densities[0] * math.exp(3.0 * 0.5) + densities[1] * 100.0) / 2
-    loss = learner.actor_loss(data, torch.tensor([0.5, 50.0]))
+    loss = learner.actor_loss(data.observations, data, torch.tensor([0.5, 50.0]))
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
@@ -172,19 +169,19 @@ def test_td3_bc_weighs_the_critic_by_its_mean_size():
         q = learner.critic(data.observations, actions)[0].numpy()
     cloning = ((actions - data.actions).numpy() ** 2).mean(1)
     expected = (cloning - 2.5 / np.abs(q).mean() * q).mean()
-    assert learner.actor_loss(data).item() == pytest.approx(expected, rel=1e-5)
+    assert learner.actor_loss(data.observations, data).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_rebrac_penalises_next_actions_only_where_they_were_recorded():
     config = ReBRACConfig(hidden=(8,), normalization_rows=0, critic_penalty=0.5, target_noise=0.0)
     learner = config.build(STATES, 0)
     known = {"next_actions": np.full((2, 1), 0.7, np.float32), "has_next_action": np.array([True, False])}
-    batch = replace(batch_of([1.0, 1.0], [1, 1]), **known)
+    batch = batch_of([1.0, 1.0], [1, 1], **known)
     data = tensors(learner, batch)
     with torch.no_grad():
         actions = learner.target_actor(data.next_observations)
         q = learner.target_critic(data.next_observations, actions).min(0).values
-        target = learner.critic_target(data, batch)
+        target = learner.critic_target(data)
     penalty = ((actions - 0.7) ** 2)[:, 0] * torch.tensor([1.0, 0.0])
     np.testing.assert_allclose(target, 1.0 + 0.8 * (q - 0.5 * penalty), rtol=1e-5)
 
@@ -195,7 +192,7 @@ def test_soft_maximum_estimates_the_integral_of_the_critic():
     data = tensors(learner, batch_of([0.0] * 2, [1] * 2))
     grid = torch.linspace(-1, 1, 2001)[:, None]
     with torch.no_grad():
-        estimate = learner.soft_maximum(data, torch.full((2,), -math.inf))
+        estimate = learner.soft_maximum(data.observations, data)
         for row in range(2):
             q = learner.critic(data.observations[row].expand(len(grid), -1), grid)
             exact = torch.log(torch.trapezoid(torch.exp(q), grid[:, 0], dim=-1))
@@ -206,10 +203,10 @@ def test_cal_ql_never_pushes_below_what_was_reached():
     """Where the recorded return is above all values, the policy's own actions get no gradient; without a bound they do."""
     config = CalQLConfig(hidden=(8,), normalization_rows=0, actions_sampled=3)
     learner, batch = config.build(STATES, 0), batch_of([0.0] * 2, [1] * 2, returns_to_go=np.array([1e3, np.nan], np.float32))
-    bound = learner.least_values(batch)
+    bound = learner.least_values(learner.parts.batch(batch))
     assert bound.tolist() == [1e3, -math.inf]
     data = tensors(learner, batch)
-    reached, unknown = learner.soft_maximum(data, bound).mean(0)
+    reached, unknown = learner.soft_maximum(data.observations, data).mean(0)
     assert reached.item() > 990
     assert unknown.item() < 10
 
@@ -292,7 +289,7 @@ def test_the_second_update_moves_the_actor_by_half_where_the_cosine_is_half_over
     batch = batch_of([0.0] * 3, [1] * 3, actions=np.full((3, 1), 50.0))
     positions = []
     for _ in range(3):
-        positions.append(float(learner.actor.layers[-1].bias.detach()))
+        positions.append(float(learner.actor.state_dict()["layers.linears.1.bias"]))
         learner.update(batch)
     assert positions[2] - positions[1] == pytest.approx(moved, rel=0.05)
 
@@ -326,7 +323,7 @@ def test_diffusion_keeps_to_one_of_two_ways_where_cloning_goes_between():
     learner, batch, state = config.build(STATES, 0), two_ways(), {"state": np.eye(3, dtype=np.float32)[0]}
     for _ in range(250):
         learner.update(batch)
-    chunks = learner.draw(torch.eye(3)[:1].expand(200, -1), torch.Generator().manual_seed(0))[:, :, 0].numpy()
+    chunks = learner.actor.draw(torch.eye(3)[:1].expand(200, -1), torch.Generator().manual_seed(0))[:, :, 0].numpy()
     near = np.abs(np.abs(chunks) - 0.8) < 0.3
     assert near.all(1).mean() > 0.85
     assert (np.sign(chunks[:, 0]) == np.sign(chunks[:, 1])).mean() > 0.9
@@ -370,8 +367,8 @@ def test_chunks_are_executed_in_part_and_forgotten_at_a_reset():
 def test_a_new_chunk_is_drawn_once_so_many_actions_were_executed(executed, draws, monkeypatch):
     config = DiffusionBCConfig(hidden=(8,), chunk=4, executed=executed, noise_levels=3, normalization_rows=0)
     learner, drawn = config.build(STATES, 0), []
-    draw = learner.draw
-    monkeypatch.setattr(learner, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
+    draw = learner.actor.draw
+    monkeypatch.setattr(learner.actor, "draw", lambda *arguments: drawn.append(draw(*arguments)) or drawn[-1])
     actions = [learner.policy.act({"state": np.eye(3, dtype=np.float32)[0]}) for _ in range(6)]
     assert len(drawn) == draws
     np.testing.assert_array_equal(actions, np.concatenate([chunk[0, :executed] for chunk in drawn])[:6])

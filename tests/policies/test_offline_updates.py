@@ -21,10 +21,10 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.f_dvl import FDVLConfig, total_variation_loss
 from robo_policies.learners.iql import IQLConfig, expectile_loss
-from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.rebrac import ReBRACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import GumbelLoss, XQLConfig
+from robo_policies.networks.encoders import TensorBatch
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch
 
@@ -52,11 +52,13 @@ def batch_of_all_kinds() -> Batch:
         next_observations={"state": uniform(-1, 3)},
         weights=uniform(0.2),
         is_human=np.zeros(ROWS, np.bool_),
-        next_actions=uniform(-1, 2),
-        has_next_action=np.array([1, 1, 0, 1, 0, 0], np.bool_),
-        returns_to_go=np.array([2.0, np.nan, 0.1, -3.0, np.nan, 0.5], np.float32),
-        action_chunks=uniform(-1, 3, 2),
-        chunk_valid=np.tri(3, dtype=np.bool_)[[2, 1, 0, 2, 0, 1]],
+        extras={
+            "next_actions": uniform(-1, 2),
+            "has_next_action": np.array([1, 1, 0, 1, 0, 0], np.bool_),
+            "returns_to_go": np.array([2.0, np.nan, 0.1, -3.0, np.nan, 0.5], np.float32),
+            "action_chunks": uniform(-1, 3, 2),
+            "chunk_valid": np.tri(3, dtype=np.bool_)[[2, 1, 0, 2, 0, 1]],
+        },
     )
 
 
@@ -86,7 +88,7 @@ def updated(learner) -> None:
 
 
 def tensors(learner) -> TensorBatch:
-    return TensorBatch.of(batch_of_all_kinds(), learner.parts.encoder, 0)
+    return learner.parts.batch(batch_of_all_kinds())
 
 
 def least(values: torch.Tensor) -> torch.Tensor:
@@ -109,9 +111,9 @@ def squared_residuals(before, data, targets, weigh=torch.square) -> float:
 def assert_stepped_down(before, after, loss) -> None:
     """The first moments of the actor's Adam after its first step are a tenth of the gradient."""
     gradients = torch.autograd.grad(loss, list(before.actor.parameters()))
-    moments = after.state_dict()["optimizers"]["actor"]
-    for index, gradient in enumerate(gradients):
-        torch.testing.assert_close(moments[str(index)]["mean"], 0.1 * gradient, rtol=1e-4, atol=1e-5)
+    moments = after.state_dict()["optimizers"]["actor"]["mean"].values()
+    gradient, mean = (torch.cat([part.flatten() for part in parts]) for parts in (gradients, moments))
+    torch.testing.assert_close(mean, 0.1 * gradient, rtol=1e-4, atol=1e-5)
 
 
 def huber(residual: torch.Tensor) -> torch.Tensor:
@@ -181,7 +183,9 @@ def test_rebrac():
     losses, before, after = update_of(ReBRACConfig(**REWARDS, **NOISY, actor_penalty=0.4, critic_penalty=0.7))
     data, batch = tensors(before), batch_of_all_kinds()
     following = smoothed(before, data)
-    penalty = (following - torch.from_numpy(batch.next_actions)).square().sum(1) * torch.from_numpy(batch.has_next_action)
+    penalty = (following - torch.from_numpy(batch.extras["next_actions"])).square().sum(1) * torch.from_numpy(
+        batch.extras["has_next_action"]
+    )
     next_q = least(before.target_critic(data.next_observations, following)) - 0.7 * penalty
     targets = 3.0 * data.rewards + data.discounts * data.masks * next_q
     assert losses["critic"] == pytest.approx(squared_residuals(before, data, targets), rel=1e-4)
@@ -232,13 +236,14 @@ def cql_losses(before, least_values) -> dict[str, torch.Tensor]:
     """Returns the losses of a step, in the order in which they draw."""
     data, generator = tensors(before), before.parts.generator
     own, density = before.actor.sample(data.observations, generator)
-    logarithm = before.temperature.logarithm
+    logarithm = before.temperature.log_alpha
     temperature = -logarithm * (density.mean() - 2)  # the target entropy is -2, for two action elements
     stepped = logarithm - 0.1 * torch.sign(-(density.mean() - 2))  # Adam's first step is the sign of the gradient
     following = before.actor.sample(data.next_observations, generator)[0]
     next_q = least(before.target_critic(data.next_observations, following))
     bellman = squared_residuals(before, data, 3.0 * data.rewards + data.discounts * data.masks * next_q)
-    excess = before.soft_maximum(data, least_values) - before.critic(data.observations, data.actions)
+    before.least_values = lambda data: least_values
+    excess = before.soft_maximum(data.observations, data) - before.critic(data.observations, data.actions)
     conservative = 2.0 * (data.weights * excess).mean(1).sum()
     actor = data.weights * (stepped.exp() * density - least(before.critic(data.observations, own)))
     return {"temperature": temperature, "actor": actor.mean(), "critic": bellman + conservative}
@@ -266,7 +271,8 @@ def test_only_what_the_policy_would_do_is_bounded_below():
     other = CalQLConfig(**SMALL, actions_sampled=1).build(SPEC, 0)
     data = tensors(learner)
     bound = torch.tensor([5.0, -math.inf] * (ROWS // 2))
-    found = learner.soft_maximum(data, bound)
+    learner.least_values = lambda data: bound
+    found = learner.soft_maximum(data.observations, data)
     uniform = 2 * torch.rand((ROWS, 2), generator=other.parts.generator) - 1
     exponents = [other.critic(data.observations, uniform) + 2 * math.log(2)]
     for states in (data.observations, data.next_observations):
@@ -292,22 +298,25 @@ def test_diffusion():
     noise = torch.randn((ROWS, 6), generator=generator)
     level = torch.randint(5, (ROWS,), generator=generator)
     share = torch.cumprod(1 - before.schedule.betas, 0)[level][:, None]
-    noisy = share.sqrt() * torch.from_numpy(batch.action_chunks).flatten(1) + (1 - share).sqrt() * noise
+    noisy = share.sqrt() * torch.from_numpy(batch.extras["action_chunks"]).flatten(1) + (1 - share).sqrt() * noise
     errors = (before.denoiser(noisy, level, data.observations) - noise).square().view(ROWS, 3, 2).sum(2) / 2
-    expected = [(errors[row] * mask).sum() / mask.sum() for row, mask in enumerate(torch.from_numpy(batch.chunk_valid))]
+    expected = [
+        (errors[row] * mask).sum() / mask.sum() for row, mask in enumerate(torch.from_numpy(batch.extras["chunk_valid"]))
+    ]
     assert losses["denoiser"] == pytest.approx(weighted(data, torch.stack(expected)), rel=1e-4)
     for new, old, online in zip(*(n.parameters() for n in (after.averaged, before.averaged, after.denoiser)), strict=True):
         torch.testing.assert_close(new, 0.75 * old + 0.25 * online)
     after.averaged.load_state_dict(before.averaged.state_dict())  # only the other network has moved now, which does not act
-    drawn = [learner.draw(data.observations, torch.Generator().manual_seed(0)) for learner in (before, after)]
+    drawn = [learner.actor.draw(data.observations, torch.Generator().manual_seed(0)) for learner in (before, after)]
     torch.testing.assert_close(*drawn)
 
 
 def test_gaussian_actors_drop_units_and_keep_their_mean():
     learner = IQLConfig(**(SMALL | {"hidden": (4000,)}), actor_dropout=0.4).build(SPEC, 0)
-    hidden = learner.actor.layers[:2](torch.ones(1, 3))
+    first, last = learner.actor.layers.linears
+    hidden = torch.relu(first(torch.ones(1, 1, 3)))
     seen = []
-    learner.actor.layers[2].register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].detach()))
+    last.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0].detach()))
     learner.actor.log_density(torch.ones(1, 3), torch.zeros(1, 2), torch.Generator().manual_seed(0))
     alive = hidden > 0
     kept = seen[0][alive] != 0
@@ -330,11 +339,11 @@ def test_gaussian_actors_drop_units_and_keep_their_mean():
 @torch.no_grad()
 def test_layer_norm_stands_where_the_authors_have_it(config, network, is_normalised):
     """What a hidden layer says ten times as loud is the same after LayerNorm."""
-    learner = config.build(SPEC, 0)
+    learner = replace(config, engine="reference").build(SPEC, 0)
     data, values = tensors(learner), getattr(learner, network)
     inputs = (data.observations,) if network == "value" else (data.observations, data.actions)
     quiet = values(*inputs)
-    for parameter in values.layers[0].parameters():
+    for parameter in values.layers.linears[0].parameters():
         parameter.mul_(10.0)
     assert torch.allclose(values(*inputs), quiet, atol=1e-3) == is_normalised
 

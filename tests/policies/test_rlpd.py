@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from robo_policies.learners.learning import EncodedBatch
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
@@ -17,24 +16,23 @@ from robo_rl.replay import ReplayBuffer
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Batch, Transition
 
+PARTS = ("linears", "norms")
 SMALL = RLPDConfig(hidden=(8, 8), critics=4, target_critics=2, updates_per_step=3, batch_size=2, initial_temperature=0.3)
 
 
-def q_by_hand(ensemble, observations, actions):
+def q_by_hand(critics, observations, actions):
     """Returns (N, B) with numpy alone, layers normalised before the ReLU."""
-    *hidden_layers, last = [
-        [None if array is None else array.numpy() for array in (layer.weight, layer.bias, layer.scale, layer.shift)]
-        for layer in ensemble.network.layers
-    ]
+    state = {name.removeprefix("layers."): value.numpy() for name, value in critics.state_dict().items()}
     rows = []
-    for member in range(ensemble.network.members):
+    for member in range(critics.members):
         hidden = np.concatenate((observations, actions), axis=1)
-        for weight, bias, scale, shift in hidden_layers:
-            hidden = hidden @ weight[member] + bias[member]
+        for index in (0, 1):
+            linear, norm = ([state[f"{part}.{index}.{name}"][member] for name in ("weight", "bias")] for part in PARTS)
+            hidden = hidden @ linear[0] + linear[1]
             centred = hidden - hidden.mean(1, keepdims=True)
             hidden = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
-            hidden = np.maximum(hidden * scale[member] + shift[member], 0)
-        rows.append((hidden @ last[0][member] + last[1][member])[:, 0])
+            hidden = np.maximum(hidden * norm[0] + norm[1], 0)
+        rows.append((hidden @ state["linears.2.weight"][member] + state["linears.2.bias"][member])[:, 0])
     return np.stack(rows)
 
 
@@ -42,9 +40,10 @@ def prepared(spec, **changes) -> RLPD:
     """Returns a learner whose target critics differ from the online ones and whose norms are not the identity."""
     learner = replace(SMALL, **changes).build(spec, 0)
     generator = torch.Generator().manual_seed(1)
-    norms = [array for layer in learner.critic.network.layers[:-1] for array in (layer.scale, layer.shift)]
-    for parameter in [*norms, learner.target_critic.network.vector]:
-        parameter.uniform_(-0.7, 0.7, generator=generator)
+    for critics, part in ((learner.critic, "norms"), (learner.target_critic, "")):
+        state = {name: value.clone() for name, value in critics.state_dict().items()}
+        drawn = {name: value.uniform_(-0.7, 0.7, generator=generator) for name, value in state.items() if part in name}
+        critics.load_state_dict(state | drawn)
     return learner
 
 
@@ -55,40 +54,42 @@ def twin(learner) -> torch.Generator:
     return generator
 
 
+@pytest.mark.parametrize("engine", ["reference", "accelerated"])
 @pytest.mark.parametrize("backup_entropy", [True, False])
-def test_target_takes_the_minimum_over_a_random_subset(backup_entropy, spec, make_batch):
-    learner = prepared(spec, backup_entropy=backup_entropy)
-    data = EncodedBatch.of(make_batch(spec, 2), learner.encoder, 0)
+@torch.no_grad()
+def test_target_takes_the_minimum_over_a_random_subset(backup_entropy, engine, spec, make_batch):
+    learner = prepared(spec, backup_entropy=backup_entropy, engine=engine)
+    data = learner.parts.batch(make_batch(spec, 2))
     subsets = set()
     for _ in range(20):
         generator = twin(learner)
         next_actions, next_log_densities = learner.actor.sample(data.next_observations, generator)
         subset = torch.randperm(4, generator=generator)[:2].tolist()
-        next_q = q_by_hand(learner.target_critic, data.next_observations, next_actions)[subset].min(0)
+        next_q = torch.as_tensor(q_by_hand(learner.target_critic, data.next_observations, next_actions)[subset].min(0))
         entropy = 0.3 * next_log_densities if backup_entropy else 0.0
         expected = data.rewards + 0.9 * data.masks * (next_q - entropy)
-        np.testing.assert_allclose(learner.critic_target(data, 0.3), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(learner.critic_target(data, torch.tensor(0.3)), expected, rtol=1e-4, atol=1e-5)
         subsets.add(tuple(sorted(subset)))
     assert len(subsets) > 3
 
 
 def test_critic_loss_is_the_weighted_mean_over_critics_and_batch(spec):
-    values, targets = np.float32([[1.0, 2.0], [0.0, -1.0]]), np.float32([0.5, 1.0])
-    loss, by_values = SMALL.build(spec, 0).critic_loss(values, targets, np.float32([1.0, 2.0]))
+    values, targets = torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([0.5, 1.0])
+    loss = SMALL.build(spec, 0).critic_loss(values, targets, torch.tensor([1.0, 2.0]))
     assert loss == pytest.approx((0.25 + 2 * 1.0 + 0.25 + 2 * 4.0) / 4)
-    np.testing.assert_allclose(by_values, np.array([[0.5, 2 * 1.0], [-0.5, 2 * -2.0]]) * 2 / 4)
 
 
 def test_actor_maximises_the_mean_of_all_critics(spec, make_batch):
     learner = prepared(spec)
-    data = EncodedBatch.of(make_batch(spec, 2), learner.encoder, 0)
-    actions, log_densities = learner.actor.sample(data.observations, learner.parts.generator)
+    data = learner.parts.batch(make_batch(spec, 2))
+    with torch.no_grad():
+        actions, log_densities = learner.actor.sample(data.observations, learner.parts.generator)
     q = q_by_hand(learner.critic, data.observations, actions)
-    expected = np.mean(0.3 * log_densities - q.mean(0))
-    result, by_actions, by_log_densities = learner.actor_loss(data.observations, actions, log_densities, 0.3)
-    assert result == pytest.approx(expected, rel=1e-4)
-    np.testing.assert_allclose(by_log_densities, 0.3 / 2)
-    nudged = actions.astype(np.float64) + np.array([[1e-4, 0], [0, 0]])
+    expected = np.mean(0.3 * log_densities.numpy() - q.mean(0))
+    loss = learner.actor_loss(data.observations, actions.requires_grad_(), log_densities, torch.tensor(0.3))
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    (by_actions,) = torch.autograd.grad(loss, actions)
+    nudged = actions.detach().numpy().astype(np.float64) + np.array([[1e-4, 0], [0, 0]])
     slope = -(q_by_hand(learner.critic, data.observations, nudged) - q).mean() / 1e-4
     assert by_actions[0, 0] == pytest.approx(slope, rel=1e-2)
 
@@ -102,7 +103,7 @@ def test_one_batch_gives_a_critic_step_per_slice_and_one_actor_step_on_the_last(
     learner.update(batch)
     assert [weights.tolist() for weights in seen["critic"]] == [[0, 1], [2, 3], [4, 5]]
     assert [len(observations) for observations in seen["actor"]] == [2]
-    last = learner.encoder.stack(batch.observations)[4:]
+    last = learner.parts.encoder.stack(batch.observations)[4:]
     assert np.array_equal(seen["actor"][0], last)
     steps = {name: optimizer.state_dict()["step"].item() for name, optimizer in learner.parts._optimizers.items()}
     assert steps == {"critic": 3, "actor": 1, "temperature": 1}
@@ -137,7 +138,8 @@ def test_three_states_reach_their_known_values():
     )
     for _ in range(150):
         learner.update(batch)
-    values = learner.critic.values(np.eye(3, dtype=np.float32), np.array([[-0.5], [0.0], [0.5]], np.float32))
+    with torch.no_grad():
+        values = learner.critic(torch.eye(3), torch.tensor([[-0.5], [0.0], [0.5]]))
     np.testing.assert_allclose(values, [[0.5 - 0.8 + 0.64 * 2.0, -1.0 + 0.8 * 2.0, 2.0]] * 3, atol=0.05)
 
 

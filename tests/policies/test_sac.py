@@ -12,8 +12,7 @@ from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from robo_policies.learners import learning
-from robo_policies.learners.learning import EncodedBatch
+from robo_policies.learners import parts
 from robo_policies.learners.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
@@ -23,15 +22,27 @@ from robo_rl.types import Batch
 SMALL = SACConfig(hidden=(8, 8), initial_temperature=0.3)
 
 
+@pytest.fixture(params=["reference", "accelerated"])
+def engine(request):
+    return request.param
+
+
 def dense(x, weight, bias):
     return x @ weight + bias
 
 
-def q_by_hand(ensemble, observations, actions):
+def arrays(network):
+    """Returns weight and bias of each layer, (N, in, out) and (N, 1, out)."""
+    state = {name: value.numpy() for name, value in network.state_dict().items()}
+    count = sum(".linears." in name for name in state) // 2
+    return [[state[f"layers.linears.{index}.{name}"] for name in ("weight", "bias")] for index in range(count)]
+
+
+def q_by_hand(critics, observations, actions):
     """Returns (N, B) with numpy alone."""
-    layers = [(layer.weight.numpy(), layer.bias.numpy()) for layer in ensemble.network.layers]
+    layers = arrays(critics)
     rows = []
-    for member in range(len(layers[0][0])):
+    for member in range(critics.members):
         hidden = np.concatenate((observations, actions), axis=1)
         for index, (weight, bias) in enumerate(layers):
             hidden = dense(hidden, weight[member], bias[member])
@@ -42,10 +53,10 @@ def q_by_hand(ensemble, observations, actions):
 
 def actor_by_hand(actor, observations, noise):
     """Returns actions and log densities with numpy alone."""
-    hidden = observations
-    for index, layer in enumerate(actor.network.layers):
-        hidden = dense(hidden, layer.weight.numpy()[0], layer.bias.numpy()[0])
-        hidden = np.maximum(hidden, 0) if index < len(actor.network.layers) - 1 else hidden
+    hidden, layers = observations, arrays(actor)
+    for index, (weight, bias) in enumerate(layers):
+        hidden = dense(hidden, weight[0], bias[0])
+        hidden = np.maximum(hidden, 0) if index < len(layers) - 1 else hidden
     mean, log_std = np.split(hidden, 2, axis=1)
     actions = np.tanh(mean + np.exp(log_std) * noise)
     densities = np.exp(-0.5 * noise**2) / (np.exp(log_std) * np.sqrt(2 * np.pi)) / (1 - actions**2)
@@ -68,49 +79,53 @@ def seen(batch: Batch):
 
 def torch_network(network, member):
     """Returns one member as a torch module with the same parameters."""
-    modules = []
+    modules, state = [], network.state_dict()
     with torch.random.fork_rng():
-        for layer in network.layers:
-            weight = layer.weight[member]
+        for index in range(len(arrays(network))):
+            weight, bias = (state[f"layers.linears.{index}.{name}"][member] for name in ("weight", "bias"))
             modules.append(torch.nn.Linear(*weight.shape))
-            modules[-1].load_state_dict({"weight": weight.T, "bias": layer.bias[member, 0]})
-            if layer.scale is not None:
+            modules[-1].load_state_dict({"weight": weight.T, "bias": bias[0]})
+            if f"layers.norms.{index}.weight" in state:
                 modules.append(torch.nn.LayerNorm(weight.shape[1]))
-                modules[-1].load_state_dict({"weight": layer.scale[member, 0], "bias": layer.shift[member, 0]})
+                norm = {name: state[f"layers.norms.{index}.{name}"][member, 0] for name in ("weight", "bias")}
+                modules[-1].load_state_dict(norm)
             modules.append(torch.nn.ReLU())
     return torch.nn.Sequential(*modules[:-1])
 
 
-def test_losses_of_two_samples_by_hand(spec, make_batch):
+@torch.no_grad()
+def test_losses_of_two_samples_by_hand(engine, spec, make_batch):
     batch = make_batch(spec, 2, weights=np.array([1.0, 0.5], np.float32))
-    learner = SMALL.build(spec, 0)
-    learner.target_critic.network.vector.mul_(1.3)  # so that online and target critics differ
+    learner = replace(SMALL, engine=engine).build(spec, 0)
+    for parameter in learner.target_critic.parameters():
+        parameter.mul_(1.3)  # so that online and target critics differ
     observations, following = seen(batch)
     (noise,) = noises(learner, 1, (2, 2))
-    alpha = 0.3
-    data = EncodedBatch.of(batch, learner.encoder, 0)
+    alpha = torch.tensor(0.3)
+    data = learner.parts.batch(batch)
 
     next_actions, next_log_densities = actor_by_hand(learner.actor, following, noise)
-    soft_values = q_by_hand(learner.target_critic, following, next_actions).min(0) - alpha * next_log_densities
+    soft_values = q_by_hand(learner.target_critic, following, next_actions).min(0) - 0.3 * next_log_densities
     targets = batch.rewards + batch.discounts * batch.masks * soft_values
     np.testing.assert_allclose(learner.critic_target(data, alpha), targets, rtol=1e-4)
 
     values = q_by_hand(learner.critic, observations, batch.actions)
     critic_loss = sum(0.5 * np.mean([1.0, 0.5] * (q - targets) ** 2) for q in values)
-    assert learner.critic_loss(values, targets, data.weights)[0] == pytest.approx(critic_loss, rel=1e-4)
+    found = learner.critic_loss(torch.as_tensor(values), torch.as_tensor(targets), data.weights)
+    assert found == pytest.approx(critic_loss, rel=1e-4)
 
     (noise,) = noises(learner, 1, (2, 2))
     actions, log_densities = actor_by_hand(learner.actor, observations, noise)
     drawn, drawn_log_densities = learner.actor.sample(data.observations, learner.parts.generator)
     np.testing.assert_allclose(drawn, actions, rtol=1e-4)
     np.testing.assert_allclose(drawn_log_densities, log_densities, rtol=1e-4)
-    actor_loss = np.mean(alpha * log_densities - q_by_hand(learner.critic, observations, actions).min(0))
-    result, _, _ = learner.actor_loss(data.observations, drawn, drawn_log_densities, alpha)
+    actor_loss = np.mean(0.3 * log_densities - q_by_hand(learner.critic, observations, actions).min(0))
+    result = learner.actor_loss(data.observations, drawn, drawn_log_densities, alpha)
     assert result == pytest.approx(actor_loss, rel=1e-4)
 
     target_entropy = -2.0
-    temperature_loss = -np.mean(np.log(alpha) * (log_densities + target_entropy))
-    assert learner.temperature.loss(drawn_log_densities)[0] == pytest.approx(temperature_loss, rel=1e-4)
+    temperature_loss = -np.mean(np.log(0.3) * (log_densities + target_entropy))
+    assert learner.temperature.loss(drawn_log_densities) == pytest.approx(temperature_loss, rel=1e-4)
 
 
 class Plain:
@@ -118,12 +133,12 @@ class Plain:
 
     def __init__(self, learner):
         self.config, self.target_entropy = learner.config, learner.temperature.target_entropy
-        self.actor = torch_network(learner.actor.network, 0)
+        self.actor = torch_network(learner.actor, 0)
         self.critics, self.targets = (
-            torch.nn.ModuleList(torch_network(part.network, member) for member in range(part.network.members))
+            torch.nn.ModuleList(torch_network(part, member) for member in range(part.members))
             for part in (learner.critic, learner.target_critic)
         )
-        self.log_alpha = torch.nn.Parameter(learner.temperature.vector.clone())
+        self.log_alpha = torch.nn.Parameter(learner.temperature.log_alpha.detach().clone())
         groups = (self.actor.parameters(), self.critics.parameters(), [self.log_alpha])
         self.actor_adam, self.critic_adam, self.alpha_adam = (torch.optim.Adam(group, self.config.lr) for group in groups)
 
@@ -164,8 +179,8 @@ def step(optimizer, loss):
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
-def test_updates_equal_those_of_plain_torch_modules(layer_norm, spec, make_batch):
-    learner = SACConfig(hidden=(32, 24), layer_norm=layer_norm, critics=3, tau=0.05).build(spec, 0)
+def test_updates_equal_those_of_plain_torch_modules(layer_norm, engine, spec, make_batch):
+    learner = SACConfig(hidden=(32, 24), layer_norm=layer_norm, critics=3, tau=0.05, engine=engine).build(spec, 0)
     plain = Plain(learner)
     for seed in range(10):
         batch = make_batch(spec, 48, seed, weights=np.linspace(0.5, 1.5, 48, dtype=np.float32))
@@ -175,23 +190,25 @@ def test_updates_equal_those_of_plain_torch_modules(layer_norm, spec, make_batch
     pairs = [(learner.actor, [plain.actor]), (learner.critic, plain.critics), (learner.target_critic, plain.targets)]
     for ours, networks in pairs:
         for member, theirs in enumerate(networks):
-            for one, other in zip(torch_network(ours.network, member).parameters(), theirs.parameters(), strict=True):
+            for one, other in zip(torch_network(ours, member).parameters(), theirs.parameters(), strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-3, atol=2e-5)
-    torch.testing.assert_close(learner.temperature.vector, plain.log_alpha.detach(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(learner.temperature.log_alpha.detach(), plain.log_alpha.detach(), rtol=1e-4, atol=1e-6)
 
 
 def test_target_critics_follow_by_tau(spec, make_batch):
     learner = replace(SMALL, tau=0.25).build(spec, 0)
-    before = learner.target_critic.network.vector.clone()
+    before = learner.parts.state_dict()["networks"]["target_critic"]
     learner.update(make_batch(spec, 4))
-    torch.testing.assert_close(learner.target_critic.network.vector, 0.75 * before + 0.25 * learner.critic.network.vector)
+    after = learner.parts.state_dict()["networks"]
+    for name, value in before.items():
+        torch.testing.assert_close(after["target_critic"][name], 0.75 * value + 0.25 * after["critic"][name])
 
 
 def test_temperature_falls_while_entropy_is_above_its_target_and_rises_below(spec, make_batch):
     for target, falls in ((-50.0, True), (50.0, False)):
         learner = replace(SMALL, target_entropy_per_action=target).build(spec, 0)
         learner.update(make_batch(spec, 4))
-        assert (learner.temperature.value < 0.3) == falls
+        assert (learner.temperature.alpha() < 0.3) == falls
 
 
 THREE_STATES = EnvironmentSpec(
@@ -236,7 +253,8 @@ def test_three_states_reach_their_known_values(ends, precision, three_states):
     learner, batch = config.build(THREE_STATES, 0), three_states(ends)
     for _ in range(400):
         learner.update(batch)
-    values = learner.critic.values(np.eye(3, dtype=np.float32), np.array([[-0.5], [0.0], [0.5]], np.float32))
+    with torch.no_grad():
+        values = learner.critic(torch.eye(3), torch.tensor([[-0.5], [0.0], [0.5]]))
     np.testing.assert_allclose(values, [true_values(ends)] * 2, atol=0.05)
 
 
@@ -259,7 +277,7 @@ class Shown:
 
 def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch):
     """Same weights, batch and noise give the same losses over many updates, and the same policy."""
-    monkeypatch.setattr(learning, "METRICS_EVERY", 1)
+    monkeypatch.setattr(parts, "METRICS_EVERY", 1)
     batch, ours = make_batch(spec, 64), SACConfig(hidden=(16, 16)).build(spec, 0)
     with torch.random.fork_rng():
         theirs = SB3SAC("MlpPolicy", Still(), policy_kwargs={"net_arch": [16, 16]}, buffer_size=1, device="cpu")
@@ -276,12 +294,13 @@ def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch)
                 assert metrics[tag] == pytest.approx(logged[tag], rel=1e-3, abs=1e-4), tag
     observations, _ = seen(batch)
     expected, _ = theirs.predict(observations, deterministic=True)
-    np.testing.assert_allclose(ours.actor.mode(torch.as_tensor(observations)), expected, atol=1e-3)
+    with torch.no_grad():
+        np.testing.assert_allclose(ours.actor.mode(torch.as_tensor(observations)), expected, atol=1e-3)
 
 
 def copy_weights(ours, theirs):
     """Stable-Baselines3 has one layer for the mean and one for the deviation where ours has both in one."""
-    actor = torch_network(ours.actor.network, 0)
+    actor = torch_network(ours.actor, 0)
     linear = [layer for layer in actor if isinstance(layer, torch.nn.Linear)]
     pairs = [*zip([layer for layer in theirs.actor.latent_pi if isinstance(layer, torch.nn.Linear)], linear[:-1], strict=True)]
     pairs += [(theirs.actor.mu, (linear[-1].weight[:2], linear[-1].bias[:2]))]
@@ -289,7 +308,7 @@ def copy_weights(ours, theirs):
     for index, network in enumerate(theirs.critic.q_networks):
         pairs += [
             (layer, source)
-            for layer, source in zip(network, torch_network(ours.critic.network, index), strict=True)
+            for layer, source in zip(network, torch_network(ours.critic, index), strict=True)
             if isinstance(layer, torch.nn.Linear)
         ]
     for layer, source in pairs:
@@ -362,17 +381,16 @@ def test_a_reward_that_is_not_finite_refuses_the_update(value, spec, make_batch,
 
 def test_a_loss_that_overflows_keeps_the_parameters(spec, make_batch, leaves):
     learner = SMALL.build(spec, 0)
-    before = leaves(learner.state_dict()["critic"])
+    before = leaves(learner.state_dict()["networks"]["critic"])
     huge = make_batch(spec, 4, rewards=np.full(4, 1e30, np.float32))
     with pytest.raises(NonFiniteUpdate, match=r"the critic loss is not finite; the parameters before it(.*\n)*.*train/q_mean"):
         learner.update(huge)
-    assert leaves(learner.state_dict()["critic"]) == before
+    assert leaves(learner.state_dict()["networks"]["critic"]) == before
 
 
 def test_large_finite_numbers_are_accepted(spec, make_batch):
     """Their sum overflows, which the quick test of a batch must not take for infinity."""
-    encoder = SMALL.build(spec, 0).encoder
-    EncodedBatch.of(make_batch(spec, 4, rewards=np.full(4, 3e38, np.float32)), encoder, 0)
+    SMALL.build(spec, 0).parts.batch(make_batch(spec, 4, rewards=np.full(4, 3e38, np.float32)))
 
 
 def test_discrete_actions_are_refused_with_the_learners_that_fit(discrete_spec):

@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.implicit import LARGEST_WEIGHT
-from robo_policies.learners.learning import TensorBatch
-from robo_policies.learners.parts import LearnerParts
-from robo_policies.networks.offline_networks import Critics, GaussianActor
-from robo_policies.networks.settings import require_continuous, require_ranges
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import Critics, GaussianActor
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch, Metrics, StateDict
+from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class AWACConfig:
+class AWACConfig(NetworkSettings):
     """Settings of AWAC."""
 
     temperature: float = 1.0
@@ -51,36 +51,36 @@ class AWACConfig:
         return AWAC(spec, self, seed)
 
 
-class AWAC:
+class AWAC(Learned):
     """An actor that imitates the data in proportion to the advantage, beside an ordinary critic of that actor."""
 
     def __init__(self, spec: EnvironmentSpec, config: AWACConfig, seed: int) -> None:
         require_continuous(spec, "AWAC")
         self.config = config
-        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
+        self.parts = parts = LearnerParts(spec, config, seed)
         inputs, actions = parts.encoder.size, spec.action.size
-        self.actor = parts.add("actor", GaussianActor(inputs, actions, config.hidden, parts.initial), config.lr)
-        self.critic = parts.add("critic", Critics(inputs, actions, config.hidden, parts.initial), config.lr)
-        self.target_critic = parts.add_target("target_critic", self.critic)
-        self.policy = parts.act_with(self.actor)
+        self.actor = parts.add("actor", GaussianActor(parts.networks, inputs, actions), config.lr)
+        self.critic = parts.add("critic", Critics(parts.networks, inputs + actions), config.lr, trains_encoder=True)
+        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
+        parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one step of the critics and of the actor."""
-        data = TensorBatch.of(batch, self.parts.encoder, self.parts.updates)
-        values = self.critic(data.observations, data.actions)
+        data = self.parts.batch(batch)
+        values = self.critic(self.parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - self.critic_target(data)).square()).mean(1).sum()
         self.parts.descend("critic", critic_loss)
         actor_loss = self.actor_loss(data)
         self.parts.descend("actor", actor_loss)
         self.parts.track(self.target_critic, self.critic, self.config.tau)
-        scalars = {"critic_loss": critic_loss.detach(), "actor_loss": actor_loss.detach(), "q_mean": values.detach().mean()}
+        scalars = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q_mean": values.mean()}
         return self.parts.finish_update(scalars)
 
     @torch.no_grad()
     def critic_target(self, data: TensorBatch) -> Tensor:
         """Returns r + gamma min_i Q'_i(s', a'), a' drawn from the policy (B,)."""
-        next_actions = self.actor.draw(data.next_observations, self.parts.generator)
-        next_q = self.target_critic(data.next_observations, next_actions).min(0).values
+        next_actions = self.actor.draw(self.parts.encoder(data.next_observations), self.parts.generator)
+        next_q = self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
 
     def actor_loss(self, data: TensorBatch) -> Tensor:
@@ -90,17 +90,10 @@ class AWAC:
         would otherwise outweigh the batch.
         """
         with torch.no_grad():
-            own = self.actor.draw(data.observations, self.parts.generator)
-            v = self.critic(data.observations, own).min(0).values
-            q = self.critic(data.observations, data.actions).min(0).values
+            observations = self.parts.encoder(data.observations)
+            own = self.actor.draw(observations, self.parts.generator)
+            v = self.critic(observations, own).amin(0)
+            q = self.critic(observations, data.actions).amin(0)
             weights = torch.exp((q - v) / self.config.temperature).clamp(max=LARGEST_WEIGHT)
-        log_densities = self.actor.log_density(data.observations, data.actions, self.parts.generator)
+        log_densities = self.actor.log_density(observations, data.actions, self.parts.generator)
         return -(data.weights * weights * log_densities).mean()
-
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.parts.load_state_dict(state)

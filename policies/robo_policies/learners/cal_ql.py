@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.cql import CQL, CQLConfig
+from robo_policies.networks.encoders import TensorBatch
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,13 @@ class CalQLConfig(CQLConfig):
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Returns a fresh learner."""
-        return CQL(spec, self, seed, lambda batch: recorded_returns(batch, self.reward_scale))
+        return CQL(spec, self, seed, lambda data: recorded_returns(data, self.reward_scale))
 
 
-def recorded_returns(batch: Batch, reward_scale: float) -> Tensor:
+def recorded_returns(data: TensorBatch, reward_scale: float) -> Tensor:
     """Eq. 5.1: what the data's own policy reached from each step, below which no value is pushed (B,).
 
     Minus infinity where the episode is still under way, as for the newest steps online: nothing is known of its return.
     """
-    assert batch.returns_to_go is not None, "sampling.returns_to_go asks for them"
-    returns = reward_scale * torch.from_numpy(batch.returns_to_go)
+    returns = reward_scale * data.extras["returns_to_go"]
     return torch.nan_to_num(returns, nan=-torch.inf, neginf=-torch.inf)

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from typing_extensions import override
 
-from robo_policies.learners.learning import TensorBatch, load_generator
-from robo_policies.learners.parts import LearnerParts
-from robo_policies.networks.networks import ObservationEncoder, linear
-from robo_policies.networks.settings import require_continuous, require_ranges
+from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts, load_generator
+from robo_policies.networks.actor_critic import normal
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -29,7 +30,7 @@ OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the f
 
 
 @dataclass(frozen=True)
-class DiffusionBCConfig:
+class DiffusionBCConfig(NetworkSettings):
     """Settings of a diffusion policy for states."""
 
     chunk: int = 8
@@ -55,7 +56,8 @@ class DiffusionBCConfig:
             "noise_levels": (self.noise_levels >= 2, "2 or more"),
             "hidden": (len(set(self.hidden)) == 1, "one or more layers, all of one size"),
         }
-        require_allowed(self, allowed)
+        own = {name: (getattr(self, name) is None, "none: it has a denoiser") for name in ("actor_network", "critic_network")}
+        require_allowed(self, allowed | own)
 
     @property
     def sampling(self) -> Sampling:
@@ -86,16 +88,28 @@ class Denoiser(nn.Module):
         return noise
 
 
-class Schedule:
+def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Returns a layer with torch's default initialisation, drawn from `generator`."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    for array in (layer.weight, layer.bias):
+        nn.init.uniform_(array, -1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), generator=generator)
+    return layer
+
+
+class Schedule(nn.Module):
     """How much of a chunk is left at each noise level: the squared cosine of Nichol & Dhariwal 2021, as in the paper."""
 
+    betas: Tensor
+    left: Tensor
+
     def __init__(self, levels: int) -> None:
+        super().__init__()
         steps = torch.arange(levels + 1, dtype=torch.float64) / levels
         left = torch.cos((steps + OFFSET) / (1 + OFFSET) * math.pi / 2).square()
         betas = (1 - left[1:] / left[:-1]).clamp(max=0.999)
         self.levels = levels
-        self.betas = betas.float()
-        self.left = torch.cumprod(1 - betas, 0).float()
+        self.register_buffer("betas", betas.float(), persistent=False)
+        self.register_buffer("left", torch.cumprod(1 - betas, 0).float(), persistent=False)
 
     def noisy(self, clean: Tensor, noise: Tensor, level: Tensor) -> Tensor:
         """Returns sqrt(left) x + sqrt(1 - left) noise (Ho et al. eq. 4)."""
@@ -105,109 +119,99 @@ class Schedule:
     def less_noisy(self, noisy: Tensor, noise: Tensor, level: int, fresh: Tensor) -> Tensor:
         """Returns a draw of the next lower level (Ho et al. eq. 7), given the predicted noise; `fresh` is new noise."""
         left, beta = self.left[level], self.betas[level]
-        before = self.left[level - 1] if level else torch.tensor(1.0)
+        before = self.left[level - 1] if level else torch.ones_like(left)
         clean = ((noisy - (1 - left).sqrt() * noise) / left.sqrt()).clamp(-1.0, 1.0)  # actions lie there
         mean = before.sqrt() * beta / (1 - left) * clean + (1 - beta).sqrt() * (1 - before) / (1 - left) * noisy
         return mean + (beta * (1 - before) / (1 - left)).sqrt() * fresh
 
 
-class DiffusionBC:
+class DiffusionActor(nn.Module):
+    """Draws chunks with a denoiser."""
+
+    def __init__(self, denoiser: Denoiser, levels: int, chunk: int, actions: int) -> None:
+        super().__init__()
+        self.denoiser, self.schedule, self._shape = denoiser, Schedule(levels), (chunk, actions)
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Returns chunks (B, H, A) drawn by taking noise off, level by level (eq. 4)."""
+        chunks = normal(observations.new_empty(len(observations), math.prod(self._shape)), generator)
+        for level in reversed(range(self.schedule.levels)):
+            noise = self.denoiser(chunks, chunks.new_full((len(chunks),), level), observations)
+            chunks = self.schedule.less_noisy(chunks, noise, level, normal(chunks, generator))
+        return chunks.clamp(-1.0, 1.0).view(-1, *self._shape)
+
+
+class DiffusionBC(Learned):
     """Clones chunks of demonstrated actions by denoising."""
 
     def __init__(self, spec: EnvironmentSpec, config: DiffusionBCConfig, seed: int) -> None:
         require_continuous(spec, "diffusion-bc")
-        self.config, self.schedule = config, Schedule(config.noise_levels)
-        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
-        size = config.chunk * spec.action.size
-        self.denoiser = parts.add("denoiser", Denoiser(parts.encoder.size, size, config.hidden, parts.initial), config.lr)
+        self.config = config
+        self.parts = parts = LearnerParts(spec, config, seed)
+        self.schedule = Schedule(config.noise_levels).to(parts.device)
+        denoiser = Denoiser(parts.encoder.size, config.chunk * spec.action.size, config.hidden, parts.initial)
+        self.denoiser = parts.add("denoiser", denoiser, config.lr, trains_encoder=True)
         self.averaged = parts.add_target("averaged", self.denoiser)
-        self.policy = ChunkPolicy(spec, parts.encoder, self, parts.acting)
-        parts.policy = self.policy
+        self.actor = DiffusionActor(self.averaged, config.noise_levels, config.chunk, spec.action.size).to(parts.device)
+        parts.policy = ChunkPolicy(parts, self.actor, config.executed)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step towards telling the noise in the batch's chunks."""
-        assert batch.action_chunks is not None and batch.chunk_valid is not None, "sampling.chunk asks for them"
-        data = TensorBatch.of(batch, self.parts.encoder, self.parts.updates)
-        loss = self.loss(data, torch.from_numpy(batch.action_chunks), torch.from_numpy(batch.chunk_valid))
+        loss = self.loss(self.parts.batch(batch))
         self.parts.descend("denoiser", loss)
         self.parts.track(self.averaged, self.denoiser, self.config.tau)
-        return self.parts.finish_update({"denoising_loss": loss.detach()})
+        return self.parts.finish_update({"denoising_loss": loss})
 
-    def loss(self, data: TensorBatch, chunks: Tensor, valid: Tensor) -> Tensor:
+    def loss(self, data: TensorBatch) -> Tensor:
         """Eq. 5: squared error of the predicted noise, over those actions of each chunk that the episode has."""
-        generator = self.parts.generator
+        generator, chunks, valid = self.parts.generator, data.extras["action_chunks"], data.extras["chunk_valid"]
         clean = chunks.flatten(1)
-        noise = torch.randn(clean.shape, generator=generator)
-        level = torch.randint(self.schedule.levels, (len(clean),), generator=generator)
-        predicted = self.denoiser(self.schedule.noisy(clean, noise, level), level, data.observations)
+        noise = normal(clean, generator)
+        level = torch.randint(self.schedule.levels, (len(clean),), generator=generator).to(clean.device)
+        predicted = self.denoiser(self.schedule.noisy(clean, noise, level), level, self.parts.encoder(data.observations))
         errors = (predicted - noise).square().view(chunks.shape).mean(-1) * valid
         return (data.weights * errors.sum(1) / valid.sum(1)).mean()
 
-    @torch.no_grad()
-    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
-        """Returns chunks (B, H, A) drawn by taking noise off, level by level (eq. 4)."""
-        size = self.config.chunk * self.policy.environment_spec.action.size
-        chunks = torch.randn((len(observations), size), generator=generator)
-        for level in reversed(range(self.schedule.levels)):
-            noise = self.averaged(chunks, torch.full((len(chunks),), level), observations)
-            chunks = self.schedule.less_noisy(chunks, noise, level, torch.randn(chunks.shape, generator=generator))
-        return chunks.clamp(-1.0, 1.0).view(len(chunks), self.config.chunk, -1)
 
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimiser, generators and counters."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.parts.load_state_dict(state)
-
-
-class ChunkPolicy:
+class ChunkPolicy(ActorPolicy):
     """Draws a chunk, executes its first actions, and draws the next.
 
     A deterministic action comes of noise that is the same in every episode, because the most likely chunk is not known.
     """
 
-    def __init__(
-        self, spec: EnvironmentSpec, encoder: ObservationEncoder, learner: DiffusionBC, generator: torch.Generator
-    ) -> None:
-        self.environment_spec = encoder.reads(spec)
-        self._encoder, self._learner, self._generator = encoder, learner, generator
-        self._same = torch.Generator()
+    def __init__(self, parts: LearnerParts, actor: DiffusionActor, executed: int) -> None:
+        super().__init__(parts, actor)
+        self._executed, self._same = executed, torch.Generator()
         self.reset()
 
+    @override
     def reset(self) -> None:
-        """Forgets the chunk of the episode before."""
         self._same.manual_seed(0)
         self._chunk: Array = np.zeros((0, self.environment_spec.action.size), np.float32)
 
-    def seed(self, seed: int) -> None:
-        """Begins the random numbers of sampled actions anew, so that an episode can be played again by itself."""
-        self._generator.manual_seed(seed)
-
+    @override
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns an action (A,) float32 in [-1, 1]."""
         if not len(self._chunk):
-            row = self._encoder.stack({name: observation[name][None] for name in self._encoder.names})
-            chunks = self._learner.draw(self._encoder(row), self._same if deterministic else self._generator)
-            self._chunk = chunks[0, : self._learner.config.executed].numpy()
+            self._chunk = self.proposed(observation, self._same if deterministic else self._generator)[: self._executed]
         action, self._chunk = self._chunk[0].copy(), self._chunk[1:]
         return action
 
+    @override
     def state_dict(self) -> StateDict:
         """Returns the generators and what is left of the chunk; the networks belong to the learner."""
-        generators = {"generator": self._generator.get_state().clone(), "same": self._same.get_state().clone()}
-        return generators | {"chunk": self._chunk.copy()}
+        return super().state_dict() | {"same": self._same.get_state().clone(), "chunk": self._chunk.copy()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
-        load_generator(self._generator, state["generator"])
+        super().load_state_dict(state)
         load_generator(self._same, state["same"])
         self._chunk = np.array(state["chunk"], np.float32).reshape(-1, self.environment_spec.action.size)
 
 
 def level_features(level: Tensor) -> Tensor:
     """Returns sines and cosines of a noise level at several frequencies (B, LEVEL_FEATURES) (Vaswani et al. 2017)."""
-    frequencies = torch.exp(torch.arange(LEVEL_FEATURES // 2) * (-math.log(1_000.0) / (LEVEL_FEATURES // 2 - 1)))
+    frequencies = torch.exp(
+        torch.arange(LEVEL_FEATURES // 2, device=level.device) * (-math.log(1_000.0) / (LEVEL_FEATURES // 2 - 1))
+    )
     angles = level[:, None].float() * frequencies
     return torch.cat((torch.sin(angles), torch.cos(angles)), -1)

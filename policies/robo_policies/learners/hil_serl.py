@@ -6,24 +6,21 @@ and closes, a critic of its own for it: a choice is learnt as one, instead of as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
-from robo_policies.learners.learning import ActorPolicy, CheckedAdam, EncodedBatch, track
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
-from robo_policies.networks.eyes import Eyes
-from robo_policies.networks.perceptrons import DTYPES, Floats, Perceptrons
+from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor
+from robo_policies.networks.encoders import TensorBatch, to_device
 from robo_policies.networks.settings import require_continuous
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.sampling import Sampling
-from robo_rl.spec import EnvironmentSpec, Observation
-from robo_rl.types import Array, Batch, Metrics, StateDict
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Batch, Metrics
 
-COMMANDS = np.array([-1.0, 1.0], np.float32)  # close, open: what the choices 0 and 1 command
+COMMANDS = (-1.0, 1.0)  # close, open: what the choices 0 and 1 command
 OPEN = 0.9  # share of its range from which a gripper reads as open; as in the authors' code
 COMMANDED = 0.5  # size of a command from which the authors' gripper obeys
 
@@ -59,180 +56,106 @@ class HILSERLConfig(RLPDConfig):
         """What the training loop must provide."""
         return replace(super().sampling, keeps_corrections=True)
 
-    def build(self, spec: EnvironmentSpec, seed: int) -> RLPD | HILSERL:
-        """Returns a fresh learner: RLPD where no gripper has a critic of its own."""
+    def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
+        """Returns a fresh learner: RLPD if no gripper has a critic of its own."""
         return HILSERL(spec, self, seed) if self.gripper else RLPD(spec, self, seed)
 
 
-class HILSERL:
-    """RLPD for the arm and a critic for its gripper, from the same batches."""
+class HILSERL(RLPD):
+    """RLPD for the arm and a critic for its gripper, from the same batches.
+
+    The loss of the gripper's critic trains the encoder, too, with moments of its own, as in the authors' code.
+    """
 
     def __init__(self, spec: EnvironmentSpec, config: HILSERLConfig, seed: int) -> None:
         require_continuous(spec, "HIL-SERL")
-        self.config = config
-        self.index = _index_of(spec, config.gripper)
-        self.others = [i for i in range(spec.action.size) if i != self.index]
-        self._reading = _Reading.of(spec, config.gripper, self.index)
+        index = _index_of(spec, config.gripper)
+        others = [i for i in range(spec.action.size) if i != index]
         # The target entropy counts the gripper's element, as the authors' does.
-        per_action = config.target_entropy_per_action * spec.action.size / len(self.others)
-        arm = _without_gripper(spec, self.others)
-        self.arm = RLPD(arm, replace(config, target_entropy_per_action=per_action), seed)
-        self.critic = GripperCritic(self.arm.parts.seen, config, seed, self.arm.eyes)
-        self.policy = GripperPolicy(spec, self.arm.policy, self.critic, self.index)
+        per_action = config.target_entropy_per_action * spec.action.size / len(others)
+        super().__init__(_without_gripper(spec, others), replace(config, target_entropy_per_action=per_action), seed)
+        self.index, self.others, self.penalty = index, others, config.grasp_penalty
+        self._low, self._range = spec.action.low[index], spec.action.high[index] - spec.action.low[index]
+        parts = self.parts
+        gripper = GripperCritic(parts.networks, parts.encoder.size, layer_norm=config.layer_norm)
+        self.gripper = parts.add("gripper", gripper, config.lr, trains_encoder=True)
+        self.target_gripper = parts.add_target("target_gripper", self.gripper)
+        parts.spec = spec
+        parts.act_with(ArmAndGripper(self.actor, self.gripper, index))
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the critics' steps on each slice of the batch, then actor and temperature on the last."""
-        parts = self.arm.parts
-        data = parts.encoded(batch)
-        penalties = self.grasp_penalty(self._reading(batch), data.actions[:, self.index])
-        arm = self.arm.learn(replace(data, actions=np.ascontiguousarray(data.actions[:, self.others])))
-        for part, penalty in self._slices(data, penalties):
-            loss = self.critic.update(part, choices_of(part.actions[:, self.index]), penalty, parts.updates)
-        return parts.finish_update(arm | {"gripper_loss": loss, "grasp_penalty": -float(penalties.mean())})
-
-    def grasp_penalty(self, reading: Floats, commands: Floats) -> Floats:
-        """Returns c_g (B,), negative where a command moves the gripper to its other state.
-
-        reading: share of its range that the gripper is open, 0 to 1. commands: its element of the action.
-        """
-        moves = ((commands < -COMMANDED) & (reading > OPEN)) | ((commands > COMMANDED) & (reading < OPEN))
-        return np.where(moves, np.float32(-self.config.grasp_penalty), np.float32(0.0))
-
-    def _slices(self, data: EncodedBatch, penalties: Floats) -> Iterator[tuple[EncodedBatch, Floats]]:
+        data = self.cropped(self.parts.batch(batch))
+        commands = data.actions[:, self.index]
+        penalties = self.grasp_penalty(self._opening(batch), commands)
+        scalars = self.learn(replace(data, actions=data.actions[:, self.others]))
         count = self.config.updates_per_step
-        return zip(data.slices(count), penalties.reshape(count, -1), strict=True)
+        for part, part_penalties in zip(data.slices(count), penalties.chunk(count), strict=True):
+            loss = self.gripper_loss(part, part_penalties)
+            self.parts.descend("gripper", loss)
+            self.parts.track(self.target_gripper, self.gripper, self.config.tau)
+        return self.parts.finish_update(scalars | {"gripper_loss": loss, "grasp_penalty": -penalties.mean()})
 
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
-        return {"arm": self.arm.state_dict(), "gripper": self.critic.state_dict()}
+    def grasp_penalty(self, opening: Tensor, commands: Tensor) -> Tensor:
+        """Returns c_g (B,), negative if a command moves the gripper to its other state.
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.arm.load_state_dict(state["arm"])
-        self.critic.load_state_dict(state["gripper"])
+        opening: share of its range that the gripper is open, 0 to 1. commands: its element of the action.
+        """
+        moves = ((commands < -COMMANDED) & (opening > OPEN)) | ((commands > COMMANDED) & (opening < OPEN))
+        return -self.penalty * moves.float()
+
+    def gripper_loss(self, data: TensorBatch, penalties: Tensor) -> Tensor:
+        """Mean of (Q_g(s, c) - y_g)^2 over the batch, c the choice that is nearest to each command."""
+        choices = (data.actions[:, self.index] >= 0).long()
+        values = self.gripper(self.parts.encoder(data.observations)).gather(1, choices[:, None]).squeeze(1)
+        return (data.weights * (values - self.gripper_target(data, penalties)).square()).mean()
+
+    @torch.no_grad()
+    def gripper_target(self, data: TensorBatch, penalties: Tensor) -> Tensor:
+        """y_g (B,) = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c)), double Q-learning (van Hasselt et al. 2016)."""
+        following = data.next_observations
+        best = self.gripper(self.parts.encoder(following)).argmax(1, keepdim=True)
+        next_q = self.target_gripper(self.parts.target_encoder(following)).gather(1, best).squeeze(1)
+        return data.rewards + penalties + data.discounts * data.masks * next_q
+
+    def _opening(self, batch: Batch) -> Tensor:
+        """Returns the share of its range (B,) that the gripper is open before each action."""
+        reading = torch.from_numpy(batch.observations[self.config.gripper]).reshape(len(batch)).float()
+        return to_device((reading - self._low) / self._range, self.parts.device)
 
 
-class GripperCritic:
-    """Q_g(s, c) of closing and of opening, learnt by double Q-learning (van Hasselt et al. 2016).
+class GripperCritic(nn.Module):
+    """Q_g(s, c) of closing and of opening."""
 
-    Where pictures are seen its loss trains the arm's eyes, too, with moments of its own, as in the authors' code.
-    """
+    def __init__(self, factory: NetworkFactory, inputs: int, *, layer_norm: bool) -> None:
+        super().__init__()
+        self.layers = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=len(COMMANDS))
 
-    def __init__(self, inputs: int, config: HILSERLConfig, seed: int, eyes: Eyes) -> None:
-        generator = torch.Generator().manual_seed(seed)
-        shape = (1, (inputs, *config.hidden, len(COMMANDS)), config.layer_norm, generator, DTYPES[config.precision])
-        self.network, self.target = Perceptrons(*shape), Perceptrons(*shape)
-        self.target.load_state_dict(self.network.state_dict())
-        self._optimizer = CheckedAdam("gripper loss", [self.network.vector, *eyes.learnt], config.lr)
-        self._eyes, self._tau = eyes, config.tau
-
-    def values(self, observations: Floats, *, keep: bool = False) -> Floats:
-        """Returns Q_g (B, 2)."""
-        values: Floats = self.network.forward(observations, keep=keep)[0]
+    def forward(self, observations: Tensor) -> Tensor:
+        """Returns (B, 2)."""
+        values: Tensor = self.layers(observations)[0]
         return values
 
-    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused with a better message
-    def update(self, data: EncodedBatch, choices: npt.NDArray[np.int64], penalties: Floats, update: int) -> float:
-        """Takes one step on the loss, then moves the target; returns the loss. Raises NonFiniteUpdate."""
-        targets = self.targets(data, penalties)
-        values = self.values(self._eyes.forward(data.observations), keep=True)
-        loss, by_values = self.loss(values, choices, targets, data.weights)
-        self.network.backward(by_values[None])
-        if self._eyes.features:
-            self._eyes.backward(self.network.input_gradient(by_values[None], slice(0, self._eyes.features)))
-        self._optimizer.step(loss, [self.network.gradient, *self._eyes.gradients], update)
-        self.network.refresh()
-        track(self.target, self.network, self._tau)
-        return loss
 
-    def targets(self, data: EncodedBatch, penalties: Floats) -> Floats:
-        """y_g (B,) = r + c_g + gamma m Q'_g(s', argmax_c Q_g(s', c))."""
-        best = self.values(self._eyes.look(data.next_observations)).argmax(1)
-        following = self.target.forward(self._eyes.look_as_target(data.next_observations))[0][np.arange(len(best)), best]
-        targets: Floats = data.rewards + penalties + data.discounts * data.masks * following
-        return targets
-
-    def loss(self, values: Floats, choices: npt.NDArray[np.int64], targets: Floats, weights: Floats) -> tuple[float, Floats]:
-        """Mean of (Q_g(s, c) - y_g)^2 over the batch, and its derivative by all values (B, 2)."""
-        rows = np.arange(len(choices))
-        residuals = values[rows, choices] - targets
-        by_values = np.zeros_like(values)
-        by_values[rows, choices] = weights * residuals * np.float32(2 / len(choices))
-        return float((weights * residuals**2).mean()), by_values
-
-    def state_dict(self) -> StateDict:
-        """Returns networks and optimiser."""
-        networks = {"network": self.network.state_dict(), "target": self.target.state_dict()}
-        return networks | {"optimizer": self._optimizer.state_dict()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned."""
-        self.network.load_state_dict(state["network"])
-        self.target.load_state_dict(state["target"])
-        self._optimizer.load_state_dict(state["optimizer"])
-
-
-class GripperPolicy:
+class ArmAndGripper(nn.Module):
     """The arm moves as its actor says; the gripper always takes the better choice: people show it where to explore."""
 
-    def __init__(self, spec: EnvironmentSpec, arm: ActorPolicy, critic: GripperCritic, index: int) -> None:
-        self.environment_spec = replace(arm.environment_spec, action=spec.action)
-        self._arm, self._critic, self._index = arm, critic, index
+    def __init__(self, arm: TanhGaussianActor, gripper: GripperCritic, index: int) -> None:
+        super().__init__()
+        self.arm, self.gripper, self._index = arm, gripper, index
 
-    def reset(self) -> None:
-        """Does nothing: the policy remembers no earlier step."""
+    def mode(self, observations: Tensor) -> Tensor:
+        """Returns the arm's most likely actions with the gripper's commands (B, A)."""
+        return self._joined(self.arm.mode(observations), observations)
 
-    def seed(self, seed: int) -> None:
-        """Begins the random numbers of sampled actions anew."""
-        self._arm.seed(seed)
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Returns random actions of the arm with the gripper's commands (B, A)."""
+        return self._joined(self.arm.draw(observations, generator), observations)
 
-    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
-        """Returns an action (A,) float32 in [-1, 1]."""
-        encoded = self._arm.encoded(observation)
-        arm = self._arm.act_on(encoded, deterministic=deterministic)
-        choice = self._critic.values(encoded.numpy()).argmax()
-        action: Array = np.insert(arm, self._index, COMMANDS[choice])
-        return action
-
-    def parameters(self) -> StateDict:
-        """Returns copies of what the arm's policy and the gripper's critic have learnt."""
-        return {"arm": self._arm.parameters(), "gripper": self._critic.network.state_dict()}
-
-    def load_parameters(self, parameters: StateDict) -> None:
-        """Acts with those from now on."""
-        self._arm.load_parameters(parameters["arm"])
-        self._critic.network.load_state_dict(parameters["gripper"])
-
-    def state_dict(self) -> StateDict:
-        """Returns the state of the generator; the networks belong to the learner."""
-        return self._arm.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generator."""
-        self._arm.load_state_dict(state)
-
-
-def choices_of(commands: Floats) -> npt.NDArray[np.int64]:
-    """Returns the choice (B,) that is nearest to each command: 0 closes, 1 opens."""
-    return (commands >= 0).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class _Reading:
-    """Reads from a batch how far the gripper is open, as a share of what it can be commanded to."""
-
-    name: str
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, spec: EnvironmentSpec, name: str, index: int) -> _Reading:
-        return cls(name, spec.action.low[index], spec.action.high[index])
-
-    def __call__(self, batch: Batch) -> Floats:
-        opening = np.asarray(batch.observations[self.name], np.float32).reshape(len(batch))
-        share: Floats = (opening - np.float32(self.low)) / np.float32(self.high - self.low)
-        return share
+    def _joined(self, arm: Tensor, observations: Tensor) -> Tensor:
+        choices = self.gripper(observations).argmax(1, keepdim=True)
+        commands = COMMANDS[0] + (COMMANDS[1] - COMMANDS[0]) * choices
+        return torch.cat((arm[:, : self._index], commands, arm[:, self._index :]), 1)
 
 
 def _index_of(spec: EnvironmentSpec, gripper: str) -> int:

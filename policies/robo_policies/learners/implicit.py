@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.learners.learning import TensorBatch
-from robo_policies.learners.parts import LearnerParts, cosine
-from robo_policies.networks.offline_networks import Critics, GaussianActor
-from robo_policies.networks.settings import require_continuous, require_ranges
+from robo_policies.learners.parts import Learned, LearnerParts, cosine
+from robo_policies.networks.actor_critic import Critics, GaussianActor
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch, Metrics, StateDict
+from robo_rl.types import Batch, Metrics
 
 LARGEST_WEIGHT = 100.0  # of one action, as in the authors' code
 
@@ -45,7 +45,7 @@ class BellmanLoss(Protocol):
 
 
 @dataclass(frozen=True)
-class ImplicitConfig:
+class ImplicitConfig(NetworkSettings):
     """The settings that IQL, XQL and f-DVL share; defaults are IQL's for locomotion."""
 
     inverse_temperature: float = 3.0
@@ -85,7 +85,7 @@ class ImplicitConfig:
         return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
 
-class ImplicitLearner:
+class ImplicitLearner(Learned):
     """IQL, XQL or f-DVL, by the loss of V."""
 
     def __init__(
@@ -93,63 +93,56 @@ class ImplicitLearner:
     ) -> None:
         require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config, self.value_loss, self.bellman_loss = config, value_loss, bellman_loss
-        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
-        inputs, actions, initial = parts.encoder.size, spec.action.size, parts.initial
-        value = Critics(inputs, 0, config.hidden, initial, members=1, layer_norm=config.value_layer_norm)
-        self.value = parts.add("value", value, config.lr)
-        self.critic = parts.add("critic", Critics(inputs, actions, config.hidden, initial), config.lr)
-        self.target_critic = parts.add_target("target_critic", self.critic)
-        self.actor = parts.add("actor", GaussianActor(inputs, actions, config.hidden, initial, config.actor_dropout), config.lr)
-        self.policy = parts.act_with(self.actor)
+        self.parts = parts = LearnerParts(spec, config, seed)
+        inputs, actions = parts.encoder.size, spec.action.size
+        self.value = parts.add("value", Critics(parts.networks, inputs, 1, layer_norm=config.value_layer_norm), config.lr)
+        self.critic = parts.add("critic", Critics(parts.networks, inputs + actions), config.lr, trains_encoder=True)
+        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
+        actor = GaussianActor(parts.networks, inputs, actions, config.actor_dropout)
+        self.actor = parts.add("actor", actor, config.lr)
+        parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one step of V, of the actor and of Q."""
         config, parts = self.config, self.parts
-        data = TensorBatch.of(batch, parts.encoder, parts.updates)
+        data = parts.batch(batch)
         rewards = config.reward_scale * (data.rewards + config.reward_shift)
         with torch.no_grad():
-            q = self.target_critic(data.observations, data.actions).min(0).values
-        v = self.value(data.observations)[0]
+            observations, following = parts.encoder(data.observations), parts.encoder(data.next_observations)
+            q = self.target_critic(parts.target_encoder(data.observations), data.actions).amin(0)
+        v = self.value(observations)[0]
         value_loss = (data.weights * self.value_loss(q - v)).mean()
         parts.descend("value", value_loss)
         with torch.no_grad():
-            advantages = q - self.value(data.observations)[0]
-            next_v = self.value(data.next_observations)[0]
-        actor_loss = self.actor_loss(data, advantages)
+            advantages = q - self.value(observations)[0]
+            next_v = self.value(following)[0]
+        actor_loss = self.actor_loss(observations, data, advantages)
         parts.descend("actor", actor_loss, cosine(config.lr, parts.updates, config.actor_decay_updates))
         targets = rewards + data.discounts * data.masks * next_v
-        critic_loss = self.critic_loss(self.critic(data.observations, data.actions), targets, data.weights)
+        critic_loss = self.critic_loss(self.critic(parts.encoder(data.observations), data.actions), targets, data.weights)
         parts.descend("critic", critic_loss)
         parts.track(self.target_critic, self.critic, config.tau)
         return parts.finish_update(
             {
-                "value_loss": value_loss.detach(),
-                "critic_loss": critic_loss.detach(),
-                "actor_loss": actor_loss.detach(),
-                "v_mean": v.detach().mean(),
-                "v_max": v.detach().max(),
+                "value_loss": value_loss,
+                "critic_loss": critic_loss,
+                "actor_loss": actor_loss,
+                "v_mean": v.mean(),
+                "v_max": v.max(),
                 "q_mean": q.mean(),
                 "advantage_mean": advantages.mean(),
             }
         )
 
-    def actor_loss(self, data: TensorBatch, advantages: Tensor) -> Tensor:
+    def actor_loss(self, observations: Tensor, data: TensorBatch, advantages: Tensor) -> Tensor:
         """Advantage-weighted regression: -min(exp(beta A), 100) log pi(a|s)."""
         weights = torch.exp(self.config.inverse_temperature * advantages).clamp(max=LARGEST_WEIGHT)
-        log_densities = self.actor.log_density(data.observations, data.actions, self.parts.generator)
+        log_densities = self.actor.log_density(observations, data.actions, self.parts.generator)
         return -(data.weights * weights * log_densities).mean()
 
     def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """Loss of the Bellman residuals, summed over the critics and averaged over the batch."""
         return (weights * self.bellman_loss(values, targets.expand_as(values))).mean(1).sum()
-
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.parts.load_state_dict(state)
 
 
 def squared(values: Tensor, targets: Tensor) -> Tensor:

@@ -1,31 +1,30 @@
-"""What a learner written with autograd is made of: named networks, their optimisers and targets, generators, state."""
+"""Parts of every learner with gradients: networks, their optimisers and targets, generators, the policy, and their state."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.learning import (
-    Actor,
-    ActorPolicy,
-    CheckedAdam,
-    MetricsWindow,
-    clone_state,
-    generators,
-    load_generator,
-    load_state,
-)
-from robo_policies.networks.networks import ObservationEncoder
+from robo_policies.networks.actor_critic import NetworkFactory, seeded
+from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
+from robo_policies.networks.settings import network_class, resolve_device
+from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.protocols import Policy, Stateful
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Metrics, StateDict
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import Array, Batch, Metrics, StateDict
 
 Module = TypeVar("Module", bound=nn.Module)
+
+METRICS_EVERY = 100
+"""Updates between two reports: a line for every update is read by nobody."""
+STATE_FORMAT = 2
+"""Of `LearnerParts.state_dict`; 1 had other networks."""
 
 
 class StatefulPolicy(Policy, Stateful, Protocol):
@@ -35,57 +34,90 @@ class StatefulPolicy(Policy, Stateful, Protocol):
 class LearnerParts:
     """Networks are added one by one; everything that was added is saved, restored and refused together."""
 
-    def __init__(self, spec: EnvironmentSpec, seed: int, normalization_rows: int) -> None:
+    def __init__(
+        self, spec: EnvironmentSpec, settings: Any, seed: int, make_encoder: Callable[[], nn.Module] | None = None
+    ) -> None:
+        """Resolve the device and make the encoder of observations.
+
+        settings: NetworkSettings with `hidden`, `normalization_rows` and possibly `precision`. make_encoder: of a learner's own
+        encoder network, which the setting `network` replaces.
+        """
         self.initial, self.generator, self.acting = generators(seed, 3)
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
-        self.spec = spec
-        self.encoder = ObservationEncoder(spec, normalization_rows)
+        self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
+        if settings.network is not None:
+            named = network_class("network", settings.network)
+            make_encoder = lambda: named(spec)  # noqa: E731
+        encoder = None if make_encoder is None else seeded(make_encoder, self.initial)
+        self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
+        if encoder is not None:
+            encoder.to(self.device)
+        self.target_encoder = self.encoder
+        """The encoder of target critics, which `track` moves with them."""
+        self.networks = NetworkFactory(settings, self.device, self.initial)
         self.updates = 0
+        self.version = 0
+        """Counts changes of the networks."""
         self._networks: dict[str, nn.Module] = {}
         self._optimizers: dict[str, CheckedAdam] = {}
+        self._seeing_target: nn.Module | None = None
         self._metrics = MetricsWindow()
         self.policy: StatefulPolicy
         """The policy being trained, saved and restored with the rest."""
 
-    def add(self, name: str, network: Module, lr: float) -> Module:
-        """Returns the network, from now on trained by Adam with this learning rate."""
-        self._networks[name] = network
-        self._optimizers[name] = CheckedAdam(f"{name} loss", network.parameters(), lr)
+    def add(self, name: str, network: Module, lr: float, *, trains_encoder: bool = False) -> Module:
+        """Return the network, from now on trained by Adam with this learning rate, and with it the encoder if its loss does."""
+        self._networks[name] = network.to(self.device)
+        trained = nn.ModuleDict({"network": network})
+        if trains_encoder and self.encoder.network is not None:
+            trained["encoder"] = self.encoder.network
+        self._optimizers[name] = CheckedAdam(f"{name} loss", trained, lr)
         return network
 
-    def add_target(self, name: str, network: Module) -> Module:
-        """Returns a copy of a network that follows it by `track`."""
+    def add_target(self, name: str, network: Module, *, sees: bool = False) -> Module:
+        """Return a copy of a network that follows it by `track`; `sees`: with a copy of the encoder, which follows too."""
         target = copy.deepcopy(network).requires_grad_(requires_grad=False)
         self._networks[name] = target
+        if sees and self.encoder.network is not None:
+            self.target_encoder = copy.deepcopy(self.encoder).requires_grad_(requires_grad=False)
+            self._seeing_target = target
         return target
 
     def act_with(self, actor: Actor) -> ActorPolicy:
-        """Returns the policy of an actor that was added."""
-        self.policy = policy = ActorPolicy(self.spec, self.encoder, actor, self.acting)
+        """Return the policy of an actor that was added."""
+        self.policy = policy = ActorPolicy(self, actor)
         return policy
 
+    def batch(self, batch: Batch) -> TensorBatch:
+        """Return a batch on the device, standardised; raises NonFiniteUpdate if it holds NaN or infinity."""
+        return TensorBatch.of(batch, self.encoder, self.device, self.updates)
+
     def descend(self, name: str, loss: Tensor, lr: float | None = None) -> None:
-        """Takes one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""
+        """Take one step down the gradient of a loss, by one network only; raises NonFiniteUpdate, keeping the parameters."""
         optimizer = self._optimizers[name]
         if lr is not None:
             optimizer.lr = lr
         optimizer.minimize(loss, self.updates)
 
-    @staticmethod
     @torch.no_grad()
-    def track(target: nn.Module, online: nn.Module, tau: float) -> None:
-        """Moves target parameters towards the online ones: target <- (1 - tau) target + tau online."""
+    def track(self, target: nn.Module, online: nn.Module, tau: float) -> None:
+        """Move target parameters towards the online ones: target <- (1 - tau) target + tau online."""
         torch._foreach_lerp_(list(target.parameters()), list(online.parameters()), tau)
+        if target is self._seeing_target:
+            torch._foreach_lerp_(list(self.target_encoder.parameters()), list(self.encoder.parameters()), tau)
 
     def finish_update(self, scalars: Mapping[str, float | Tensor]) -> Metrics:
-        """Counts the update and returns metrics where they are due, tags train/<name>."""
+        """Count the update and return metrics if they are due, tags train/<name>."""
         self.updates += 1
-        return self._metrics.add({f"train/{name}": float(value) for name, value in scalars.items()})
+        self.version += 1
+        return self._metrics.add({f"train/{name}": value for name, value in scalars.items()})
 
     def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
+        """Return networks, optimisers, generators and counters."""
         return {
+            "format": STATE_FORMAT,
             "encoder": clone_state(self.encoder),
+            "target_encoder": clone_state(self.target_encoder) if self._seeing_target is not None else {},
             "networks": {name: clone_state(network) for name, network in self._networks.items()},
             "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
             "generator": self.generator.get_state().clone(),
@@ -95,8 +127,16 @@ class LearnerParts:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
+        """Restore what `state_dict` returned; the next update is the one that would have come.
+
+        Raises RunError for the state of an earlier version.
+        """
+        if state.get("format") != STATE_FORMAT:
+            what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
+            raise RunError(what, got=f"format {state.get('format', 1)}", allowed=f"format {STATE_FORMAT}")
         load_state(self.encoder, state["encoder"])
+        if self._seeing_target is not None:
+            load_state(self.target_encoder, state["target_encoder"])
         for name, network in self._networks.items():
             load_state(network, state["networks"][name])
         for name, optimizer in self._optimizers.items():
@@ -105,10 +145,248 @@ class LearnerParts:
         self.policy.load_state_dict(state["policy"])
         self._metrics.load_state_dict(state["metrics"])
         self.updates = int(state["updates"])
+        self.version += 1
+
+
+class Learned:
+    """A learner made of `parts`, saved and restored with them."""
+
+    parts: LearnerParts
+
+    @property
+    def policy(self) -> Any:
+        """The policy being trained."""
+        return self.parts.policy
+
+    def state_dict(self) -> StateDict:
+        """Return networks, optimisers, generators and counters."""
+        return self.parts.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned; the next update is the one that would have come."""
+        self.parts.load_state_dict(state)
+
+
+class CheckedAdam:
+    """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are."""
+
+    def __init__(self, loss_name: str, trained: nn.Module, lr: float) -> None:
+        self._loss_name, self.lr = loss_name, lr
+        self._moments = {name: _zeros_like(trained) for name in ("mean", "square")}  # networks, so that names are the same
+        learnt = [index for index, parameter in enumerate(trained.parameters()) if parameter.requires_grad]
+        self._parameters, self._means, self._squares = (
+            [[*network.parameters()][index] for index in learnt] for network in (trained, *self._moments.values())
+        )
+        self._step = torch.zeros((), device=self._parameters[0].device)
+
+    def minimize(self, loss: Tensor, update: int) -> None:
+        """Take one step; only these parameters get gradients, so other networks in the graph stay as they are.
+
+        Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
+        parameters can no longer be minimised: autograd raises.
+        """
+        gradients = torch.autograd.grad(loss, self._parameters)
+        # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
+        square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
+        assert isinstance(square, Tensor)
+        if not math.isfinite((loss.detach() + square).cpu().item()):  # the only transfer of an update
+            self._refuse(float(loss.detach().cpu()), float(square.cpu()) ** 0.5, update)
+        self._step += 1.0
+        with torch.no_grad():
+            fused_adam(self._parameters, list(gradients), self._means, self._squares, self._step, lr=self.lr)
+        torch.autograd.graph.increment_version(self._parameters)  # the fused kernel does not, so that gradients would be wrong
+
+    def _refuse(self, loss: float, norm: float, update: int) -> None:
+        raise NonFiniteUpdate(
+            f"Update {update} was refused: the {self._loss_name} is not finite; the parameters before it are kept.",
+            got=f"loss {loss}, gradient norm {norm}",
+            allowed="finite numbers",
+            fix="the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
+            "rewards, the learning rate and the discount",
+        )
+
+    def state_dict(self) -> StateDict:
+        """Return both moments by the names of the parameters, and the number of steps."""
+        return {"step": self._step.cpu().clone()} | {name: clone_state(network) for name, network in self._moments.items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        self._step.copy_(torch.as_tensor(state["step"]))
+        for name, network in self._moments.items():
+            load_state(network, state[name])
+
+
+def _zeros_like(network: nn.Module) -> nn.Module:
+    zeros = copy.deepcopy(network)
+    with torch.no_grad():
+        for parameter in zeros.parameters():
+            parameter.zero_()
+    return zeros.requires_grad_(requires_grad=False)
+
+
+def fused_adam(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    step: Tensor,
+    *,
+    lr: float,
+    epsilon: float = 1e-8,
+) -> None:
+    """Take step number `step` of Adam (Kingma & Ba 2015) in place; `epsilon` is the paper's unless given.
+
+    Calls the fused kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step,
+    seconds that every run would wait, and costs a tenth of a millisecond a step.
+    """
+    torch._fused_adam_(
+        parameters,
+        gradients,
+        means,
+        squares,
+        [],
+        [step] * len(parameters),
+        lr=lr,
+        beta1=0.9,  # this and the next: the paper's values, and PyTorch's
+        beta2=0.999,
+        eps=epsilon,
+        weight_decay=0.0,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+class Actor(Protocol):
+    """An nn.Module that proposes actions for features of observations."""
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return the most likely actions, (B, A) or (B,)."""
+        ...
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return random actions, (B, A) or (B,)."""
+        ...
+
+
+class ActorPolicy:
+    """Acts with an actor network that a learner goes on training; has its own random generator."""
+
+    def __init__(self, parts: LearnerParts, actor: Any) -> None:
+        self.environment_spec = parts.encoder.readable(parts.spec)
+        self._parts, self._generator, self._device = parts, parts.acting, parts.device
+        self._encoder, self._actor = self._online = parts.encoder, actor
+        if parts.settings.acting_device == "cpu" and parts.device.type != "cpu":
+            self._device = torch.device("cpu")
+            self._encoder, self._actor = (copy.deepcopy(network).to(self._device) for network in self._online)
+        self._version = parts.version
+
+    def reset(self) -> None:
+        """Do nothing: the policy remembers no earlier step."""
+
+    def seed(self, seed: int) -> None:
+        """Seed sampled actions, so that an episode can be played again by itself."""
+        self._generator.manual_seed(seed)
+
+    def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
+        """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
+        return self.proposed(observation, None if deterministic else self._generator)
+
+    @torch.no_grad()  # not inference mode, which would forbid training to use the memory that is taken here
+    def proposed(self, observation: Observation, generator: torch.Generator | None) -> Array:
+        """Return what the actor draws with a generator, or its mode without one."""
+        encoder, actor = self._followed()
+        rows = {name: np.array(observation[name])[None] for name in encoder.reads}
+        features = encoder(encoder.tensors(encoder.stack(rows), rows, self._device))
+        action = actor.mode(features) if generator is None else actor.draw(features, generator)
+        chosen: Array = action.cpu().numpy()[0]
+        return chosen
+
+    def _followed(self) -> tuple[ObservationEncoder, Any]:
+        """Return the networks that act, after a copy of them has taken over the newest parameters."""
+        if self._version != self._parts.version:
+            self._version = self._parts.version
+            for own, online in zip((self._encoder, self._actor), self._online, strict=True):
+                if own is not online:
+                    own.load_state_dict(online.state_dict())
+        return self._encoder, self._actor
+
+    def parameters(self) -> StateDict:
+        """Return copies of the parameters of encoder and actor."""
+        return {"encoder": clone_state(self._online[0]), "actor": clone_state(self._online[1])}
+
+    def load_parameters(self, parameters: StateDict) -> None:
+        """Act with those from now on."""
+        load_state(self._online[0], parameters["encoder"])
+        load_state(self._online[1], parameters["actor"])
+        self._parts.version += 1
+
+    def state_dict(self) -> StateDict:
+        """Return the state of the generator; the networks belong to the learner."""
+        return {"generator": self._generator.get_state().clone()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore the generator."""
+        load_generator(self._generator, state["generator"])
+
+
+class MetricsWindow:
+    """Sums scalars on their device and returns their means every METRICS_EVERY updates."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float | Tensor] = {}
+        self._updates = 0
+
+    def add(self, scalars: Mapping[str, float | Tensor]) -> Metrics:
+        """Add the scalars of one update; returns means if they are due and {} otherwise."""
+        for name, value in scalars.items():
+            self._sums[name] = self._sums.get(name, 0.0) + (_scalar(value) if isinstance(value, Tensor) else value)
+        self._updates += 1
+        if self._updates < METRICS_EVERY:
+            return {}
+        means = {name: total / self._updates for name, total in self._totals().items()}
+        self._sums, self._updates = {}, 0
+        return means
+
+    def _totals(self) -> dict[str, float]:
+        return {name: float(total.cpu()) if isinstance(total, Tensor) else total for name, total in self._sums.items()}
+
+    def state_dict(self) -> StateDict:
+        """Return the sums so far, so that a resumed run logs the same lines."""
+        return {"sums": self._totals(), "updates": self._updates}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        self._sums, self._updates = dict(state["sums"]), int(state["updates"])
+
+
+def _scalar(value: Tensor) -> float | Tensor:
+    """Return a number, or a tensor if reading it would wait for its device."""
+    return value.item() if value.is_cpu else value.detach().squeeze()
+
+
+def clone_state(module: nn.Module) -> StateDict:
+    """Return the parameters and buffers of a module, copied to the CPU."""
+    return {name: value.detach().cpu().clone() for name, value in module.state_dict().items()}
+
+
+def load_state(module: nn.Module, state: StateDict) -> None:
+    """Restore what `clone_state` returned, or the same as numpy arrays."""
+    module.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
+
+
+def load_generator(generator: torch.Generator, state: Any) -> None:
+    """Restore the state of a generator from a uint8 tensor or array."""
+    generator.set_state(torch.as_tensor(state, dtype=torch.uint8).clone())
+
+
+def generators(seed: int, count: int) -> list[torch.Generator]:
+    """Return independent generators that one seed determines."""
+    words = np.random.SeedSequence(seed).generate_state(count, np.uint64)
+    return [torch.Generator().manual_seed(int(word >> np.uint64(1))) for word in words]
 
 
 def cosine(lr: float, update: int, updates: int) -> float:
-    """Returns the learning rate of a half cosine from `lr` to 0 over so many updates (Loshchilov & Hutter 2017), then `lr`.
+    """Return the learning rate of a half cosine from `lr` to 0 over so many updates (Loshchilov & Hutter 2017), then `lr`.
 
     Constant again afterwards, because a learner that then goes on in the environment would otherwise stand still.
     """

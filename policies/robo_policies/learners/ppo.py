@@ -191,7 +191,7 @@ class PPO:
         """Parameters of the networks, one after another in one tensor."""
         own = config.actor_network or config.critic_network
         self.kernel: PolicyLoss | None = None
-        if accelerates(config, self.device, own):
+        if accelerates(config, self.device, own, "float32", 0.0):
             from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
             self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.td3 import TD3Config, TD3Learner
+from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch
 
 
 @dataclass(frozen=True)
@@ -49,23 +47,22 @@ class ReBRAC(TD3Learner):
         super().__init__(spec, config, seed)
         self.config = config
 
-    def critic_target(self, data: TensorBatch, batch: Batch) -> Tensor:
+    def critic_target(self, data: TensorBatch) -> Tensor:
         """Eq. 3: r + gamma (min_i Q'_i(s', a') - beta_2 |a' - a'_data|^2), a' = pi'(s') + clipped noise (B,).
 
         Differs from the authors' code, which leaves out the last step before a time limit: its value is kept here, and its
         penalty, for which there is no recorded action, is 0.
         """
-        assert batch.next_actions is not None and batch.has_next_action is not None, "every replay memory provides them"
-        recorded, is_recorded = torch.from_numpy(batch.next_actions), torch.from_numpy(batch.has_next_action)
-        next_actions = self.smoothed_actions(data.next_observations)
+        recorded, is_recorded = (data.extras[name] for name in ("next_actions", "has_next_action"))
+        next_actions = self.smoothed_actions(data)
         penalty = (next_actions - recorded).square().sum(-1) * is_recorded
-        next_q = self.target_critic(data.next_observations, next_actions).min(0).values
+        next_q = self.next_values(data, next_actions)
         next_q = next_q - self.config.critic_penalty * penalty
         return self.config.reward_scale * data.rewards + data.discounts * data.masks * next_q
 
-    def actor_loss(self, data: TensorBatch) -> Tensor:
+    def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:
         """Eq. 2: beta_1 |pi(s) - a|^2 - min_i Q_i(s, pi(s)) / mean |min_i Q_i|."""
-        actions = self.actor(data.observations)
-        q = self.critic(data.observations, actions).min(0).values
+        actions = self.actor(observations)
+        q = self.critic(observations, actions).amin(0)
         cloning = (actions - data.actions).square().sum(-1)
         return (data.weights * (self.config.actor_penalty * cloning - q / q.detach().abs().mean().clamp(min=1e-6))).mean()

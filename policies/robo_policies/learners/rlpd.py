@@ -7,23 +7,24 @@ which a random subset gives the target, and many critic updates per environment 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from robo_policies.learners.actor_critic import ActorCritic
-from robo_policies.learners.learning import ActorPolicy, EncodedBatch, track
-from robo_policies.networks.eyes import eyes_of
-from robo_policies.networks.perceptrons import Floats, Precision
-from robo_policies.networks.settings import require_continuous, require_ranges
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.image_encoder import image_encoder, randomly_cropped
+from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch, Metrics, StateDict
+from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class RLPDConfig:
+class RLPDConfig(NetworkSettings):
     """Settings of RLPD; defaults are those of the authors' code for sparse-reward tasks unless a field says otherwise."""
 
     lr: float = 3e-4
@@ -67,7 +68,7 @@ class RLPDConfig:
     """Environment steps with random actions before the first update, as in the authors' published commands."""
     replay_capacity: int = 1_000_000
     """Rows of the online replay memory."""
-    precision: Precision = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
     """Of the products of the hidden layers, as in SAC."""
     replay_folder: str | None = None
     """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
@@ -91,95 +92,69 @@ class RLPDConfig:
         return RLPD(spec, self, seed)
 
 
-class RLPD:
+class RLPD(Learned):
     """Learns online from its own steps and from demonstrations at once."""
 
     def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
-        require_continuous(spec, "RLPD")
+        require_continuous(spec, type(config).__name__.removesuffix("Config"))
         self.config = config
-        self.parts = parts = ActorCritic(spec, config, seed, eyes_of(spec, config, seed))
-        self.eyes = parts.eyes
-        self.encoder, self.actor, self.temperature = parts.encoder, parts.actor, parts.temperature
-        self.critic, self.target_critic = parts.critic, parts.target_critic
-
-    @property
-    def policy(self) -> ActorPolicy:
-        """The policy being trained."""
-        return self.parts.policy
+        self.parts = parts = LearnerParts(spec, config, seed, image_encoder(spec, config))
+        inputs, actions = parts.encoder.size, spec.action.size
+        critic = Critics(parts.networks, inputs + actions, config.critics, layer_norm=config.layer_norm)
+        self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
+        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
+        self.actor = parts.add("actor", TanhGaussianActor(parts.networks, inputs, actions), config.lr)
+        temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * actions)
+        self.temperature = parts.add("temperature", temperature, config.lr)
+        parts.act_with(self.actor)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the gradient steps of one training step."""
-        return self.parts.finish_update(self.learn(self.parts.encoded(batch)))
+        return self.parts.finish_update(self.learn(self.cropped(self.parts.batch(batch))))
 
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
-    def learn(self, data: EncodedBatch) -> dict[str, float]:
+    def cropped(self, data: TensorBatch) -> TensorBatch:
+        """Returns the batch with its pictures cropped at random, those of observations and next observations anew (DrQ)."""
+        return randomly_cropped(data, self.parts.encoder.pictures, self.config.crop_padding, self.parts.generator)
+
+    def learn(self, data: TensorBatch) -> dict[str, Tensor]:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
-        if len(data) % self.config.updates_per_step:
-            raise InvalidSetting(
-                "The batch cannot be cut into equal slices.",
-                got=f"{len(data)} transitions",
-                allowed=f"a multiple of updates_per_step = {self.config.updates_per_step}",
-                fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
-            )
-        alpha = self.temperature.value
+        parts, alpha = self.parts, self.temperature.alpha()
         for part in data.slices(self.config.updates_per_step):
-            targets = self.critic_target(part, alpha)
-            values = self.critic.values(self.eyes.forward(part.observations), part.actions, keep=True)
-            critic_loss, by_values = self.critic_loss(values, targets, part.weights)
-            self.critic.backward(by_values)
-            if self.eyes.features:
-                self.eyes.backward(self.critic.feature_gradient(by_values, self.eyes.features))
-            self.parts.descend("critic", critic_loss)
-            track(self.target_critic.network, self.critic.network, self.config.tau)
-            self.eyes.track(self.config.tau)
+            values = self.critic(parts.encoder(part.observations), part.actions)
+            critic_loss = self.critic_loss(values, self.critic_target(part, alpha), part.weights)
+            parts.descend("critic", critic_loss)
+            parts.track(self.target_critic, self.critic, self.config.tau)
 
-        observations = self.eyes.look(part.observations)  # the actor's loss ends here: it does not train what sees
-        actions, log_densities = self.actor.sample(observations, self.parts.generator, keep=True)
-        actor_loss, by_actions, by_log_densities = self.actor_loss(observations, actions, log_densities, alpha)
-        self.actor.backward(by_actions, by_log_densities)
-        self.parts.descend("actor", actor_loss)
-
-        temperature_loss, by_log_alpha = self.temperature.loss(log_densities)
-        self.temperature.backward(by_log_alpha)
-        self.parts.descend("temperature", temperature_loss)
+        with torch.no_grad():  # the actor's loss does not train the encoder
+            observations = parts.encoder(part.observations)
+        actions, log_densities = self.actor.sample(observations, parts.generator)
+        actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
+        parts.descend("actor", actor_loss)
+        temperature_loss = self.temperature.loss(log_densities)
+        parts.descend("temperature", temperature_loss)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
-        return losses | {"ent_coef": alpha, "q_mean": float(values.mean()), "entropy": -float(log_densities.mean())}
+        return losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()}
 
-    def critic_target(self, data: EncodedBatch, alpha: float) -> Floats:
+    @torch.no_grad()
+    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,) = r + gamma min_{i in Z} Q'_i(s', a'), Z a fresh random subset of the target critics."""
-        following, as_target = (look(data.next_observations) for look in (self.eyes.look, self.eyes.look_as_target))
-        next_actions, next_log_densities = self.actor.sample(following, self.parts.generator)
-        next_q = self.target_critic.values_of(self._subset(), as_target, next_actions).min(0)
+        parts, following = self.parts, data.next_observations
+        next_actions, next_log_densities = self.actor.sample(parts.encoder(following), parts.generator)
+        next_q = self.target_critic(parts.target_encoder(following), next_actions, members=self._subset()).amin(0)
         if self.config.backup_entropy:
             next_q = next_q - alpha * next_log_densities
-        targets: Floats = data.rewards + data.discounts * data.masks * next_q
-        return targets
+        return data.rewards + data.discounts * data.masks * next_q
 
-    def critic_loss(self, values: Floats, targets: Floats, weights: Floats) -> tuple[float, Floats]:
-        """Mean squared Bellman residual over critics and batch, and its derivative by `values` (N, B)."""
-        residuals = values - targets
-        by_values = weights * residuals * np.float32(2 / values.size)
-        return 0.5 * float(np.vdot(by_values, residuals)), by_values
+    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Mean squared Bellman residual over critics and batch, values (N, B)."""
+        return (weights * (values - targets).square()).mean()
 
-    def actor_loss(
-        self, observations: Floats, actions: Floats, log_densities: Floats, alpha: float
-    ) -> tuple[float, Floats, Floats]:
-        """Alpha log pi(a|s) - mean_i Q_i(s, a), the mean over all critics, and its derivatives by a and log pi."""
-        q = self.critic.values(observations, actions, keep=True)
-        by_actions = self.critic.action_gradient(np.full_like(q, -1 / q.size), actions.shape[1])
-        by_log_densities = np.full_like(log_densities, alpha / len(log_densities))
-        return float((alpha * log_densities - q.mean(0)).mean()), by_actions, by_log_densities
+    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
+        """Alpha log pi(a|s) - mean_i Q_i(s, a), the mean over all critics."""
+        return (alpha * log_densities - self.critic(observations, actions).mean(0)).mean()
 
-    def _subset(self) -> list[int]:
+    def _subset(self) -> list[int] | slice:
         if self.config.target_critics == self.config.critics:
-            return [*range(self.config.critics)]
+            return slice(None)
         subset: list[int] = torch.randperm(self.config.critics, generator=self.parts.generator).tolist()
         return subset[: self.config.target_critics]
-
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.parts.load_state_dict(state)

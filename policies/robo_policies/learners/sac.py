@@ -6,20 +6,22 @@ Equation numbers are those of that paper. At equal settings it is the algorithm 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-import numpy as np
+import torch
+from torch import Tensor
 
-from robo_policies.learners.actor_critic import ActorCritic
-from robo_policies.learners.learning import ActorPolicy, EncodedBatch, track
-from robo_policies.networks.perceptrons import Floats, Precision
-from robo_policies.networks.settings import require_continuous, require_ranges
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch, Metrics, StateDict
+from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class SACConfig:
+class SACConfig(NetworkSettings):
     """Settings of SAC; defaults are those of Stable-Baselines3's SAC unless a field says otherwise."""
 
     lr: float = 3e-4
@@ -53,9 +55,9 @@ class SACConfig:
     """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
     offline_fraction: float = 0.0
     """Share of each batch that comes from demonstrations."""
-    precision: Precision = "float32"
-    """Of the products of the hidden layers. "bfloat16" is faster on processors made for it (see docs/learners/sac.md),
-    slower on others, and rounds to three digits; parameters, targets, losses and Adam stay float32."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the products of the hidden layers. "bfloat16" is faster on processors and accelerators made for it, slower on others,
+    and rounds to three digits; parameters, targets, losses and Adam stay float32."""
 
     def __post_init__(self) -> None:
         require_ranges(self)
@@ -70,74 +72,55 @@ class SACConfig:
         return SAC(spec, self, seed)
 
 
-class SAC:
+class SAC(Learned):
     """Maximises return and entropy; one critic, actor and temperature update per batch."""
 
     def __init__(self, spec: EnvironmentSpec, config: SACConfig, seed: int) -> None:
         require_continuous(spec, "SAC")
         self.config = config
-        self.parts = parts = ActorCritic(spec, config, seed)
-        self.encoder, self.actor, self.temperature = parts.encoder, parts.actor, parts.temperature
-        self.critic, self.target_critic = parts.critic, parts.target_critic
+        self.parts = parts = LearnerParts(spec, config, seed)
+        inputs, actions = parts.encoder.size, spec.action.size
+        critic = Critics(parts.networks, inputs + actions, config.critics, layer_norm=config.layer_norm)
+        self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
+        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
+        self.actor = parts.add("actor", TanhGaussianActor(parts.networks, inputs, actions), config.lr)
+        temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * actions)
+        self.temperature = parts.add("temperature", temperature, config.lr)
+        parts.act_with(self.actor)
 
-    @property
-    def policy(self) -> ActorPolicy:
-        """The policy being trained."""
-        return self.parts.policy
-
-    @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # what is not finite is refused with a better message
     def update(self, batch: Batch) -> Metrics:
         """Takes one gradient step of each network (algorithm 1, lines 10 to 13)."""
-        data = EncodedBatch.of(batch, self.encoder, self.parts.updates)
+        parts = self.parts
+        data = parts.batch(batch)
+        with torch.no_grad():
+            observations = parts.encoder(data.observations)
         # Differs from algorithm 1: the actions of the present policy are drawn once and serve both the temperature and
         # the actor, as in Stable-Baselines3, because the actor does not change in between.
-        actions, log_densities = self.actor.sample(data.observations, self.parts.generator, keep=True)
-        alpha = self.temperature.value
-        temperature_loss, by_log_alpha = self.temperature.loss(log_densities)
-        self.temperature.backward(by_log_alpha)
-        self.parts.descend("temperature", temperature_loss)
-
-        targets = self.critic_target(data, alpha)
-        values = self.critic.values(data.observations, data.actions, keep=True)
-        critic_loss, by_values = self.critic_loss(values, targets, data.weights)
-        self.critic.backward(by_values)
-        self.parts.descend("critic", critic_loss)
-
-        actor_loss, by_actions, by_log_densities = self.actor_loss(data.observations, actions, log_densities, alpha)
-        self.actor.backward(by_actions, by_log_densities)
-        self.parts.descend("actor", actor_loss)
-        track(self.target_critic.network, self.critic.network, self.config.tau)
+        actions, log_densities = self.actor.sample(observations, parts.generator)
+        alpha = self.temperature.alpha()
+        temperature_loss = self.temperature.loss(log_densities)  # eq. 18
+        parts.descend("temperature", temperature_loss)
+        values = self.critic(parts.encoder(data.observations), data.actions)
+        critic_loss = self.critic_loss(values, self.critic_target(data, alpha), data.weights)
+        parts.descend("critic", critic_loss)
+        actor_loss = self.actor_loss(observations, actions, log_densities, alpha)
+        parts.descend("actor", actor_loss)
+        parts.track(self.target_critic, self.critic, self.config.tau)
         losses = {"critic_loss": critic_loss, "actor_loss": actor_loss, "ent_coef_loss": temperature_loss}
-        return self.parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()})
+        return parts.finish_update(losses | {"ent_coef": alpha, "q_mean": values.mean(), "entropy": -log_densities.mean()})
 
-    def critic_target(self, data: EncodedBatch, alpha: float) -> Floats:
+    @torch.no_grad()
+    def critic_target(self, data: TensorBatch, alpha: Tensor) -> Tensor:
         """Returns y (B,), the right-hand side of eq. 5 with the soft value of eq. 3 and the minimum over target critics."""
-        next_actions, next_log_densities = self.actor.sample(data.next_observations, self.parts.generator)
-        next_q = self.target_critic.values(data.next_observations, next_actions).min(0)
-        soft_value = next_q - alpha * next_log_densities
-        targets: Floats = data.rewards + data.discounts * data.masks * soft_value
-        return targets
+        parts, following = self.parts, data.next_observations
+        next_actions, next_log_densities = self.actor.sample(parts.encoder(following), parts.generator)
+        next_q = self.target_critic(parts.target_encoder(following), next_actions).amin(0)
+        return data.rewards + data.discounts * data.masks * (next_q - alpha * next_log_densities)
 
-    def critic_loss(self, values: Floats, targets: Floats, weights: Floats) -> tuple[float, Floats]:
-        """J_Q, eq. 5: half the squared soft Bellman residual, summed over the critics; its derivative by `values` (N, B)."""
-        residuals = values - targets
-        by_values = weights * residuals / np.float32(len(targets))
-        return 0.5 * float(np.vdot(by_values, residuals)), by_values
+    def critic_loss(self, values: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """J_Q, eq. 5: half the squared soft Bellman residual (N, B), averaged over the batch and summed over the critics."""
+        return 0.5 * (weights * (values - targets).square()).mean(1).sum()
 
-    def actor_loss(
-        self, observations: Floats, actions: Floats, log_densities: Floats, alpha: float
-    ) -> tuple[float, Floats, Floats]:
-        """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions, and its derivatives by a and log pi."""
-        q = self.critic.values(observations, actions, keep=True)
-        is_smallest = q.argmin(0) == np.arange(len(q))[:, None]
-        by_actions = self.critic.action_gradient(is_smallest * np.float32(-1 / len(actions)), actions.shape[1])
-        by_log_densities = np.full_like(log_densities, alpha / len(log_densities))
-        return float((alpha * log_densities - q.min(0)).mean()), by_actions, by_log_densities
-
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.parts.load_state_dict(state)
+    def actor_loss(self, observations: Tensor, actions: Tensor, log_densities: Tensor, alpha: Tensor) -> Tensor:
+        """J_pi, eq. 9: alpha log pi(a|s) - min_i Q_i(s, a) at the policy's own actions."""
+        return (alpha * log_densities - self.critic(observations, actions).amin(0)).mean()

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robo_policies.learners.learning import TensorBatch
-from robo_policies.learners.parts import LearnerParts
-from robo_policies.networks.offline_networks import Critics, DeterministicActor
-from robo_policies.networks.settings import require_continuous, require_ranges
+from robo_policies.learners.parts import Learned, LearnerParts
+from robo_policies.networks.actor_critic import Critics, DeterministicActor, normal
+from robo_policies.networks.encoders import TensorBatch
+from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
 from robo_rl.errors import require_allowed
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch, Metrics, StateDict
+from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class TD3Config:
+class TD3Config(NetworkSettings):
     """The settings that both have; defaults are those of TD3+BC."""
 
     lr: float = 3e-4
@@ -57,58 +57,55 @@ class TD3Config:
         return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
 
-class TD3Learner(ABC):
+class TD3Learner(Learned, ABC):
     """Everything but the target of the critics and the loss of the actor."""
 
     def __init__(self, spec: EnvironmentSpec, config: TD3Config, seed: int) -> None:
         require_continuous(spec, type(self).__name__)
-        self.parts = parts = LearnerParts(spec, seed, config.normalization_rows)
+        self.parts = parts = LearnerParts(spec, config, seed)
         self._config = config
-        inputs, actions, hidden = parts.encoder.size, spec.action.size, config.hidden
-        actor = DeterministicActor(inputs, actions, hidden, parts.initial, config.exploration)
-        self.actor = parts.add("actor", actor, config.lr)
-        critic = Critics(inputs, actions, hidden, parts.initial, layer_norm=config.layer_norm)
-        self.critic = parts.add("critic", critic, config.lr)
+        inputs, actions = parts.encoder.size, spec.action.size
+        self.actor = parts.add("actor", DeterministicActor(parts.networks, inputs, actions, config.exploration), config.lr)
+        critic = Critics(parts.networks, inputs + actions, layer_norm=config.layer_norm)
+        self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
         self.target_actor = parts.add_target("target_actor", self.actor)
-        self.target_critic = parts.add_target("target_critic", self.critic)
-        self.policy = parts.act_with(self.actor)
+        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
+        parts.act_with(self.actor)
 
     @abstractmethod
-    def critic_target(self, data: TensorBatch, batch: Batch) -> Tensor:
+    def critic_target(self, data: TensorBatch) -> Tensor:
         """Returns what the critics should say of the batch (B,)."""
 
     @abstractmethod
-    def actor_loss(self, data: TensorBatch) -> Tensor:
+    def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:
         """Returns the loss of the actor, averaged over the batch."""
+
+    def next_values(self, data: TensorBatch, next_actions: Tensor) -> Tensor:
+        """Returns min_i Q'_i(s', a') (B,)."""
+        return self.target_critic(self.parts.target_encoder(data.next_observations), next_actions).amin(0)
 
     def update(self, batch: Batch) -> Metrics:
         """Takes one step of the critics, and of the actor every `actor_every` updates."""
         config, parts = self._config, self.parts
-        data = TensorBatch.of(batch, parts.encoder, parts.updates)
+        data = parts.batch(batch)
         with torch.no_grad():
-            targets = self.critic_target(data, batch)
-        values = self.critic(data.observations, data.actions)
+            targets = self.critic_target(data)
+        values = self.critic(parts.encoder(data.observations), data.actions)
         critic_loss = (data.weights * (values - targets).square()).mean(1).sum()
         parts.descend("critic", critic_loss)
-        scalars = {"critic_loss": critic_loss.detach(), "q_mean": values.detach().mean()}
+        scalars = {"critic_loss": critic_loss, "q_mean": values.mean()}
         if (parts.updates + 1) % config.actor_every == 0:
-            actor_loss = self.actor_loss(data)
+            with torch.no_grad():
+                observations = parts.encoder(data.observations)
+            actor_loss = self.actor_loss(observations, data)
             parts.descend("actor", actor_loss)
             parts.track(self.target_actor, self.actor, config.tau)
             parts.track(self.target_critic, self.critic, config.tau)
-            scalars["actor_loss"] = actor_loss.detach() * config.actor_every  # the window divides by all updates
+            scalars["actor_loss"] = actor_loss * config.actor_every  # the window divides by all updates
         return parts.finish_update(scalars)
 
-    def smoothed_actions(self, observations: Tensor) -> Tensor:
-        """Returns the target policy's actions with clipped noise, within [-1, 1] (eq. 14)."""
-        actions, config = self.target_actor(observations), self._config
-        noise = config.target_noise * torch.randn(actions.shape, generator=self.parts.generator)
+    def smoothed_actions(self, data: TensorBatch) -> Tensor:
+        """Returns the target policy's next actions with clipped noise, within [-1, 1] (eq. 14)."""
+        actions, config = self.target_actor(self.parts.target_encoder(data.next_observations)), self._config
+        noise = config.target_noise * normal(actions, self.parts.generator)
         return torch.clamp(actions + noise.clamp(-config.largest_noise, config.largest_noise), -1.0, 1.0)
-
-    def state_dict(self) -> StateDict:
-        """Returns networks, optimisers, generators and counters."""
-        return self.parts.state_dict()
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; the next update is the one that would have come."""
-        self.parts.load_state_dict(state)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from robo_policies.learners.learning import TensorBatch
 from robo_policies.learners.td3 import TD3Config, TD3Learner
+from robo_policies.networks.encoders import TensorBatch
 from robo_rl.errors import require_allowed
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,15 @@ class TD3BC(TD3Learner):
         super().__init__(spec, config, seed)
         self.config = config
 
-    def critic_target(self, data: TensorBatch, batch: Batch) -> Tensor:
+    def critic_target(self, data: TensorBatch) -> Tensor:
         """Returns r + gamma min_i Q'_i(s', a'), a' = pi'(s') + clipped noise (B,)."""
-        del batch
-        next_q = self.target_critic(data.next_observations, self.smoothed_actions(data.next_observations)).min(0).values
+        next_q = self.next_values(data, self.smoothed_actions(data))
         return data.rewards + data.discounts * data.masks * next_q
 
-    def actor_loss(self, data: TensorBatch) -> Tensor:
+    def actor_loss(self, observations: Tensor, data: TensorBatch) -> Tensor:
         """Eq. 3 to 5: -lambda Q_1(s, pi(s)) + (pi(s) - a)^2 with lambda = alpha / mean |Q_1|."""
-        actions = self.actor(data.observations)
-        q = self.critic(data.observations, actions)[0]
+        actions = self.actor(observations)
+        q = self.critic(observations, actions)[0]
         scale = self.config.alpha / q.detach().abs().mean().clamp(min=1e-6)
         cloning = (actions - data.actions).square().mean(-1)
         return (data.weights * (cloning - scale * q)).mean()

@@ -51,22 +51,23 @@ def _present_devices() -> list[str]:
     return ["cpu", *(["cuda"] if cuda else []), *cuda, *mps]
 
 
-def accelerates(settings: NetworkSettings, device: torch.device, trunk: str | None, precision: str = "float32") -> bool:
+def accelerates(settings: NetworkSettings, device: torch.device, layers: str | None, precision: str, dropout: float) -> bool:
     """Return True if kernels compute an MLP; raises InvalidSetting if they must, and cannot.
 
-    trunk: the setting that replaces the MLP by layers of one's own.
+    layers: the setting that replaces the MLP by layers of one's own.
     """
     obstacles = {
         f"device {device}": device.type != "cpu",
         f"precision {precision}": precision != "float32",
-        f"layers of {trunk}": trunk is not None,
+        f"dropout {dropout}": dropout > 0,
+        f"layers of {layers}": layers is not None,
     }
     found = [name for name, is_found in obstacles.items() if is_found]
     if settings.engine == "accelerated" and found:
         raise InvalidSetting(
             "The accelerated engine cannot compute these networks.",
             got=", ".join(found),
-            allowed="MLPs in float32 on the CPU",
+            allowed="MLPs without dropout, in float32, on the CPU",
             fix="set engine to auto",
         )
     return settings.engine != "reference" and not found

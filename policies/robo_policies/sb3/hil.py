@@ -19,7 +19,8 @@ import stable_baselines3 as sb3
 import torch
 from stable_baselines3.common.logger import Logger
 
-from robo_policies.learners.learning import MetricsWindow, require_finite_data
+from robo_policies.learners.parts import MetricsWindow
+from robo_policies.networks.encoders import require_finite_data
 from robo_policies.networks.settings import require_continuous
 from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy

@@ -1,0 +1,287 @@
+"""Actors and critics of all learners, over ensembles of MLPs or hidden layers of one's own.
+
+B batch, F features of an observation, A action elements, N members. Layers start as torch.nn.Linear does, uniform in
++-1 / sqrt(inputs), drawn from a generator that is passed in, never from the global one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from robo_policies.networks.settings import accelerates, network_class
+from robo_rl.errors import InvalidSetting
+
+LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
+GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
+
+
+class HiddenLayers(Protocol):
+    """An nn.Module that replaces the hidden layers of actor or critic, named by `actor_network` or `critic_network`.
+
+    It is built as `MyLayers(inputs, hidden)`, once for each member of an ensemble; a linear layer follows it.
+    """
+
+    size: int
+    """H, outputs of one row."""
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return (B, H) for (B, inputs)."""
+        ...
+
+
+class EnsembleLinear(nn.Module):
+    """N linear layers side by side: (N, B, in) -> (N, B, out)."""
+
+    def __init__(self, members: int, inputs: int, outputs: int, generator: torch.Generator) -> None:
+        super().__init__()
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound, generator=generator))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound, generator=generator))
+
+    def forward(self, inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
+        """Return the outputs of some members."""
+        if len(self.weight) == 1:  # products of batches of one take longer to begin
+            return torch.addmm(self.bias[0], inputs[0], self.weight[0])[None]
+        return torch.baddbmm(self.bias[members], inputs, self.weight[members])
+
+
+class EnsembleLayerNorm(nn.Module):
+    """Layer normalisation (Ba et al. 2016) with scale and shift of each member's own."""
+
+    def __init__(self, members: int, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.weight, self.bias = nn.Parameter(torch.ones(members, 1, size)), nn.Parameter(torch.zeros(members, 1, size))
+
+    def forward(self, inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
+        """Return the outputs (N, B, size) of some members."""
+        return functional.layer_norm(inputs, (self.size,)) * self.weight[members] + self.bias[members]
+
+
+class MLPEnsemble(nn.Module):
+    """N perceptrons of one shape: linear layers with ReLU between them, LayerNorm and dropout before and after it if wanted."""
+
+    def __init__(
+        self, members: int, sizes: Sequence[int], layer_norm: bool, generator: torch.Generator, precision: str = "float32"
+    ) -> None:
+        super().__init__()
+        self.members, self.sizes, self._precision = members, tuple(sizes), precision
+        self.linears = nn.ModuleList(EnsembleLinear(members, *pair, generator) for pair in pairwise(sizes))
+        self.norms = nn.ModuleList(EnsembleLayerNorm(members, size) for size in sizes[1:-1] if layer_norm)
+        self.dropout = 0.0
+
+    def forward(
+        self, *inputs: Tensor, members: Sequence[int] | slice = slice(None), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Return (N, B, out) of some members for inputs (B, in), given in parts side by side; drops units with a generator."""
+        joined = torch.cat(inputs, -1) if len(inputs) > 1 else inputs[0]
+        with torch.autocast(joined.device.type, torch.bfloat16, enabled=self._precision == "bfloat16"):
+            values = joined.expand(len(range(self.members)[members]) if isinstance(members, slice) else len(members), -1, -1)
+            for index, linear in enumerate(self.linears[:-1]):
+                values = linear(values, members)
+                values = torch.relu(self.norms[index](values, members) if self.norms else values)
+                if self.dropout and generator is not None:
+                    kept = torch.rand(values.shape, generator=generator).to(values.device) >= self.dropout
+                    values = values * kept / (1.0 - self.dropout)
+        outputs: Tensor = self.linears[-1](values.float(), members)
+        return outputs
+
+
+class OwnLayers(nn.Module):
+    """Hidden layers of one's own for each of N members, and a linear layer after them."""
+
+    def __init__(self, members: int, layers: Sequence[nn.Module], outputs: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.members, self.hidden = members, nn.ModuleList(layers)
+        self.last = EnsembleLinear(members, int(layers[0].size), outputs, generator)  # type: ignore[arg-type]
+
+    def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
+        """Return (N, B, out) of some members for inputs (B, in), given in parts side by side."""
+        joined = torch.cat(inputs, -1)
+        picked = self.hidden[members] if isinstance(members, slice) else [self.hidden[index] for index in members]
+        outputs: Tensor = self.last(torch.stack([layers(joined) for layers in picked]), members)
+        return outputs
+
+
+@dataclass(frozen=True)
+class NetworkFactory:
+    """Makes networks as the settings of a learner say: for a device, an engine, a precision and with layers of one's own."""
+
+    settings: Any
+    """NetworkSettings with `hidden` and possibly `precision`."""
+    device: torch.device
+    generator: torch.Generator
+
+    def actor(self, inputs: int, outputs: int, dropout: float = 0.0) -> nn.Module:
+        """Return a network (B, in) -> (1, B, out)."""
+        if dropout and self.settings.actor_network is not None:
+            raise InvalidSetting("actor_dropout is of the MLP.", got=dropout, allowed="0 beside actor_network")
+        return self._network("actor_network", 1, inputs, outputs, dropout=dropout)
+
+    def critic(self, inputs: int, members: int = 2, *, layer_norm: bool = False, outputs: int = 1) -> nn.Module:
+        """Return a network (B, in) -> (N, B, out)."""
+        return self._network("critic_network", members, inputs, outputs, layer_norm=layer_norm)
+
+    def squashed_gaussian(self) -> Any:
+        """Return the function of that name, or its kernel."""
+        if self.settings.engine != "reference" and self.device.type == "cpu":
+            from robo_policies.networks.accelerated.gaussian import squashed_gaussian as kernel
+
+            return kernel
+        return squashed_gaussian
+
+    def _network(
+        self, setting: str, members: int, inputs: int, outputs: int, *, layer_norm: bool = False, dropout: float = 0.0
+    ) -> nn.Module:
+        settings, own = self.settings, getattr(self.settings, setting)
+        precision = getattr(settings, "precision", "float32")
+        is_accelerated = accelerates(settings, self.device, None if own is None else setting, precision, dropout)
+        if own is not None:
+            make, hidden = network_class(setting, own), tuple(settings.hidden)
+            layers = [seeded(lambda: make(inputs, hidden), self.generator) for _ in range(members)]
+            return OwnLayers(members, layers, outputs, self.generator)
+        made = MLPEnsemble(members, (inputs, *settings.hidden, outputs), layer_norm, self.generator, precision)
+        made.dropout = dropout
+        if is_accelerated:
+            from robo_policies.networks.accelerated.mlp import AcceleratedMLP
+
+            return AcceleratedMLP(made)
+        return made
+
+
+def seeded(make: Any, generator: torch.Generator) -> Any:
+    """Return what `make` makes with PyTorch's global random state drawn from a generator, and restored afterwards."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
+        return make()
+
+
+class Critics(nn.Module):
+    """N functions Q_i(s, a), or V_i(s)."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, members: int = 2, *, layer_norm: bool = False) -> None:
+        super().__init__()
+        self.members = members
+        self.layers = factory.critic(inputs, members, layer_norm=layer_norm)
+
+    def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
+        """Return (N, B) of some members for features (B, F) and, unless they are V, actions (B, A)."""
+        values: Tensor = self.layers(*inputs, members=members)
+        return values.squeeze(-1)
+
+
+class DeterministicActor(nn.Module):
+    """a = tanh(f(s)); explores with Gaussian noise around it."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, exploration: float) -> None:
+        super().__init__()
+        self.layers = factory.actor(inputs, actions)
+        self.exploration = exploration
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Return actions (B, A)."""
+        return torch.tanh(self.layers(observations)[0])
+
+    mode = forward
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return actions (B, A) with noise, within [-1, 1]."""
+        actions = self(observations)
+        return torch.clamp(actions + self.exploration * normal(actions, generator), -1.0, 1.0)
+
+
+class GaussianActor(nn.Module):
+    """a ~ Normal(tanh(f(s)), std), std the same in every state: IQL's policy, whose density is that before clipping."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layers = factory.actor(inputs, actions, dropout)
+        self.log_std = nn.Parameter(torch.zeros(actions))
+        self._dropout = dropout
+
+    def log_density(self, observations: Tensor, actions: Tensor, generator: torch.Generator) -> Tensor:
+        """Return log pi(a|s), (B,); drops hidden units if the actor was made to."""
+        log_std = self._log_std()
+        dropping = {"generator": generator} if self._dropout else {}
+        scores = (actions - torch.tanh(self.layers(observations, **dropping)[0])) * torch.exp(-log_std)
+        constant = log_std.sum() + 0.5 * math.log(2 * math.pi) * len(log_std)
+        return -0.5 * scores.square().sum(-1) - constant
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return the means (B, A)."""
+        return torch.tanh(self.layers(observations)[0])
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return actions (B, A), clipped to [-1, 1]."""
+        mean = self.mode(observations)
+        return torch.clamp(mean + torch.exp(self._log_std()) * normal(mean, generator), -1.0, 1.0)
+
+    def _log_std(self) -> Tensor:
+        return self.log_std.clamp(*GAUSSIAN_LOG_STD)
+
+
+class TanhGaussianActor(nn.Module):
+    """a = tanh(u), u ~ Normal(mean(s), std(s)): the policy of soft actor-critic."""
+
+    def __init__(self, factory: NetworkFactory, inputs: int, actions: int) -> None:
+        super().__init__()
+        self.layers = factory.actor(inputs, 2 * actions)
+        self._squashed = factory.squashed_gaussian()
+
+    def sample(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return actions (B, A), through which gradients flow, and log pi (B,)."""
+        outputs = self.layers(observations)[0]
+        return self._squashed(outputs, normal(outputs.chunk(2, -1)[0], generator), LOG_STD)
+
+    def mode(self, observations: Tensor) -> Tensor:
+        """Return tanh of the mean, (B, A)."""
+        return torch.tanh(self.layers(observations)[0].chunk(2, -1)[0])
+
+    def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
+        """Return actions (B, A) without their densities."""
+        return self.sample(observations, generator)[0]
+
+
+def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
+    """Return tanh(mean + std noise) (B, A) and its log density (B,), mean and log std being the halves of outputs (B, 2 A)."""
+    mean, log_std = outputs.chunk(2, -1)
+    log_std = log_std.clamp(*limits)
+    unbounded = mean + torch.exp(log_std) * noise
+    # log(1 - tanh(u)^2) in a form that stays finite if tanh(u) rounds to 1
+    squash = 2.0 * (math.log(2.0) - unbounded - functional.softplus(-2.0 * unbounded))
+    density = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - squash
+    return torch.tanh(unbounded), density.sum(-1)
+
+
+class Temperature(nn.Module):
+    """The weight alpha of the entropy, by its logarithm, tuned so that the policy's entropy approaches a target."""
+
+    def __init__(self, initial: float, target_entropy: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor([initial]).log())
+        self.target_entropy = target_entropy
+
+    def alpha(self) -> Tensor:
+        """Return alpha (1,), a constant to all losses but its own."""
+        return self.log_alpha.detach().exp()
+
+    def loss(self, log_densities: Tensor) -> Tensor:
+        """J(alpha), Haarnoja et al. 2018, eq. 18, for the policy's own actions.
+
+        Differs from eq. 18: log alpha stands in place of alpha, as in the authors' code and in Stable-Baselines3, because the
+        step size then does not vanish with alpha.
+        """
+        return -(self.log_alpha * (log_densities.detach().mean() + self.target_entropy)).squeeze()
+
+
+def normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Return standard normal noise of the same shape, drawn on the CPU so that it is the same on every device."""
+    return torch.randn(like.shape, generator=generator).to(like.device, non_blocking=True)

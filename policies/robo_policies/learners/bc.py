@@ -61,7 +61,7 @@ class TanhActor(nn.Module):
 
     def mode(self, observations: Tensor) -> Tensor:
         """Returns actions (B, A)."""
-        return torch.tanh(self.layers(observations)[0])
+        return torch.tanh(self.layers(observations).squeeze(0))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Returns the same as `mode`: the spread of the demonstrations is not learnt."""
@@ -78,16 +78,16 @@ class CategoricalActor(nn.Module):
 
     def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
         """Returns -log pi(a|s), (B,)."""
-        return functional.cross_entropy(self.layers(observations)[0], actions, reduction="none")
+        return functional.cross_entropy(self.layers(observations).squeeze(0), actions, reduction="none")
 
     def mode(self, observations: Tensor) -> Tensor:
         """Returns the most likely choices (B,)."""
-        choices: Tensor = self.layers(observations)[0].argmax(-1)
+        choices: Tensor = self.layers(observations).squeeze(0).argmax(-1)
         return choices
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Returns random choices (B,)."""
-        chances = self.layers(observations)[0].softmax(-1).cpu()  # where the generator is
+        chances = self.layers(observations).squeeze(0).softmax(-1).cpu()  # where the generator is
         return torch.multinomial(chances, 1, generator=generator).squeeze(-1)
 
 

@@ -133,7 +133,7 @@ class GripperCritic(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Returns (B, 2)."""
-        values: Tensor = self.layers(observations)[0]
+        values: Tensor = self.layers(observations).squeeze(0)
         return values
 
 

@@ -188,7 +188,7 @@ class DeterministicActor(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """Return actions (B, A)."""
-        return torch.tanh(self.layers(observations)[0])
+        return torch.tanh(self.layers(observations).squeeze(0))
 
     mode = forward
 
@@ -211,13 +211,13 @@ class GaussianActor(nn.Module):
         """Return log pi(a|s), (B,); drops hidden units if the actor was made to."""
         log_std = self._log_std()
         dropping = {"generator": generator} if self._dropout else {}
-        scores = (actions - torch.tanh(self.layers(observations, **dropping)[0])) * torch.exp(-log_std)
+        scores = (actions - torch.tanh(self.layers(observations, **dropping).squeeze(0))) * torch.exp(-log_std)
         constant = log_std.sum() + 0.5 * math.log(2 * math.pi) * len(log_std)
         return -0.5 * scores.square().sum(-1) - constant
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return the means (B, A)."""
-        return torch.tanh(self.layers(observations)[0])
+        return torch.tanh(self.layers(observations).squeeze(0))
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A), clipped to [-1, 1]."""
@@ -238,12 +238,12 @@ class TanhGaussianActor(nn.Module):
 
     def sample(self, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return actions (B, A), through which gradients flow, and log pi (B,)."""
-        outputs = self.layers(observations)[0]
+        outputs = self.layers(observations).squeeze(0)
         return self._squashed(outputs, normal(outputs.chunk(2, -1)[0], generator), LOG_STD)
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return tanh of the mean, (B, A)."""
-        return torch.tanh(self.layers(observations)[0].chunk(2, -1)[0])
+        return torch.tanh(self.layers(observations).squeeze(0).chunk(2, -1)[0])
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A) without their densities."""

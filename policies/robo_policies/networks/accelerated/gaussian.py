@@ -33,7 +33,6 @@ class _SquashedGaussian(torch.autograd.Function):
         return torch.from_numpy(actions), torch.from_numpy(density)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, by_actions: Tensor, by_log_densities: Tensor) -> tuple[Tensor, None, None]:
         actions, deviation, is_inside = ctx.kept
         by_densities = by_log_densities.numpy()[:, None]

@@ -14,9 +14,9 @@ N members, n of them in a block, B rows; parameters are laid out [N, in, out].
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -94,7 +94,7 @@ class AcceleratedMLP(nn.Module):
     def forward(self, *inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
         """Return (N, B, out) of some members for inputs (B, in), given in parts side by side."""
         if torch.is_grad_enabled() and (self.vector.requires_grad or any(part.requires_grad for part in inputs)):
-            outputs: Tensor = _Node.apply(self.vector, self, *inputs)  # type: ignore[no-untyped-call]
+            outputs: Tensor = _Node.apply(self.vector.view_as(self.vector), self, *inputs)  # type: ignore[no-untyped-call]
             return outputs[members] if members != slice(None) else outputs
         rows, arrays = len(inputs[0]), [part.detach().numpy() for part in inputs]
         if not isinstance(members, slice):
@@ -108,10 +108,10 @@ class AcceleratedMLP(nn.Module):
         free = self._free.setdefault(rows, [])
         while free:
             evaluation = free.pop()
-            if sys.getrefcount(evaluation.gradient) == evaluation.references:
+            if evaluation.references() == evaluation.own_references:
                 return Lease(evaluation, free)
         evaluation = self._evaluation(rows, kept=None)
-        evaluation.references = sys.getrefcount(evaluation.gradient)
+        evaluation.own_references = evaluation.references()
         return Lease(evaluation, free)
 
     def _of_member(self, rows: int, member: int, inputs: Sequence[Floats]) -> Floats:
@@ -166,17 +166,15 @@ class _Node(torch.autograd.Function):
     def forward(ctx: Any, vector: Tensor, network: AcceleratedMLP, *inputs: Tensor) -> Tensor:
         ctx.lease = network.lease(len(inputs[0]))
         ctx.save_for_backward(vector)  # so that a step that changes the parameters in the meantime is an error
-        ctx.columns = [part.shape[1] for part in inputs]
+        stops = accumulate(part.shape[1] for part in inputs)
+        ctx.columns = [slice(stop - part.shape[1], stop) for stop, part in zip(stops, inputs, strict=True)]
         return torch.from_numpy(ctx.lease.evaluation.forward([part.detach().numpy() for part in inputs]))
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, by_outputs: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
         needed = ctx.needs_input_grad[2:]
-        stops = np.cumsum(ctx.columns).tolist()
-        columns = [slice(stop - size, stop) for stop, size in zip(stops, ctx.columns, strict=True)]
-        wanted = [part for part, is_needed in zip(columns, needed, strict=True) if is_needed]
+        wanted = [part for part, is_needed in zip(ctx.columns, needed, strict=True) if is_needed]
         is_trained = _is_needed(ctx.next_functions[0][0])
         evaluation = ctx.lease.evaluation
         found = iter(evaluation.backward(by_outputs.numpy(), is_trained, wanted))
@@ -188,13 +186,7 @@ class _Node(torch.autograd.Function):
 
 def _is_needed(node: Any) -> bool:
     """Return True if the gradient of an input of a node is asked for, as a node in C++ knows; saves half of the products."""
-    if node is None:
-        return False
-    try:
-        needed: bool = torch._C._will_engine_execute_node(node)
-    except RuntimeError:  # a leaf whose gradient is what is asked for
-        return True
-    return needed
+    return node is not None and bool(torch._C._will_engine_execute_node(node))
 
 
 class Memory:
@@ -216,8 +208,13 @@ class Evaluation:
 
     def __init__(self, passes: list[Pass], blocks: list[slice], gradient: Tensor) -> None:
         self._passes, self._blocks, self.gradient = passes, blocks, gradient
-        self.references = 0
-        """To `gradient` while nobody keeps it: one that is kept is not overwritten."""
+        self.own_references = 0
+        """To the memory of `gradient` while nobody else keeps it: one that is kept is not overwritten."""
+
+    def references(self) -> int:
+        """Return the number of tensors that use the memory of `gradient`."""
+        count: int = torch._C._storage_Use_Count(self.gradient.untyped_storage()._cdata)
+        return count
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused with a better message
     def forward(self, inputs: Sequence[Floats]) -> Floats:

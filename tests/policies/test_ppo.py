@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -14,13 +16,14 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
+import robo_policies
 from robo_policies import ppo_speed
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.learners.rollout_buffer import ObservationNormalizer, RewardNormalizer, RunningMoments, minibatches
 from robo_policies.networks.policy_value import PolicyValue, TanhMLP, orthogonal
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
 from robo_rl.on_policy import VectorStep
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -533,7 +536,7 @@ OBSERVED = {
 
 
 def test_state_of_an_earlier_version_is_refused(spec):
-    with pytest.raises(InvalidSetting, match=r"saved by an earlier version(.|\n)*got: +parameters(.|\n)*train again"):
+    with pytest.raises(RunError, match=r"with other networks: train again(.|\n)*got: +parameters"):
         SMALL.build(spec, 0).load_state_dict({"parameters": np.zeros(3, FLOAT)})
 
 
@@ -601,6 +604,19 @@ def test_minibatches_of_a_short_rollout_are_of_like_size(rows, sizes):
     assert len({row for index, _ in parts for row in index.tolist()}) == sum(sizes), "no row twice"
     for _, advantages in parts:
         np.testing.assert_allclose([advantages.mean(), advantages.std()], [0.0, 1.0], atol=1e-5)
+
+
+def test_ppo_is_read_in_five_files():
+    """All that its file imports inside policies/, the kernel included."""
+    folder, found = Path(robo_policies.__file__).parent, set()
+    waiting = ["learners/ppo.py"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            modules = re.findall(r"^ *from robo_policies\.([\w.]+) import", (folder / name).read_text(), re.MULTILINE)
+            waiting += [module.replace(".", "/") + ".py" for module in modules]
+    assert len(found) <= 5 and "networks/policy_value.py" in found, found
 
 
 # settings and metrics

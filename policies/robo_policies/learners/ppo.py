@@ -23,7 +23,7 @@ from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, Po
 from robo_policies.networks.settings import accelerates, resolve_device
 from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError, require_allowed
 from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
 from robo_rl.protocols import Policy
 from robo_rl.reward_protocols import OnlineRewards
@@ -194,7 +194,7 @@ class PPO:
         """Parameters of the networks, one after another in one tensor."""
         own = config.actor_network or config.critic_network
         self.kernel: PolicyLoss | None = None
-        if accelerates(config, self.device, own):
+        if accelerates(config, self.device, own, "float32", 0.0):
             from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
             self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)
@@ -488,15 +488,11 @@ class PPO:
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned, on any device; the next update is the one that would have come.
 
-        Raises InvalidSetting for a state of versions whose networks were no modules.
+        Raises RunError for a state of versions whose networks were no modules.
         """
         if "networks" not in state:
-            raise InvalidSetting(
-                "The state of PPO was saved by an earlier version, whose networks were stored in another way.",
-                got=", ".join(state),
-                allowed="networks, optimizer, ...",
-                fix="train again, or use the version that wrote it",
-            )
+            what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
+            raise RunError(what, got=", ".join(state), allowed="networks, optimizer, ...")
         self._load_learnt_state(state)
         for name in STATEFUL:
             getattr(self, name).load_state_dict(state[name])
@@ -584,6 +580,7 @@ class ClippedAdam:
             each.data = part.view(each.shape)
         self._mean, self._square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         self._step = torch.zeros((), device=self.flat.device)
+        self._tiny = torch.full_like(self._step, 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms
         self.norms: list[Tensor] = []
         """Norms of the gradients since `begin`."""
 
@@ -595,7 +592,7 @@ class ClippedAdam:
     def step(self, gradient: Tensor) -> None:
         """Take one step along the flat gradient, whose norm is kept; what is not finite goes into the parameters."""
         self.norms.append(norm := torch.linalg.vector_norm(gradient))
-        gradient *= (self._max_norm / (norm + 1e-6)).clamp(max=1.0)  # the small number is PyTorch's
+        gradient /= torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
         self._step += 1.0
         torch._fused_adam_(
             [self.flat],

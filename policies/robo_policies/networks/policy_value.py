@@ -371,11 +371,9 @@ def _own(generator: np.random.Generator, setting: str, name: str, *arguments: ob
 def _require(spec: EnvironmentSpec, settings: PolicyValueSettings) -> None:
     """Raise InvalidSetting if the networks cannot read what the settings demand, or nothing is read."""
     observation, pictures = spec.observation, spec.observation.subset("image")
-    for setting, is_set, role in (
-        ("convolutions", settings.convolutions, "image"),
-        ("privileged_critic", settings.privileged_critic, "privileged"),
-    ):
-        if is_set and not (pictures if role == "image" else observation.subset("privileged")):
+    there = {"convolutions": ("image", pictures), "privileged_critic": ("privileged", observation.subset("privileged"))}
+    for setting, (role, entries) in there.items():
+        if getattr(settings, setting) and not entries:
             raise InvalidSetting(
                 f"{setting} is set, and {spec.name!r} has no {role} entry.",
                 got=list(observation),

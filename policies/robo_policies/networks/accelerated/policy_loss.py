@@ -20,7 +20,7 @@ Losses = tuple[Tensor, Tensor, Tensor]
 """Loss, ratios (B,), value losses (B,)."""
 Slopes = tuple[Tensor, Tensor, Floats, Floats]
 """Ratios (B,), value losses (B,), derivatives by outputs (B, O) and by values (B,)."""
-ACTOR, CRITIC = 0, 1
+ACTOR, CRITIC = 0, -1  # first and last of two; of inputs that both share, the only one
 LARGEST = np.float32(20.0)  # logarithm of a ratio, as in the reference
 
 
@@ -71,9 +71,12 @@ class PolicyLoss:
 
     def _forward(self, inputs: Floats) -> tuple[Floats, Floats]:
         self._allocate(len(inputs))
+        if self._networks.privileged:
+            self._activations[0][CRITIC] = inputs
+            self._activations[0][ACTOR, :, : self._networks.seen] = inputs[:, : self._networks.seen]  # the rest stays 0
+        else:
+            self._activations[0] = inputs[None]
         below = self._activations[0]
-        below[CRITIC] = inputs
-        below[ACTOR, :, : self._networks.seen] = inputs[:, : self._networks.seen]  # the rest stays 0
         for weight, bias, units in zip(self._weights, self._biases, self._activations[1:], strict=True):
             np.matmul(below, weight, out=units)
             np.add(units, bias, out=units)

@@ -49,6 +49,8 @@ SMALL: dict[str, Small] = {
     "robo-rl train arm-pick-rlpd --seed 1 --learner.lr 1e-4": Small(f"{PICK} --learner.updates-per-step 2"),
     "robo-rl resume latest": Small(),
     "robo-rl evaluate latest --episodes 200": Small(instead=(("200", "2"),)),
+    "robo-rl play latest": Small("--no-browser --port 0 --viewer browser", serves="plays at "),
+    "robo-rl learners": Small(),
     "robo-rl train arm-pick-rlpd --seeds 0-4": Small(PICK, (("0-4", "0-1"),)),
     "robo-rl compare RUN_A RUN_B": Small(),
     "robo-rl doctor": Small(status=(0, 1)),  # 1 if this machine has a problem, such as a full disk

@@ -336,9 +336,8 @@ def test_labels_must_fit(recorded):
     short = RewardLabels(_array([1.0]), _array([1.0]) > 0, "m", "w", "p")
     with pytest.raises(InvalidSetting, match="Labels and episode differ in length"):
         LabelSet(dataset, "progress").add(entry.identity, short)
-    full = RewardLabels(_array([float("nan")] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
     with pytest.raises(InvalidSetting, match="A valid label is not finite"):
-        LabelSet(dataset, "progress").add(entry.identity, full)
+        RewardLabels(_array([float("nan")] * entry.steps), _array([1.0] * entry.steps) > 0, "m", "w", "p")
     with pytest.raises(InvalidSetting, match="impossible name"):
         LabelSet(dataset, "../escape")
     with pytest.raises(UnknownName, match="Unknown label set 'progres'"):

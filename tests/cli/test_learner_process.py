@@ -56,7 +56,7 @@ def assert_all_was_learnt_from(run: Run) -> None:
     parts = run.load().parts
     assert parts["training"]["step"] == 90
     assert int(np.sum(parts["replay"]["rows"]["starts"])) == 90
-    assert parts["learner"]["arm"]["updates"] == 90 - 10 + 1
+    assert parts["learner"]["updates"] == 90 - 10 + 1
     human = int(np.sum(parts["offline"]["corrections"]["rows"]["starts"]))
     assert human == int(np.sum(parts["replay"]["rows"]["is_human"]))
     assert (run.path / "evaluation.json").exists()
@@ -91,7 +91,7 @@ def test_an_interrupted_run_has_saved_everything_before_it_ends(
         main.dispatch(["train", str(recipe), "--record-episodes", "--out", str(tmp_path)])
     run = find_run("latest", tmp_path)
     checkpoint = run.load()
-    assert checkpoint.step == 47 and checkpoint.parts["learner"]["arm"]["updates"] == 47 - 10 + 1
+    assert checkpoint.step == 47 and checkpoint.parts["learner"]["updates"] == 47 - 10 + 1
     assert {"acting", "record"} <= set(checkpoint.parts)
 
 
@@ -162,7 +162,7 @@ def leaves(state: Any) -> Any:
 def without_generator(learner: Any) -> Any:
     """Returns a learner's state without the generator of its actions, which is the acting half's."""
     state = leaves(learner)
-    del state["arm"]["policy"]
+    del state["policy"]
     return state
 
 
@@ -190,7 +190,7 @@ def test_it_goes_on_from_what_a_run_has_learnt_also_once_that_run_is_gone_and_th
     run = find_run("latest", tmp_path / "next")
     before, learnt = first.load().parts["learner"], run.load().parts
     assert leaves(load_checkpoint(run.path / "learner" / "initial").parts["learner"]) == leaves(before)
-    assert learnt["learner"]["arm"]["updates"] == before["arm"]["updates"] + 30 - 10 + 1
+    assert learnt["learner"]["updates"] == before["updates"] + 30 - 10 + 1
 
     nowhere = EnvironmentSettings("robot:http://127.0.0.1:1")  # the learner asks the robot nothing
     alone = learner_process._learning(run, replace(recipe_of(run), environment=nowhere))

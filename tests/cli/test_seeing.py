@@ -63,8 +63,9 @@ def test_a_person_corrects_a_policy_that_learns_from_a_camera(
 
     early, late, again = learnt(whole, 30), learnt(whole, 45), learnt(cut, 45)
     assert late.keys() == again.keys() and all(late[name].tobytes() == again[name].tobytes() for name in late)
-    eyes = [name for name in late if "eyes" in name]
-    assert len(eyes) == 2 and all((early[name] != late[name]).any() for name in eyes), "pictures are learnt from"
+    convolutions = [name for name in late if name.startswith(("/encoder", "/target_encoder")) and "towers" in name]
+    assert len(convolutions) == 12, "three layers with their biases, and those of the target"
+    assert all((early[name] != late[name]).any() for name in convolutions), "pictures are learnt from"
     assert main.dispatch(["evaluate", str(whole.path), "--episodes", "1"]) == 0
 
 
@@ -72,7 +73,8 @@ def test_its_learner_may_have_a_process_of_its_own(tmp_path: Path) -> None:
     assert main.dispatch(["train", written(tmp_path, learner_process="on"), "--out", str(tmp_path / "apart")]) == 0
     run = find_run("latest", tmp_path / "apart")
     parts = run.load().parts
-    assert parts["learner"]["arm"]["updates"] == 45 - 10 + 1
+    assert parts["learner"]["updates"] == 45 - 10 + 1
     assert parts["replay"]["rows"]["observation.camera_wrist"].shape[1:] == (32, 32, 3)
-    assert not np.array_equal(parts["learner"]["arm"]["eyes"]["sight"], parts["learner"]["arm"]["eyes"]["target"])
+    encoder, target = parts["learner"]["encoder"], parts["learner"]["target_encoder"]
+    assert not np.array_equal(encoder["network.towers.camera_wrist.0.weight"], target["network.towers.camera_wrist.0.weight"])
     assert (run.path / "evaluation.json").exists()

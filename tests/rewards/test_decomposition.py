@@ -353,7 +353,7 @@ def test_the_learner_hears_of_nothing_but_returns():
 
 def finished(training) -> bytes:
     training.run(Observer())
-    state = training.state_dict()["learner"]["actor"]
+    state = training.state_dict()["learner"]["networks"]["actor"]
     return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state))
 
 

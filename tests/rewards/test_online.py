@@ -192,7 +192,7 @@ def test_resumed_anywhere_equals_uninterrupted(settings, tmp_path):
 
     def finished(training):
         training.run(Observer())
-        state = training.state_dict()["learner"]["actor"]
+        state = training.state_dict()["learner"]["networks"]["actor"]
         return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state))
 
     expected = finished(make())

@@ -162,7 +162,7 @@ def test_a_training_logs_every_value_and_resumes_exactly(files, tmp_path):
     def finished(training):
         observer = Observer()
         training.run(observer)
-        state = training.state_dict()["learner"]["actor"]
+        state = training.state_dict()["learner"]["networks"]["actor"]
         return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)), observer
 
     whole, observer = finished(sac(online, learning_starts=5))

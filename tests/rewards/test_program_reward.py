@@ -242,7 +242,7 @@ def test_resumed_anywhere_equals_uninterrupted(written, tmp_path):
     def finished(training):
         observer = Observer()
         training.run(observer)
-        state = training.state_dict()["learner"]["actor"]
+        state = training.state_dict()["learner"]["networks"]["actor"]
         return b"".join(np.asarray(state[name]).tobytes() for name in sorted(state)), observer.metrics["reward/now"]
 
     whole = finished(make())

@@ -134,7 +134,8 @@ def stable_baselines(settings: dict[str, Any], kind: str, count: int) -> Trial:
 
 
 def _config(settings: dict[str, Any]) -> PPOConfig:
-    return PPOConfig(**{name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()})
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    return PPOConfig(**given)
 
 
 def _plain_cheetah() -> gymnasium.Env[object, object]:

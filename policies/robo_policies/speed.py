@@ -58,7 +58,7 @@ def cases(effort: Effort) -> Cases:
 
 def has_fast_bfloat16() -> bool:
     """Return True if this processor computes products in bfloat16 itself."""
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 

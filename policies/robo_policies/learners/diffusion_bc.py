@@ -8,6 +8,7 @@ B batch, H actions of a chunk, A action elements, D encoded observation, K noise
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +77,8 @@ class DiffusionBCConfig(NetworkSettings):
 class Denoiser(nn.Module):
     """Predicts the noise in a chunk from the noisy chunk, its noise level and the observation, by residual blocks."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, observations: int, chunk: int, hidden: tuple[int, ...], generator: torch.Generator) -> None:
         super().__init__()
         self.entry = linear(observations + chunk + LEVEL_FEATURES, hidden[0], generator)
@@ -94,7 +97,7 @@ class Denoiser(nn.Module):
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     """Returns a layer with torch's default initialisation, drawn from `generator`."""
-    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
     for array in (layer.weight, layer.bias):
         nn.init.uniform_(array, -1.0 / math.sqrt(inputs), 1.0 / math.sqrt(inputs), generator=generator)
     return layer
@@ -197,7 +200,8 @@ class ChunkPolicy(ActorPolicy):
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         if not len(self._chunk):
             self._chunk = self.proposed(observation, self._same if deterministic else self._generator)[: self._executed]
-        action, self._chunk = self._chunk[0].copy(), self._chunk[1:]
+        action: Array = self._chunk[0].copy()
+        self._chunk = self._chunk[1:]
         return action
 
     @override

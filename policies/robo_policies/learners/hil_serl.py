@@ -6,6 +6,7 @@ and closes, a critic of its own for it: a choice is learnt as one, instead of as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -67,6 +68,8 @@ class HILSERL(RLPD):
     The loss of the gripper's critic trains the encoder, too, with moments of its own, as in the authors' code.
     """
 
+    config: HILSERLConfig
+
     def __init__(self, spec: EnvironmentSpec, config: HILSERLConfig, seed: int) -> None:
         require_continuous(spec, "HIL-SERL")
         index = _index_of(spec, config.gripper)
@@ -127,6 +130,8 @@ class HILSERL(RLPD):
 class GripperCritic(nn.Module):
     """Q_g(s, c) of closing and of opening."""
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, factory: NetworkFactory, inputs: int, *, layer_norm: bool) -> None:
         super().__init__()
         self.layers = factory.critic(inputs, 1, layer_norm=layer_norm, outputs=len(COMMANDS))
@@ -173,5 +178,6 @@ def _index_of(spec: EnvironmentSpec, gripper: str) -> int:
 
 def _without_gripper(spec: EnvironmentSpec, others: list[int]) -> EnvironmentSpec:
     action = spec.action
-    picked = {name: tuple(getattr(action, name)[i] for i in others) for name in ("names", "low", "high", "units")}
-    return replace(spec, action=replace(action, **picked))
+    names, units = (tuple(words[i] for i in others) for words in (action.names, action.units))
+    low, high = (tuple(limits[i] for i in others) for limits in (action.low, action.high))
+    return replace(spec, action=replace(action, names=names, low=low, high=high, units=units))

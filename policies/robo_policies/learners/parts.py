@@ -175,7 +175,7 @@ class CheckedAdam:
         self._moments = {name: _zeros_like(trained) for name in ("mean", "square")}  # networks, so that names are the same
         learnt = [index for index, parameter in enumerate(trained.parameters()) if parameter.requires_grad]
         self._parameters, self._means, self._squares = (
-            [[*network.parameters()][index] for index in learnt] for network in (trained, *self._moments.values())
+            [list[Tensor](network.parameters())[index] for index in learnt] for network in (trained, *self._moments.values())
         )
         self._step = torch.zeros((), device=self._parameters[0].device)
 

@@ -7,7 +7,7 @@ B batch, F features of an observation, A action elements, N members. Layers star
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
@@ -131,7 +131,7 @@ class NetworkFactory:
         """Return a network (B, in) -> (N, B, out)."""
         return self._network("critic_network", members, inputs, outputs, layer_norm=layer_norm)
 
-    def squashed_gaussian(self) -> Any:
+    def squashed_gaussian(self) -> Callable[[Tensor, Tensor, tuple[float, float]], tuple[Tensor, Tensor]]:
         """Return the function of that name, or its kernel."""
         if self.settings.engine != "reference" and self.device.type == "cpu":
             from robo_policies.networks.accelerated.gaussian import squashed_gaussian as kernel
@@ -167,6 +167,8 @@ def seeded(make: Any, generator: torch.Generator) -> Any:
 
 class Critics(nn.Module):
     """N functions Q_i(s, a), or V_i(s)."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, factory: NetworkFactory, inputs: int, members: int = 2, *, layer_norm: bool = False) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ B batch, D elements of all vectors, F features that networks read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -50,6 +50,7 @@ class ObservationEncoder(nn.Module):
     mean: Tensor
     std: Tensor
     rows: Tensor
+    __call__: Callable[..., Tensor]
 
     def __init__(self, spec: EnvironmentSpec, normalization_rows: int = 0, network: nn.Module | None = None) -> None:
         super().__init__()

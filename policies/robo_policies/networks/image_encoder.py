@@ -31,8 +31,13 @@ MOST_ROWS = 512
 class ImageSettings(Protocol):
     """Settings of a learner that reads pictures; each field is described there."""
 
-    convolutions: tuple[int, ...]
-    frozen_convolutions: str | None
+    @property
+    def convolutions(self) -> tuple[int, ...]:
+        """Channels of the layers."""
+
+    @property
+    def frozen_convolutions(self) -> str | None:
+        """File of weights with which they stay."""
 
 
 def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[], ImageEncoder] | None:
@@ -83,9 +88,12 @@ def _tower(shape: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
     for before, after in pairwise((depth, *channels)):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
         height, width = (height + 1) // 2, (width + 1) // 2
-    tower = nn.Sequential(*layers, nn.Flatten(), nn.Linear(height * width * channels[-1], FEATURES))
-    for layer in (*_convolutions(tower), tower[-1]):
+    last = nn.Linear(height * width * channels[-1], FEATURES)
+    tower = nn.Sequential(*layers, nn.Flatten(), last)
+    learnt: list[nn.Conv2d | nn.Linear] = [*_convolutions(tower), last]
+    for layer in learnt:
         nn.init.orthogonal_(layer.weight, gain=2**0.5)
+        assert layer.bias is not None
         nn.init.zeros_(layer.bias)
     return tower
 

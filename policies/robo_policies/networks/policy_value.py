@@ -198,7 +198,7 @@ def _convolutions(picture: tuple[int, ...], channels: Sequence[int], generator: 
 
 @torch.no_grad()
 def _orthogonal_layer(generator: np.random.Generator, kind: Callable[..., Layer], *sizes: int, **options: int) -> Layer:
-    layer: Layer = nn.utils.skip_init(kind, *sizes, **options)  # type: ignore[no-untyped-call]  # spares the global generator
+    layer: Layer = nn.utils.skip_init(kind, *sizes, **options)  # spares the global generator
     first = orthogonal(layer.weight[0].numel(), len(layer.weight), HIDDEN_GAIN, generator)
     layer.weight.copy_(torch.from_numpy(first.T.copy()).view(layer.weight.shape))
     assert layer.bias is not None

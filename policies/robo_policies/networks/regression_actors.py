@@ -6,6 +6,7 @@ B batch, F features of an observation, A action elements.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ GAUSSIAN_LOG_STD = (-5.0, 2.0)  # limits of IQL's policy in the authors' code
 
 class DeterministicActor(nn.Module):
     """a = tanh(f(s)); explores with Gaussian noise around it."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, factory: NetworkFactory, inputs: int, actions: int, exploration: float) -> None:
         super().__init__()

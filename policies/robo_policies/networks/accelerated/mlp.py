@@ -141,7 +141,7 @@ class AcceleratedMLP(nn.Module):
         return copied
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._bind()  # the vector may lie elsewhere
         return self
 
@@ -254,10 +254,11 @@ class Pass:
     def __init__(self, layers: list[Layer], gradients: list[Layer], inputs: Tensor, kept: Memory, shared: Memory) -> None:
         members, (rows, width) = len(layers[0].weight), inputs.shape
         self.inputs: Floats = inputs.numpy()
+        batch: tuple[int, ...] = () if members == 1 else (members,)
         if members == 1:
-            layers, gradients, batch = [x.single() for x in layers], [x.single() for x in gradients], ()
+            layers, gradients = [x.single() for x in layers], [x.single() for x in gradients]
         else:
-            inputs, batch = inputs.expand(members, rows, width), (members,)
+            inputs = inputs.expand(members, rows, width)
         self._hidden: list[HiddenPass] = []
         for index, (layer, gradient) in enumerate(zip(layers[:-1], gradients[:-1], strict=True)):
             shape = (*batch, rows, layer.weight.shape[-1])

@@ -1,0 +1,52 @@
+"""The package on docs/networks.md, installed as any external package, trains through the command line."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
+TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0"
+TRAININGS = {
+    "sac": "arm-reach-sac --steps 60 --learner.learning-starts 20 --learner.batch-size 8 --learner.hidden 16 "
+    "--learner.network my-encoder --learner.critic-network my_package.nets:MyLayers",
+    "rlpd": "arm-pick-rlpd --steps 60 --learner.learning-starts 20 --learner.batch-size 8 --learner.hidden 16 "
+    "--demonstrations.episodes 1 --environment.arguments.cameras [wrist] --environment.arguments.image-size 32 "
+    "--learner.network my-encoder",
+    "ppo": "halfcheetah-ppo --steps 64 --learner.num-envs 2 --learner.steps-per-env 16 --learner.batch-size 16 "
+    "--learner.network my_package.nets:MyEncoder --learner.actor-network my_package.nets:MyLayers",
+}
+
+
+@pytest.fixture
+def installed(tmp_path):
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
+    (tmp_path / "my_package" / "nets.py").write_text(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1])
+    information = tmp_path / "my_package-0.1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 0.1\n")
+    point = re.search(r"```toml\n.*?\n(.*?)\n```", PAGE)[1].replace('"', "")
+    (information / "entry_points.txt").write_text(f"[robo_rl.networks]\n{point}\n")
+    return tmp_path
+
+
+def robo_rl(folder, *words):
+    command = [sys.executable, "-m", "robo_cli.main", *words]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False, env=environment)
+
+
+@pytest.mark.parametrize("training", TRAININGS.values(), ids=TRAININGS)
+def test_own_networks_train_and_resume(installed, training):
+    done = robo_rl(installed, "train", *training.split(), *TINY.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    longer = robo_rl(installed, "resume", "latest", "--steps", "128")
+    assert longer.returncode == 0 and "resumed at step 6" in longer.stdout, longer.stdout + longer.stderr
+    alone = robo_rl(installed / "runs", "evaluate", str(next((installed / "runs").glob("2*"))), "--episodes", "1")
+    assert alone.returncode == 1 and "my" in alone.stderr and "Traceback" not in alone.stderr, "the package is needed again"

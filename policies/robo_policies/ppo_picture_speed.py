@@ -14,12 +14,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.ppo_speed import Nobody
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.threads import use_threads
 
 CASE = "ppo with a picture 96x96x6, rollouts of 512, batch 128, 4 passes: processor time of a step"
 CONFIG = PPOConfig(
@@ -34,7 +34,7 @@ def cases(effort: Effort) -> Cases:
 
 def measure(effort: Effort, config: PPOConfig = CONFIG) -> Measurement:
     """Measures the case."""
-    torch.set_num_threads(effort.threads or 1)
+    use_threads(effort.threads or 1)
     blind = replace(config, convolutions=())
     with ExitStack() as cleanup:
         contestants = {

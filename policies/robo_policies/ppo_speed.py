@@ -14,7 +14,6 @@ from dataclasses import asdict
 from typing import Any
 
 import gymnasium
-import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
@@ -27,6 +26,7 @@ from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining
 from robo_rl.protocols import Training
+from robo_rl.threads import use_threads
 from robo_rl.types import Metrics
 
 TASK = "HalfCheetah-v5"
@@ -108,7 +108,7 @@ class Nobody:
 
 def ours(settings: dict[str, Any], torch_threads: int, simulation_threads: int) -> Trial:
     """Return a trial of our PPO, whole rollouts with their updates."""
-    torch.set_num_threads(torch_threads)
+    use_threads(torch_threads)
     config = _config(settings)
     training: OnPolicyTraining = config.training(_Cheetahs(simulation_threads), steps=0, seed=0)
 

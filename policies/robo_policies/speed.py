@@ -28,6 +28,7 @@ from robo_rl.learner_conformance import random_batch
 from robo_rl.protocols import Training
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.threads import use_threads
 from robo_rl.training import online_training
 from robo_rl.types import Metrics
 
@@ -113,7 +114,7 @@ def _with_threads(case: str, effort: Effort) -> str:
 
 def ours(learner: str, threads: int) -> Trial:
     """Return a trial of one of our learners in its training loop, past its random steps."""
-    torch.set_num_threads(threads)
+    use_threads(threads)
     config = LEARNERS[learner]
     environment = make_environment(f"gymnasium/{TASK}")
     spec = specification(environment)
@@ -144,7 +145,7 @@ def peer(module: str) -> Trial:
 
 def updates(threads: int) -> Trial:
     """Return a trial that only learns, from one batch."""
-    torch.set_num_threads(threads)
+    use_threads(threads)
     learner, batch = MANY_CRITICS.build(SPEC, 0), random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
 
     def advance(steps: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from robo_cli.threads import threads_in_use
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
 from robo_rl.checkpoints import packed, unpacked
@@ -14,6 +13,7 @@ from robo_rl.cluster.environment import LOOPBACK
 from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.worker import Patience
 from robo_rl.errors import InvalidSetting
+from robo_rl.threads import threads_in_use
 
 PATIENCE = Patience(answer=1800.0)
 """An episode may be long, and its simulator slow."""

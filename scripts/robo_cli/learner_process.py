@@ -22,7 +22,6 @@ from robo_cli.environments import KnownSpecs, Specs
 from robo_cli.loops import ROBOT
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Recipe
-from robo_cli.threads import use_threads
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.step_log import StepLog, StepReader
 from robo_real.console.asked import AskedFor
@@ -40,6 +39,7 @@ from robo_rl.replay_learning import ReplayLearner
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.threads import use_threads
 from robo_rl.types import Episode
 
 FOLDER, STEPS, DEMONSTRATIONS, INITIAL = "learner", "steps", "demonstrations", "initial"

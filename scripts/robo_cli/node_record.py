@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from robo_cli.actors import actor
-from robo_cli.threads import use_threads
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import new_identity
 from robo_datasets.episode_file import encoded_episode
@@ -22,6 +21,7 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import ServerUnavailable
 from robo_rl.rollout import rollout
 from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.threads import use_threads
 from robo_rl.types import Episode
 
 LINK_LOST = "link_lost"

@@ -20,12 +20,12 @@ from robo_cli.loops import ROBOT
 from robo_cli.play_window import Window, has_window, simulation_of
 from robo_cli.playback import Moment, Player, episode_of, summary
 from robo_cli.recipe import Recipe, require_at_least
-from robo_cli.threads import tensor_threads
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName, require_allowed
 from robo_rl.evaluation import FIRST_SEED
 from robo_rl.protocols import Policy
 from robo_rl.runs import Run
 from robo_rl.spec import specification
+from robo_rl.threads import tensor_threads
 from robo_rl.video import HOLD, Frame, decisions_per_second, render_mode_for_films, write_mp4
 
 EXAMPLES = """robo-rl play latest

@@ -23,7 +23,6 @@ from robo_cli.progress import Progress
 from robo_cli.recipe import require_at_least
 from robo_cli.servers import with_server
 from robo_cli.sources import Sources
-from robo_cli.threads import use_threads
 from robo_cli.typed_settings import settings_of
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset, DatasetWriter
@@ -34,6 +33,7 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.runs import find_run
 from robo_rl.spec import specification
+from robo_rl.threads import use_threads
 
 EXAMPLES = """robo-rl record robo/ArmPick-v0 --policy scripted --episodes 100 --out data/pick --arguments action_repeat=3
 robo-rl record gymnasium/HalfCheetah-v5 --policy RUN --episodes 50 --out data/cheetah

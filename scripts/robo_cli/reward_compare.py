@@ -15,7 +15,6 @@ from robo_cli.recipe import Recipe, RewardSettings
 from robo_cli.reward_file import program_file
 from robo_cli.reward_trainer import trained
 from robo_cli.study_options import options
-from robo_cli.threads import use_threads
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
@@ -23,6 +22,7 @@ from robo_rl.evaluation import Evaluation, compare
 from robo_rl.report import write_report
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.runs import Run, write_text
+from robo_rl.threads import use_threads
 
 OWN = "own"
 """Name of the recipe with its own reward."""

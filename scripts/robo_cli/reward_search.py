@@ -16,7 +16,6 @@ from robo_cli.reward_probe import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, Desk, desk_for
 from robo_cli.study_options import options
-from robo_cli.threads import use_threads
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known
@@ -31,6 +30,7 @@ from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComp
 from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, carried_out, keep_program
 from robo_rl.runs import write_text
 from robo_rl.settings import plain, settings_as
+from robo_rl.threads import use_threads
 
 CONFIRMED, RESULT = "confirmations", "result.json"
 

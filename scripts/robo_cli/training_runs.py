@@ -33,7 +33,6 @@ from robo_cli.overrides import plain_value, recipe_from
 from robo_cli.person import asking, operator_of, robot_at
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.reward_probation import require_sound_programs
-from robo_cli.threads import tensor_threads
 from robo_rl.checkpoints import Checkpoint
 from robo_rl.collecting.asynchronous import AsynchronousTraining
 from robo_rl.contract import ACTOR_LEARNER, ONLINE
@@ -44,6 +43,7 @@ from robo_rl.record import Cadence, Display, RunRecord
 from robo_rl.replay import ReplayBuffer
 from robo_rl.runs import Run, write_text
 from robo_rl.settings import settings_as
+from robo_rl.threads import tensor_threads
 from robo_rl.workbench import RecipeLike
 
 if TYPE_CHECKING:

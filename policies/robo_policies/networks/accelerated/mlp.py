@@ -247,8 +247,7 @@ class Lease:
 class Pass:
     """The evaluation of a block of members at a number of rows, and its derivative.
 
-    A single member is computed with plain matrices, because products of batches of one take longer to begin. All blocks read
-    the same inputs.
+    A single member is computed with plain matrices. All blocks read the same inputs.
     """
 
     def __init__(self, layers: list[Layer], gradients: list[Layer], inputs: Tensor, kept: Memory, shared: Memory) -> None:
@@ -270,7 +269,6 @@ class Pass:
         self._last = OutputPass(layers[-1], gradients[-1], inputs, outputs)
         self.outputs: Floats = outputs.numpy().reshape(members, rows, -1)
         self._first = layers[0].weight
-        self._product = torch.mm if members == 1 else torch.bmm
 
     def forward(self) -> Floats:
         """Return the outputs (n, B, out) for what is in `inputs`."""
@@ -288,12 +286,14 @@ class Pass:
         for index in reversed(range(len(self._hidden))):
             by_sums = self._hidden[index].backward(trained)
             if index:
-                self._product(by_sums, self._hidden[index].weight_transposed, out=self._hidden[index - 1].derivative)
+                multiply(by_sums, self._hidden[index].weight_transposed, out=self._hidden[index - 1].derivative)
         return by_sums
 
     def by_inputs(self, by_sums: Tensor, columns: slice) -> Tensor:
         """Return the derivative (B, columns) by some columns of the inputs, summed over the members."""
-        found = self._product(by_sums, self._first[..., columns, :].mT)
+        first = self._first[..., columns, :].mT
+        found = torch.empty(*by_sums.shape[:-1], first.shape[-1])
+        multiply(by_sums, first, out=found)
         return found if found.ndim == 2 else found.sum(0)
 
 
@@ -308,11 +308,10 @@ class HiddenPass:
         self._before, self._before_transposed = before, before.mT
         self._sums, self._after = sums, after
         self._norms = _norms(layer, gradient, sums, after, derivative)
-        self._product = torch.mm if sums.ndim == 2 else torch.bmm
 
     def forward(self) -> None:
         """Computes ReLU(inputs weight + bias), normalised before the ReLU if asked for."""
-        self._product(self._before, self._layer.weight, out=self._sums)
+        multiply(self._before, self._layer.weight, out=self._sums)
         self._sums += self._layer.bias  # faster than addmm and baddbmm, which first fill the result with the bias
         for norm in self._norms:
             norm.forward()
@@ -325,7 +324,7 @@ class HiddenPass:
         for norm in self._norms:
             norm.backward(trained)
         if trained:
-            self._product(self._before_transposed, by_sums, out=self._gradient.weight)
+            multiply(self._before_transposed, by_sums, out=self._gradient.weight)
             torch.sum(by_sums, -2, keepdim=True, out=self._gradient.bias)
         return by_sums
 
@@ -342,7 +341,6 @@ class OutputPass:
         self._array: Floats = outputs.numpy()
         self._bias: Floats = layer.bias.numpy()
         self._bias_gradient: Floats = gradient.bias.numpy()
-        self._product = torch.mm if outputs.ndim == 2 else torch.bmm
         if self._is_vector:
             arrays = (before, layer.weight, outputs, self._derivative, gradient.weight)
             members = [*zip(*(x.view(-1, *x.shape[-2:]).unbind() for x in arrays), strict=True)]
@@ -355,7 +353,7 @@ class OutputPass:
             for before, weight, outputs in self._forward:
                 torch.mv(before, weight, out=outputs)
         else:
-            self._product(self._before, self._layer.weight, out=self._outputs)
+            multiply(self._before, self._layer.weight, out=self._outputs)
         self._array += self._bias
 
     def backward(self, by_outputs: Floats, derivative: Tensor, trained: bool) -> None:
@@ -367,14 +365,20 @@ class OutputPass:
         if self._is_vector:
             torch.mul(self._derivative, self._weight_transposed, out=derivative)
         else:
-            self._product(self._derivative, self._weight_transposed, out=derivative)
+            multiply(self._derivative, self._weight_transposed, out=derivative)
 
     def _train(self) -> None:
         if not self._is_vector:
-            self._product(self._before.mT, self._derivative, out=self._gradient.weight)
+            multiply(self._before.mT, self._derivative, out=self._gradient.weight)
             return
         for before, derivative, weight in self._backward:
             torch.mv(before, derivative, out=weight)
+
+
+def multiply(left: Tensor, right: Tensor, out: Tensor) -> None:
+    """Write the product of matrices, or of N pairs of them, into `out`; NumPy's OpenBLAS is faster here than PyTorch's MKL."""
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused with a better message
+        np.matmul(left.numpy(), right.numpy(), out=out.numpy())
 
 
 def _layers(arrays: dict[str, Tensor]) -> list[Layer]:

@@ -36,7 +36,11 @@ def milliseconds(case: str, engine: str) -> float | None:
     from robo_rl.discovery import load
     from robo_rl.learner_conformance import random_batch
 
-    torch.set_num_threads(1)
+    try:
+        from robo_rl.threads import use_threads
+    except ImportError:  # an earlier version
+        use_threads = torch.set_num_threads
+    use_threads(1)
     name, settings = CASES[case]
     config = load("learners", name)(**settings)
     if hasattr(config, "engine"):

@@ -54,7 +54,8 @@ def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
 def test_every_case_runs(name):
     effort = Effort(0.05, 1, 1)
     cases = [case for module in BENCHES[name] for case in importlib.import_module(module).cases(effort)]
-    assert [row["case"] for row in rows_of(name)[:-1]] == cases
+    rows = rows_of(name)[:-1]
+    assert len(rows) == len(cases) and all(row["case"].startswith(case) for row, case in zip(rows, cases, strict=True))
 
 
 def test_an_unknown_case_lists_those_that_there_are():

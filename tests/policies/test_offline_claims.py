@@ -76,8 +76,9 @@ def score(learner, environment, expert: float) -> float:
 
 def mean_value(learner, replay) -> float:
     batch = replay.sample(1000, 1, 0.99)
-    encoder = learner.parts.encoder
-    return float(learner.value(encoder(encoder.stack(batch.observations))).mean().detach())
+    parts = learner.parts
+    vectors = parts.encoder.tensors(parts.encoder.stack(batch.observations), batch.observations, parts.device)
+    return float(learner.value(parts.encoder(vectors)).mean().detach())
 
 
 @pytest.mark.slow

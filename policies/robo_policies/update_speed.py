@@ -7,11 +7,14 @@ interpreters, those of other versions of the project among them; one without the
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib
 import json
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,10 +39,9 @@ def milliseconds(case: str, engine: str) -> float | None:
     from robo_rl.discovery import load
     from robo_rl.learner_conformance import random_batch
 
-    try:
-        from robo_rl.threads import use_threads
-    except ImportError:  # an earlier version
-        use_threads = torch.set_num_threads
+    use_threads: Callable[[int], None] = torch.set_num_threads
+    with contextlib.suppress(ImportError):  # of an earlier version
+        use_threads = importlib.import_module("robo_rl.threads").use_threads
     use_threads(1)
     name, settings = CASES[case]
     config = load("learners", name)(**settings)

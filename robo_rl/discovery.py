@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
@@ -38,15 +39,38 @@ def known(group: Group) -> dict[str, EntryPoint]:
     return {point.name: point for point in sorted(entry_points(group=f"robo_rl.{group}"), key=lambda point: point.name)}
 
 
-def load(group: Group, name: str) -> Any:
+def load(group: Group, name: str, *, fix: str | None = None) -> Any:
     """Returns the object that an entry point names.
 
     Raises UnknownName with the close matches, BrokenPlugin if the package that declares it fails to load.
     """
     points = known(group)
     if name not in points:
-        raise UnknownName(group.removesuffix("s").replace("_", "-"), name, points)
+        raise UnknownName(group.removesuffix("s").replace("_", "-"), name, points, fix=fix)
     return component(group, points[name])
+
+
+def load_named(group: Group, setting: str, name: str) -> Any:
+    """Return what a setting names, as "package.module:Class" or by entry point.
+
+    Raises UnknownName, BrokenPlugin, and InvalidSetting if the module has no such thing or cannot be imported.
+    """
+    module, colon, path = name.partition(":")
+    if not colon:
+        return load(group, name, fix="name a class without an entry point as package.module:Class")
+    try:
+        found: Any = import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # the code of a stranger
+        names = ", ".join(known(group)) or "none is installed"
+        raise InvalidSetting(
+            f"{setting} cannot be imported.",
+            got=f"{name!r}: {type(error).__name__}: {error}",
+            allowed=f"package.module:Class, or an entry point of robo_rl.{group} ({names})",
+            fix="look at the spelling, and whether the package is installed in this environment",
+        ) from error
+    return found
 
 
 def operation(name: str) -> Any:

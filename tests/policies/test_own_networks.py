@@ -15,6 +15,7 @@ from robo_policies.learners.cql import CQLConfig
 from robo_policies.learners.diffusion_bc import DiffusionBCConfig
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_policies.learners.iql import IQLConfig
+from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
@@ -123,5 +124,110 @@ def test_network_that_cannot_be_imported_is_refused(setting, name):
 
 
 def test_unknown_entry_point_is_refused():
-    with pytest.raises(UnknownName, match="Unknown network 'no-such-network'"):
+    with pytest.raises(UnknownName, match=r"Unknown network 'no-such-network'(.|\n)*entry point as package.module:Class"):
         SACConfig(network="no-such-network").build(ARM, 0)
+
+
+class NeedsMore(MyLayers):
+    def __init__(self, inputs: int) -> None:
+        super().__init__(inputs, (8,))
+
+
+class OtherShape(MyLayers):
+    def forward(self, inputs):
+        return super().forward(inputs)[:, 1:]
+
+
+class OtherType(MyLayers):
+    def forward(self, inputs):
+        return super().forward(inputs).double()
+
+
+class NoSize(MyLayers):
+    def __init__(self, inputs: int, hidden: tuple[int, ...]) -> None:
+        super().__init__(inputs, hidden)
+        del self.size
+
+
+class WordForSize(MyLayers):
+    def __init__(self, inputs: int, hidden: tuple[int, ...]) -> None:
+        super().__init__(inputs, hidden)
+        self.size = "6"
+
+
+class NormalizesTheBatch(MyLayers):
+    def __init__(self, inputs: int, hidden: tuple[int, ...]) -> None:
+        super().__init__(inputs, hidden)
+        self.layer = nn.Sequential(self.layer, nn.BatchNorm1d(self.size))
+
+
+class NoModule:
+    size = 6
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...]) -> None:
+        pass
+
+    def __call__(self, inputs):
+        return inputs[:, : self.size]
+
+
+WRONG = [
+    (NeedsMore, r"does not work(.|\n)*TypeError: .*positional arguments(.|\n)*MyLayers\(inputs, hidden\)"),
+    (OtherShape, r"does not fit(.|\n)*torch.float32\[1, 5\] of one row, with size 6(.|\n)*\(B, size\)"),
+    (OtherType, r"does not fit(.|\n)*torch.float64\[1, 6\] of one row"),
+    (NoSize, r"does not work(.|\n)*no attribute 'size'(.|\n)*do: +mend it"),
+    (WordForSize, r"does not work(.|\n)*'str' object cannot be interpreted as an integer"),
+    (NormalizesTheBatch, r"does not work(.|\n)*ValueError: Expected more than 1 value per channel(.|\n)*test_own_networks.py:"),
+    (NoModule, r"does not fit(.|\n)*a class of nn.Module"),
+]
+
+
+@pytest.mark.parametrize("config", [SACConfig(hidden=(8,)), PPOConfig(hidden=(8,))], ids=["sac", "ppo"])
+@pytest.mark.parametrize("setting", ["actor_network", "critic_network"])
+@pytest.mark.parametrize(("wrong", "words"), WRONG, ids=[wrong.__name__ for wrong, _ in WRONG])
+def test_wrong_layers_are_refused_when_built(wrong, words, setting, config, monkeypatch):
+    monkeypatch.setattr(sys.modules["my_package.nets"], "Wrong", wrong, raising=False)
+    with pytest.raises(InvalidSetting, match=rf"{setting} my_package.nets:Wrong {words}"):
+        replace(config, **{setting: "my_package.nets:Wrong"}).build(ARM, 0)
+
+
+@pytest.mark.parametrize("config", [SACConfig(hidden=(8,)), PPOConfig(hidden=(8,))], ids=["sac", "ppo"])
+def test_layers_as_an_encoder_are_refused(config):
+    with pytest.raises(InvalidSetting, match=r"network my_package.nets:MyLayers does not work(.|\n)*MyEncoder\(spec\)"):
+        replace(config, network=LAYERS).build(ARM, 0)
+
+
+class Refuses(MyLayers):
+    def __init__(self, inputs: int, hidden: tuple[int, ...]) -> None:
+        raise InvalidSetting("hidden is not for these layers.")
+
+
+def test_error_of_the_network_itself_passes(monkeypatch):
+    monkeypatch.setattr(sys.modules["my_package.nets"], "Wrong", Refuses, raising=False)
+    with pytest.raises(InvalidSetting, match=r"^hidden is not for these layers"):
+        SACConfig(actor_network="my_package.nets:Wrong").build(ARM, 0)
+
+
+def test_module_that_fails_on_import_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "torn_package.py").write_text("class MyEncoder(:")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InvalidSetting, match=r"network cannot be imported(.|\n)*SyntaxError"):
+        SACConfig(network="torn_package:MyEncoder").build(ARM, 0)
+
+
+class HasAHead(MyEncoder):
+    """As of a network that was trained for something else, whose last layer is not called."""
+
+    def __init__(self, spec: EnvironmentSpec) -> None:
+        super().__init__(spec)
+        self.head = nn.Linear(2, 2)
+
+
+def test_parameters_that_no_output_needs_stay(monkeypatch):
+    monkeypatch.setattr(sys.modules["my_package.nets"], "HasAHead", HasAHead, raising=False)
+    learner = SACConfig(network="my_package.nets:HasAHead", hidden=(8,), batch_size=4).build(ARM, 0)
+    before = learner.state_dict()["encoder"]
+    learner.update(random_batch(ARM, 4, seed=0))
+    after = learner.state_dict()["encoder"]
+    assert torch.equal(before["network.head.weight"], after["network.head.weight"])
+    assert not torch.equal(before["network.layer.weight"], after["network.layer.weight"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from robo_policies.networks.actor_critic import NetworkFactory, seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
-from robo_policies.networks.settings import network_class, resolve_device
+from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
 from robo_rl.protocols import Policy, Stateful
 from robo_rl.spec import EnvironmentSpec, Observation
@@ -46,8 +47,7 @@ class LearnerParts:
         """`initial` draws first parameters, `generator` everything that updates draw, `acting` the policy's actions."""
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
         if settings.network is not None:
-            named = network_class("network", settings.network)
-            make_encoder = lambda: named(spec)  # noqa: E731
+            make_encoder = partial(own_encoder, settings.network, spec)
         encoder = None if make_encoder is None else seeded(make_encoder, self.initial)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
         if encoder is not None:
@@ -185,7 +185,7 @@ class CheckedAdam:
         Raises NonFiniteUpdate if loss or gradient are not finite. A loss that was made before the step and leads through these
         parameters can no longer be minimised: autograd raises.
         """
-        gradients = torch.autograd.grad(loss, self._parameters)
+        gradients = torch.autograd.grad(loss, self._parameters, materialize_grads=True)  # 0 for what the loss does not use
         # squares, because Adam squares them too, and a product with itself takes a third of the time of a norm
         square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
         assert isinstance(square, Tensor)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from robo_policies.networks.settings import accelerates, network_class
+from robo_policies.networks.settings import accelerates, own_layers
 from robo_rl.errors import InvalidSetting
 
 LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
@@ -146,8 +147,8 @@ class NetworkFactory:
         precision = getattr(settings, "precision", "float32")
         is_accelerated = accelerates(settings, self.device, None if own is None else setting, precision, dropout)
         if own is not None:
-            make, hidden = network_class(setting, own), tuple(settings.hidden)
-            layers = [seeded(lambda: make(inputs, hidden), self.generator) for _ in range(members)]
+            make = partial(own_layers, setting, own, inputs, settings.hidden)
+            layers = [seeded(make, self.generator) for _ in range(members)]
             return OwnLayers(members, layers, outputs, self.generator)
         made = MLPEnsemble(members, (inputs, *settings.hidden, outputs), layer_norm, self.generator, precision)
         made.dropout = dropout

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from robo_policies.networks.settings import NetworkSettings, network_class
+from robo_policies.networks.settings import NetworkSettings, own_encoder, own_layers
 from robo_rl.errors import InvalidSetting
 from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array
@@ -282,7 +282,7 @@ class PolicyValue(nn.Module):
         self.distribution = distribution_of(spec, settings.policy, settings.initial_log_std)
         self.encoder: nn.Module | None = None
         if settings.network is not None:
-            self.encoder = _own(generator, "network", settings.network, spec)
+            self.encoder = _own(generator, own_encoder, settings.network, spec)
         self.image_encoder = None
         if self.pictures and self.encoder is None:
             self.image_encoder = ConvEncoder(self.pictures, settings.convolutions, generator)
@@ -357,15 +357,16 @@ class PolicyValue(nn.Module):
 
 
 def _trunk(setting: str, name: str | None, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> nn.Module:
-    return SingleMLP(inputs, hidden, generator) if name is None else _own(generator, setting, name, inputs, tuple(hidden))
+    if name is None:
+        return SingleMLP(inputs, hidden, generator)
+    return _own(generator, own_layers, setting, name, inputs, hidden)
 
 
-def _own(generator: np.random.Generator, setting: str, name: str, *arguments: object) -> nn.Module:
-    """Return the module that a setting names, its first parameters determined by the generator."""
+def _own(generator: np.random.Generator, make: Callable[..., nn.Module], *arguments: object) -> nn.Module:
+    """Return a module of one's own, its first parameters determined by the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator.integers(2**63)))
-        made: nn.Module = network_class(setting, name)(*arguments)
-    return made
+        return make(*arguments)
 
 
 def _require(spec: EnvironmentSpec, settings: PolicyValueSettings) -> None:

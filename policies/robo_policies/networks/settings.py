@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from operator import index
+from traceback import extract_tb
 from typing import Any, Literal
 
 import torch
+from torch import nn
 
-from robo_rl.discovery import known, load
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.discovery import load_named
+from robo_rl.errors import InvalidSetting, RoboRLError, require_allowed
 from robo_rl.spec import EnvironmentSpec
 
 
@@ -75,23 +77,39 @@ def accelerates(
     return settings.engine != "reference" and not found
 
 
-def network_class(setting: str, name: str) -> Any:
-    """Return the class that a setting names, by module or by entry point; raises UnknownName, BrokenPlugin, InvalidSetting."""
-    module, colon, path = name.partition(":")
-    if not colon:
-        return load("networks", name)
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        fix = "look at the spelling, and whether the package is installed in this environment"
-        allowed = "package.module:Class, or a name of " + (
-            ", ".join(known("networks")) or "robo_rl.networks; none is installed"
-        )
-        raise InvalidSetting(f"{setting} cannot be imported.", got=f"{name!r}: {error}", allowed=allowed, fix=fix) from error
-    return found
+def own_encoder(name: str, spec: EnvironmentSpec) -> nn.Module:
+    """Return the encoder that `network` names; raises what `own_network` does."""
+    read = (*spec.observation.vectors.arrays, *spec.observation.subset("image").arrays)
+    types = {array.name: getattr(torch, array.dtype if array.role == "image" else "float32") for array in read}
+    row = {array.name: torch.zeros(1, *array.shape, dtype=types[array.name]) for array in read}
+    return own_network("network", name, "MyEncoder(spec)", row, spec)
 
+
+def own_layers(setting: str, name: str, inputs: int, hidden: Sequence[int]) -> nn.Module:
+    """Return the hidden layers that a setting names; raises what `own_network` does."""
+    return own_network(setting, name, "MyLayers(inputs, hidden)", torch.zeros(1, inputs), inputs, tuple(hidden))
+
+
+def own_network(setting: str, name: str, built: str, row: Any, *arguments: Any) -> nn.Module:
+    """Return a network made by what a setting names, and tried on one row; raises UnknownName, BrokenPlugin, InvalidSetting."""
+    make = load_named("networks", setting, name)
+    allowed = f"a class of nn.Module, built as {built}, that makes float32 (B, size) of B rows"
+    try:
+        made = make(*arguments)
+        size, features = index(made.size), made(row)
+        got = f"{features.dtype}{list(features.shape)} of one row, with size {size}"
+    except RoboRLError:
+        raise
+    except Exception as error:  # others' code may raise anything
+        place = [frame for frame in extract_tb(error.__traceback__) if "/torch/" not in frame.filename][-1]
+        got = f"{type(error).__name__}: {error}, at {place.filename}:{place.lineno}"
+        raise InvalidSetting(f"{setting} {name} does not work.", got=got, allowed=allowed, fix=CONTRACT) from error
+    if not isinstance(made, nn.Module) or got != f"torch.float32[1, {size}] of one row, with size {size}":
+        raise InvalidSetting(f"{setting} {name} does not fit.", got=got, allowed=allowed, fix=CONTRACT)
+    return made
+
+
+CONTRACT = "mend it; docs/networks.md has the contract, robo_policies.networks.conformance the checks"
 
 RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "lr": (lambda rate: rate > 0, "above 0"),

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from robo_policies.networks.conformance import check_encoder
+from robo_rl.discovery import make_environment
+
 PAGE = (Path(__file__).parents[2] / "docs" / "networks.md").read_text()
 TINY = "--evaluation.every 0 --evaluation.episodes 1 --evaluation.films 0"
 TRAININGS = {
@@ -48,5 +51,25 @@ def test_own_networks_train_and_resume(installed, training):
     assert done.returncode == 0, done.stdout + done.stderr
     longer = robo_rl(installed, "resume", "latest", "--steps", "128")
     assert longer.returncode == 0 and "resumed at step 6" in longer.stdout, longer.stdout + longer.stderr
-    alone = robo_rl(installed / "runs", "evaluate", str(next((installed / "runs").glob("2*"))), "--episodes", "1")
+    run = str(next((installed / "runs").glob("2*")))
+    scored = robo_rl(installed, "evaluate", run, "--episodes", "1")
+    assert scored.returncode == 0, scored.stdout + scored.stderr
+    alone = robo_rl(installed / "runs", "evaluate", run, "--episodes", "1")
     assert alone.returncode == 1 and "my" in alone.stderr and "Traceback" not in alone.stderr, "the package is needed again"
+
+
+def test_example_passes_its_checks():
+    example, checks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict = {}
+    exec(example, names)
+    exec(checks, names)
+    cameras = make_environment("robo/ArmPick-v0", cameras=["wrist"], image_size=32)
+    assert "image" in {array.role for array in cameras.environment_spec.observation.arrays}
+    check_encoder(names["MyEncoder"], cameras.environment_spec)
+    cameras.close()
+
+
+def test_missing_class_of_the_package_is_one_error(installed):
+    done = robo_rl(installed, "train", "arm-reach-sac", "--learner.network", "my_package.nets:Absent")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: network cannot be imported." in done.stderr and "my-encoder" in done.stderr.split("allowed:")[1]

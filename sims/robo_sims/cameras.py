@@ -275,6 +275,8 @@ def _open(model: mujoco.MjModel, height: int, width: int, detail: Detail) -> tup
         window.make_current()
         context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
     except Exception as error:  # each back end raises its own kinds, down to AttributeError of a missing library
+        if KeyboardInterrupt.__name__ in str(error):  # ctypes makes an ArgumentError of Ctrl-C within its call
+            raise KeyboardInterrupt from error
         raise RenderingUnavailable(
             "MuJoCo cannot open an OpenGL context.",
             got=f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}",

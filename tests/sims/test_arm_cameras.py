@@ -1,5 +1,6 @@
 """Pictures of the arm tasks, drawn without a display."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -133,6 +134,15 @@ def test_a_back_end_that_cannot_draw_says_what_to_install(env, monkeypatch):
 
     monkeypatch.setattr(mujoco, "GLContext", broken)
     with pytest.raises(RenderingUnavailable, match=r"eglQueryString(.|\n)*egl or osmesa(.|\n)*apt-get install -y libegl1"):
+        env.reset(seed=0)
+
+
+def test_ctrl_c_while_a_context_opens_interrupts(env, monkeypatch):
+    def interrupted(*arguments):
+        raise ctypes.ArgumentError("argument 3: KeyboardInterrupt: ")  # as ctypes reports it
+
+    monkeypatch.setattr(mujoco, "GLContext", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         env.reset(seed=0)
 
 

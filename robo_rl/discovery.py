@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from traceback import extract_tb
 from typing import Any, Literal
 
 import gymnasium
@@ -71,6 +72,19 @@ def load_named(group: Group, setting: str, name: str) -> Any:
             fix="look at the spelling, and whether the package is installed in this environment",
         ) from error
     return found
+
+
+@contextmanager
+def refused_if_it_fails(what: str, *, allowed: str, fix: str) -> Iterator[None]:
+    """Raise InvalidSetting, with the line that failed, for whatever code of others raises; errors of the workbench pass."""
+    try:
+        yield
+    except RoboRLError:
+        raise
+    except Exception as error:
+        place = [frame for frame in extract_tb(error.__traceback__) if "/torch/" not in frame.filename][-1]
+        got = f"{type(error).__name__}: {error}, at {place.filename}:{place.lineno}"
+        raise InvalidSetting(what, got=got, allowed=allowed, fix=fix) from error
 
 
 def operation(name: str) -> Any:

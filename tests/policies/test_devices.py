@@ -25,6 +25,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
 from robo_policies.networks.settings import resolve_device
+from robo_rl import metrics
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.learner_conformance import random_batch
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -76,7 +77,7 @@ def pretended(monkeypatch):
     monkeypatch.setattr(
         torch.Tensor, "cpu", lambda self: torch.zeros(self.shape, dtype=self.dtype) if self.is_meta else fetch(self)
     )
-    monkeypatch.setattr(parts, "METRICS_EVERY", 2)
+    monkeypatch.setattr(metrics, "METRICS_EVERY", 2)
 
 
 @ALL

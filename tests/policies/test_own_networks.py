@@ -123,6 +123,12 @@ def test_network_that_cannot_be_imported_is_refused(setting, name):
         SACConfig(hidden=(8,), **{setting: name}).build(ARM, 0)
 
 
+@pytest.mark.parametrize(("share", "layers"), [(0.1, LAYERS), (1.0, None), (-0.1, None)])
+def test_dropout_that_an_actor_cannot_have_is_refused(share, layers):
+    with pytest.raises(InvalidSetting, match=r"'actor_dropout' is out of range(.|\n)*below 1, and 0 beside actor_network"):
+        IQLConfig(actor_dropout=share, actor_network=layers)
+
+
 def test_unknown_entry_point_is_refused():
     with pytest.raises(UnknownName, match=r"Unknown network 'no-such-network'(.|\n)*entry point as package.module:Class"):
         SACConfig(network="no-such-network").build(ARM, 0)

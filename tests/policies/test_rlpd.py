@@ -117,6 +117,12 @@ def test_a_batch_that_cannot_be_cut_is_refused(spec, make_batch):
         SMALL.build(spec, 0).update(make_batch(spec, 7))
 
 
+@pytest.mark.parametrize(("setting", "value"), [("convolutions", (4, 0)), ("crop_padding", -1), ("lr", 0.0)])
+def test_settings_out_of_range_are_refused(setting, value):
+    with pytest.raises(InvalidSetting, match=rf"Setting '{setting}' is out of range"):
+        RLPDConfig(**{setting: value})
+
+
 def test_more_target_critics_than_critics_are_refused():
     with pytest.raises(InvalidSetting, match=r"target_critics must be among the critics.\n  got:     3\n  allowed: 1 to 2"):
         RLPDConfig(critics=2, target_critics=3)

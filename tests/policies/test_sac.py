@@ -12,8 +12,8 @@ from stable_baselines3 import SAC as SB3SAC
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from robo_policies.learners import parts
 from robo_policies.learners.sac import SACConfig
+from robo_rl import metrics
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -277,7 +277,7 @@ class Shown:
 
 def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch):
     """Same weights, batch and noise give the same losses over many updates, and the same policy."""
-    monkeypatch.setattr(parts, "METRICS_EVERY", 1)
+    monkeypatch.setattr(metrics, "METRICS_EVERY", 1)
     batch, ours = make_batch(spec, 64), SACConfig(hidden=(16, 16)).build(spec, 0)
     with torch.random.fork_rng():
         theirs = SB3SAC("MlpPolicy", Still(), policy_kwargs={"net_arch": [16, 16]}, buffer_size=1, device="cpu")
@@ -287,11 +287,11 @@ def test_training_equals_that_of_stable_baselines(spec, make_batch, monkeypatch)
         torch.manual_seed(123)
         ours.parts.generator.manual_seed(123)
         for _ in range(30):
-            metrics = ours.update(batch)
+            found = ours.update(batch)
             theirs.train(gradient_steps=1, batch_size=64)
             logged = theirs.logger.name_to_value
             for tag in ("train/critic_loss", "train/actor_loss", "train/ent_coef_loss", "train/ent_coef"):
-                assert metrics[tag] == pytest.approx(logged[tag], rel=1e-3, abs=1e-4), tag
+                assert found[tag] == pytest.approx(logged[tag], rel=1e-3, abs=1e-4), tag
     observations, _ = seen(batch)
     expected, _ = theirs.predict(observations, deterministic=True)
     with torch.no_grad():

@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import NetworkFactory
-from robo_policies.networks.settings import NetworkSettings, require_ranges
+from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
+from robo_rl.requirements import require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics

@@ -12,9 +12,10 @@ from torch import Tensor
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
+from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
+from robo_rl.requirements import require_continuous, require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics

@@ -20,10 +20,11 @@ from typing_extensions import override
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts, load_generator
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
+from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Chunks
+from robo_rl.requirements import require_continuous, require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from robo_policies.learners.rlpd import RLPD, RLPDConfig
+from robo_policies.learners.rlpd import RLPD, RLPDConfig, slices
 from robo_policies.networks.actor_critic import NetworkFactory, TanhGaussianActor
 from robo_policies.networks.encoders import TensorBatch, to_device
-from robo_policies.networks.settings import require_continuous
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.requirements import require_continuous
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
@@ -93,7 +93,7 @@ class HILSERL(RLPD):
         penalties = self.grasp_penalty(self._opening(batch), commands)
         scalars = self.learn(replace(data, actions=data.actions[:, self.others]))
         count = self.config.updates_per_step
-        for part, part_penalties in zip(data.slices(count), penalties.chunk(count), strict=True):
+        for part, part_penalties in zip(slices(data, count), penalties.chunk(count), strict=True):
             loss = self.gripper_loss(part, part_penalties)
             self.parts.descend("gripper", loss)
             self.parts.track(self.target_gripper, self.gripper, self.config.tau)

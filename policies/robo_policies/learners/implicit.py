@@ -21,9 +21,10 @@ from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.regression_actors import GaussianActor
-from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
+from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
+from robo_rl.requirements import require_continuous, require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
@@ -80,7 +81,8 @@ class ImplicitConfig(NetworkSettings):
 
     def __post_init__(self) -> None:
         require_ranges(self)
-        allowed = {"actor_dropout": (0.0 <= self.actor_dropout < 1.0, "0 or more, below 1")}
+        drops = 0.0 < self.actor_dropout < 1.0 and self.actor_network is None
+        allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 beside actor_network")}
         allowed |= {"actor_decay_updates": (self.actor_decay_updates >= 0, "0 or more")}
         require_allowed(self, allowed | {"reward_scale": (self.reward_scale > 0, "above 0")})
 

@@ -16,20 +16,16 @@ from robo_policies.networks.actor_critic import NetworkFactory, seeded
 from robo_policies.networks.encoders import ObservationEncoder, TensorBatch
 from robo_policies.networks.settings import own_encoder, resolve_device
 from robo_rl.errors import NonFiniteUpdate, RunError
-from robo_rl.protocols import Policy, Stateful
+from robo_rl.metrics import MetricsWindow
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 Module = TypeVar("Module", bound=nn.Module)
 
-METRICS_EVERY = 100
-"""Updates between two reports: a line for every update is read by nobody."""
+ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+"""The paper's values, as in PyTorch."""
 STATE_FORMAT = 2
 """Of `LearnerParts.state_dict`; 1 had other networks."""
-
-
-class StatefulPolicy(Policy, Stateful, Protocol):
-    """A policy that is saved and restored."""
 
 
 class LearnerParts:
@@ -48,10 +44,8 @@ class LearnerParts:
         self.spec, self.settings, self.device = spec, settings, resolve_device(settings.device)
         if settings.network is not None:
             make_encoder = partial(own_encoder, settings.network, spec)
-        encoder = None if make_encoder is None else seeded(make_encoder, self.initial)
+        encoder = None if make_encoder is None else seeded(make_encoder, self.initial).to(self.device)
         self.encoder = ObservationEncoder(spec, settings.normalization_rows, encoder)
-        if encoder is not None:
-            encoder.to(self.device)
         self.target_encoder = self.encoder
         """The encoder of target critics, which `track` moves with them."""
         self.networks = NetworkFactory(settings, self.device, self.initial)
@@ -62,7 +56,7 @@ class LearnerParts:
         self._optimizers: dict[str, CheckedAdam] = {}
         self._seeing_target: nn.Module | None = None
         self._metrics = MetricsWindow()
-        self.policy: StatefulPolicy
+        self.policy: ActorPolicy
         """The policy being trained, saved and restored with the rest."""
 
     def add(self, name: str, network: Module, lr: float, *, trains_encoder: bool = False) -> Module:
@@ -85,8 +79,8 @@ class LearnerParts:
 
     def act_with(self, actor: Actor) -> ActorPolicy:
         """Return the policy of an actor that was added."""
-        self.policy = policy = ActorPolicy(self, actor)
-        return policy
+        self.policy = ActorPolicy(self, actor)
+        return self.policy
 
     def batch(self, batch: Batch) -> TensorBatch:
         """Return a batch on the device, standardised; raises NonFiniteUpdate if it holds NaN or infinity."""
@@ -110,7 +104,7 @@ class LearnerParts:
         """Count the update and return metrics if they are due, tags train/<name>."""
         self.updates += 1
         self.version += 1
-        return self._metrics.add({f"train/{name}": value for name, value in scalars.items()})
+        return self._metrics.add({f"train/{name}": _scalar(value) for name, value in scalars.items()})
 
     def state_dict(self) -> StateDict:
         """Return networks, optimisers, generators and counters."""
@@ -127,10 +121,7 @@ class LearnerParts:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned; the next update is the one that would have come.
-
-        Raises RunError for the state of an earlier version.
-        """
+        """Restore what `state_dict` returned, so that the next update is the one that would have come; raises RunError."""
         if state.get("format") != STATE_FORMAT:
             what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
             raise RunError(what, got=f"format {state.get('format', 1)}", allowed=f"format {STATE_FORMAT}")
@@ -154,7 +145,7 @@ class Learned:
     parts: LearnerParts
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> ActorPolicy:
         """The policy being trained."""
         return self.parts.policy
 
@@ -168,11 +159,17 @@ class Learned:
 
 
 class CheckedAdam:
-    """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are."""
+    """Adam (Kingma & Ba 2015) that refuses a step that is not finite, keeping the parameters as they are.
+
+    Calls the kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step, seconds
+    that every run would wait, and costs a tenth of a millisecond a step.
+    """
 
     def __init__(self, loss_name: str, trained: nn.Module, lr: float) -> None:
         self._loss_name, self.lr = loss_name, lr
-        self._moments = {name: _zeros_like(trained) for name in ("mean", "square")}  # networks, so that names are the same
+        zeros = copy.deepcopy(trained).requires_grad_(requires_grad=False)
+        torch._foreach_zero_(list(zeros.parameters()))
+        self._moments = {"mean": zeros, "square": copy.deepcopy(zeros)}  # networks, so that names are the same
         learnt = [index for index, parameter in enumerate(trained.parameters()) if parameter.requires_grad]
         self._parameters, self._means, self._squares = (
             [list[Tensor](network.parameters())[index] for index in learnt] for network in (trained, *self._moments.values())
@@ -190,20 +187,18 @@ class CheckedAdam:
         square = sum(torch.dot(flat, flat) for flat in (gradient.reshape(-1) for gradient in gradients))
         assert isinstance(square, Tensor)
         if not math.isfinite((loss.detach() + square).cpu().item()):  # the only transfer of an update
-            self._refuse(float(loss.detach().cpu()), float(square.cpu()) ** 0.5, update)
+            raise NonFiniteUpdate(
+                f"Update {update} was refused: the {self._loss_name} is not finite; the parameters before it are kept.",
+                got=f"loss {float(loss.detach().cpu())}, gradient norm {float(square.cpu()) ** 0.5}",
+                allowed="finite numbers",
+                fix="the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
+                "rewards, the learning rate and the discount",
+            )
         self._step += 1.0
+        steps = [self._step] * len(gradients)
         with torch.no_grad():
-            fused_adam(self._parameters, list(gradients), self._means, self._squares, self._step, lr=self.lr)
+            torch._fused_adam_(self._parameters, gradients, self._means, self._squares, [], steps, lr=self.lr, **ADAM)
         torch.autograd.graph.increment_version(self._parameters)  # the fused kernel does not, so that gradients would be wrong
-
-    def _refuse(self, loss: float, norm: float, update: int) -> None:
-        raise NonFiniteUpdate(
-            f"Update {update} was refused: the {self._loss_name} is not finite; the parameters before it are kept.",
-            got=f"loss {loss}, gradient norm {norm}",
-            allowed="finite numbers",
-            fix="the batch is finite, so the networks diverge: look at train/q_mean before this step, at the scale of the "
-            "rewards, the learning rate and the discount",
-        )
 
     def state_dict(self) -> StateDict:
         """Return both moments by the names of the parameters, and the number of steps."""
@@ -216,56 +211,14 @@ class CheckedAdam:
             load_state(network, state[name])
 
 
-def _zeros_like(network: nn.Module) -> nn.Module:
-    zeros = copy.deepcopy(network)
-    with torch.no_grad():
-        for parameter in zeros.parameters():
-            parameter.zero_()
-    return zeros.requires_grad_(requires_grad=False)
-
-
-def fused_adam(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    means: list[Tensor],
-    squares: list[Tensor],
-    step: Tensor,
-    *,
-    lr: float,
-    epsilon: float = 1e-8,
-) -> None:
-    """Take step number `step` of Adam (Kingma & Ba 2015) in place; `epsilon` is the paper's unless given.
-
-    Calls the fused kernel behind torch.optim.Adam(fused=True) directly: torch.optim imports TorchDynamo at its first step,
-    seconds that every run would wait, and costs a tenth of a millisecond a step.
-    """
-    torch._fused_adam_(
-        parameters,
-        gradients,
-        means,
-        squares,
-        [],
-        [step] * len(parameters),
-        lr=lr,
-        beta1=0.9,  # this and the next: the paper's values, and PyTorch's
-        beta2=0.999,
-        eps=epsilon,
-        weight_decay=0.0,
-        amsgrad=False,
-        maximize=False,
-    )
-
-
 class Actor(Protocol):
     """An nn.Module that proposes actions for features of observations."""
 
     def mode(self, observations: Tensor) -> Tensor:
         """Return the most likely actions, (B, A) or (B,)."""
-        ...
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return random actions, (B, A) or (B,)."""
-        ...
 
 
 class ActorPolicy:
@@ -329,38 +282,10 @@ class ActorPolicy:
         load_generator(self._generator, state["generator"])
 
 
-class MetricsWindow:
-    """Sums scalars on their device and returns their means every METRICS_EVERY updates."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, float | Tensor] = {}
-        self._updates = 0
-
-    def add(self, scalars: Mapping[str, float | Tensor]) -> Metrics:
-        """Add the scalars of one update; returns means if they are due and {} otherwise."""
-        for name, value in scalars.items():
-            self._sums[name] = self._sums.get(name, 0.0) + (_scalar(value) if isinstance(value, Tensor) else value)
-        self._updates += 1
-        if self._updates < METRICS_EVERY:
-            return {}
-        means = {name: total / self._updates for name, total in self._totals().items()}
-        self._sums, self._updates = {}, 0
-        return means
-
-    def _totals(self) -> dict[str, float]:
-        return {name: float(total.cpu()) if isinstance(total, Tensor) else total for name, total in self._sums.items()}
-
-    def state_dict(self) -> StateDict:
-        """Return the sums so far, so that a resumed run logs the same lines."""
-        return {"sums": self._totals(), "updates": self._updates}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
-        self._sums, self._updates = dict(state["sums"]), int(state["updates"])
-
-
-def _scalar(value: Tensor) -> float | Tensor:
+def _scalar(value: float | Tensor) -> float | Tensor:
     """Return a number, or a tensor if reading it would wait for its device."""
+    if not isinstance(value, Tensor):
+        return value
     return value.item() if value.is_cpu else value.detach().squeeze()
 
 

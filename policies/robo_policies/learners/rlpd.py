@@ -6,8 +6,9 @@ which a random subset gives the target, and many critic updates per environment 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import image_encoder, randomly_cropped
-from robo_policies.networks.settings import NetworkSettings, require_continuous, require_ranges
+from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.requirements import require_continuous, require_ranges
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
@@ -79,7 +81,12 @@ class RLPDConfig(NetworkSettings):
     def __post_init__(self) -> None:
         require_ranges(self)
         frozen = self.frozen_convolutions is None or bool(self.convolutions)
-        require_allowed(self, {"frozen_convolutions": (frozen, "none where there are no convolutions")})
+        allowed = {
+            "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
+            "crop_padding": (self.crop_padding >= 0, "0 or more"),
+            "frozen_convolutions": (frozen, "none where there are no convolutions"),
+        }
+        require_allowed(self, allowed)
         if not 1 <= self.target_critics <= self.critics:
             raise InvalidSetting(
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
@@ -122,7 +129,7 @@ class RLPD(Learned):
     def learn(self, data: TensorBatch) -> dict[str, Tensor]:
         """Cuts the batch into `updates_per_step` slices: a critic step on each, then actor and temperature on the last."""
         parts, alpha = self.parts, self.temperature.alpha()
-        for part in data.slices(self.config.updates_per_step):
+        for part in slices(data, self.config.updates_per_step):
             values = self.critic(parts.encoder(part.observations), part.actions)
             critic_loss = self.critic_loss(values, self.critic_target(part, alpha), part.weights)
             parts.descend("critic", critic_loss)
@@ -161,3 +168,23 @@ class RLPD(Learned):
             return slice(None)
         subset: list[int] = torch.randperm(self.config.critics, generator=self.parts.generator).tolist()
         return subset[: self.config.target_critics]
+
+
+def slices(data: TensorBatch, count: int) -> Iterator[TensorBatch]:
+    """Yield `count` contiguous parts of a batch, of equal size; raises InvalidSetting if there are none."""
+    if len(data) % count:
+        raise InvalidSetting(
+            "The batch cannot be cut into equal slices.",
+            got=f"{len(data)} transitions",
+            allowed=f"a multiple of updates_per_step = {count}",
+            fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
+        )
+    size = len(data) // count
+    for start in range(0, len(data), size):
+        yield TensorBatch(**{field.name: _cut(getattr(data, field.name), start, size) for field in fields(data)})
+
+
+def _cut(values: Any, start: int, size: int) -> Any:
+    if isinstance(values, dict):
+        return {name: value[start : start + size] for name, value in values.items()}
+    return values[start : start + size]

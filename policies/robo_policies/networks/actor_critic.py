@@ -12,30 +12,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_policies.networks.settings import accelerates, own_layers
-from robo_rl.errors import InvalidSetting
 
 LOG_STD = (-20.0, 2.0)  # limits of the authors' SAC code, as in Stable-Baselines3 and RLPD
-
-
-class HiddenLayers(Protocol):
-    """An nn.Module that replaces the hidden layers of actor or critic, named by `actor_network` or `critic_network`.
-
-    It is built as `MyLayers(inputs, hidden)`, once for each member of an ensemble; a linear layer follows it.
-    """
-
-    size: int
-    """H, outputs of one row."""
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Return (B, H) for (B, inputs)."""
-        ...
 
 
 class EnsembleLinear(nn.Module):
@@ -124,8 +109,6 @@ class NetworkFactory:
 
     def actor(self, inputs: int, outputs: int, dropout: float = 0.0) -> nn.Module:
         """Return a network (B, in) -> (1, B, out)."""
-        if dropout and self.settings.actor_network is not None:
-            raise InvalidSetting("actor_dropout is of the MLP.", got=dropout, allowed="0 beside actor_network")
         return self._network("actor_network", 1, inputs, outputs, dropout=dropout)
 
     def critic(self, inputs: int, members: int = 2, *, layer_norm: bool = False, outputs: int = 1) -> nn.Module:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import SupportsIndex
+from typing import Protocol, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,33 @@ MakeInputs = Callable[[int], Inputs]
 NetworkCheck = Callable[[MakeNetwork, MakeInputs], None]
 
 _ROWS = (1, 7)
+
+
+class EncoderNetwork(Protocol):
+    """An nn.Module that replaces the encoder of a learner, named by the setting `network`.
+
+    It is built as `MyEncoder(spec)`, within a random state of its own that the learner's seed determines. Vectors come as
+    float32 (B, ...), standardised if the learner does that, pictures as uint8 (B, height, width, channels).
+    """
+
+    size: int
+    """F, features of one observation."""
+
+    def __call__(self, observations: dict[str, Tensor]) -> Tensor:
+        """Return (B, F) for tensors by the names of the spec, all but privileged ones."""
+
+
+class HiddenLayers(Protocol):
+    """An nn.Module that replaces the hidden layers of actor or critic, named by `actor_network` or `critic_network`.
+
+    It is built as `MyLayers(inputs, hidden)`, once for each member of an ensemble; a linear layer follows it.
+    """
+
+    size: int
+    """H, outputs of one row."""
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return (B, H) for (B, inputs)."""
 
 
 def check_encoder(make: Callable[[EnvironmentSpec], nn.Module], spec: EnvironmentSpec) -> None:

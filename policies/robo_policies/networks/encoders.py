@@ -5,16 +5,15 @@ B batch, D elements of all vectors, F features that networks read.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate
+from robo_rl.errors import InvalidSetting
+from robo_rl.requirements import require_finite_data
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Batch
 
@@ -23,21 +22,6 @@ LARGEST_NORMALIZED = 10.0  # standard deviations; the usual limit of normalised 
 
 Observations = Tensor | dict[str, Tensor]
 """All vectors side by side (B, D), or named tensors if an encoder network reads them."""
-
-
-class EncoderNetwork(Protocol):
-    """An nn.Module that replaces the encoder of a learner, named by the setting `network`.
-
-    It is built as `MyEncoder(spec)`, within a random state of its own that the learner's seed determines. Vectors come as
-    float32 (B, ...), standardised if the learner does that, pictures as uint8 (B, height, width, channels).
-    """
-
-    size: int
-    """F, features of one observation."""
-
-    def __call__(self, observations: dict[str, Tensor]) -> Tensor:
-        """Return (B, F) for tensors by the names of the spec, all but privileged ones."""
-        ...
 
 
 class ObservationEncoder(nn.Module):
@@ -79,10 +63,10 @@ class ObservationEncoder(nn.Module):
 
     def stack(self, observations: Mapping[str, Array]) -> Array:
         """Return the vectors (B, D) float32, not yet standardised."""
-        parts = [np.asarray(observations[name], np.float32) for name in self._shapes]
-        flat = [part.reshape(len(part), -1) for part in parts]
+        rows = len(next(iter(observations.values())))
+        flat = [np.asarray(observations[name], np.float32).reshape(rows, -1) for name in self._shapes]
         if not flat:
-            return np.zeros((len(next(iter(observations.values()))), 0), np.float32)
+            return np.zeros((rows, 0), np.float32)
         stacked: Array = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
         return stacked
 
@@ -139,7 +123,7 @@ class TensorBatch:
     def of(cls, batch: Batch, encoder: ObservationEncoder, device: torch.device, update: int) -> TensorBatch:
         """Return the batch, standardised by the encoder; raises NonFiniteUpdate if it holds NaN or infinity."""
         stacked, following = encoder.stack(batch.observations), encoder.stack(batch.next_observations)
-        plain = {name: getattr(batch, name) for name in PLAIN}
+        plain = {name: getattr(batch, name) for name in ("actions", "rewards", "masks", "discounts", "weights")}
         require_finite_data({"observations": stacked, "next_observations": following} | plain, update)
         encoder.fit(torch.from_numpy(stacked))
         return cls(
@@ -149,30 +133,8 @@ class TensorBatch:
             **{name: to_device(torch.from_numpy(value), device) for name, value in plain.items()},
         )
 
-    def slices(self, count: int) -> Iterator[TensorBatch]:
-        """Yield `count` contiguous parts of equal size; raises InvalidSetting if there are none."""
-        if len(self) % count:
-            raise InvalidSetting(
-                "The batch cannot be cut into equal slices.",
-                got=f"{len(self)} transitions",
-                allowed=f"a multiple of updates_per_step = {count}",
-                fix="sample config.sampling.batch_size * config.sampling.updates_per_step transitions",
-            )
-        size = len(self) // count
-        for start in range(0, len(self), size):
-            yield TensorBatch(**{field.name: _cut(getattr(self, field.name), start, size) for field in fields(self)})
-
     def __len__(self) -> int:
         return len(self.rewards)
-
-
-PLAIN = ("actions", "rewards", "masks", "discounts", "weights")
-
-
-def _cut(values: Any, start: int, size: int) -> Any:
-    if isinstance(values, dict):
-        return {name: value[start : start + size] for name, value in values.items()}
-    return values[start : start + size]
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -180,20 +142,3 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)
-
-
-def require_finite_data(arrays: Mapping[str, Array], update: int, origin: str = "batch") -> None:
-    """Raise NonFiniteUpdate, before anything is changed, if an array of a batch, or of `origin`, holds NaN or infinity."""
-    # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
-    with np.errstate(over="ignore", invalid="ignore"):
-        if math.isfinite(sum(float(np.add.reduce(value, axis=None)) for value in arrays.values())):
-            return
-    for name, value in arrays.items():
-        bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())
-        if bad:
-            raise NonFiniteUpdate(
-                f"Update {update} was refused: {origin} {name} are not finite; all parameters are kept.",
-                got=f"{bad} of {len(value)} rows with NaN or infinity",
-                allowed="finite numbers",
-                fix="look at the environment's reward and sensors, and at the recorded episodes that were loaded",
-            )

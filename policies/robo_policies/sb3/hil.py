@@ -19,15 +19,14 @@ import stable_baselines3 as sb3
 import torch
 from stable_baselines3.common.logger import Logger
 
-from robo_policies.learners.parts import MetricsWindow
-from robo_policies.networks.encoders import require_finite_data
-from robo_policies.networks.settings import require_continuous
 from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy
 from robo_policies.sb3.settings import policy_arguments
 from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
 from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import NonFiniteUpdate, require_allowed
+from robo_rl.metrics import MetricsWindow
+from robo_rl.requirements import require_continuous, require_finite_data
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics, StateDict

@@ -1,0 +1,60 @@
+"""Checks of what a learner is given: settings within their ranges, kinds of actions, and numbers that are finite."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import Array
+
+RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "lr": (lambda rate: rate > 0, "above 0"),
+    "batch_size": (lambda size: size >= 1, "1 or more"),
+    "tau": (lambda share: 0 < share <= 1, "above 0, at most 1"),
+    "hidden": (lambda units: all(count >= 1 for count in units), "1 or more units in each layer"),
+    "critics": (lambda count: count >= 1, "1 or more"),
+    "initial_temperature": (lambda weight: weight > 0, "above 0"),
+    "normalization_rows": (lambda rows: rows >= 0, "0 or more"),
+}
+"""Allowed values of settings by name, in every learner that has them."""
+
+
+def require_ranges(config: Any) -> None:
+    """Raise InvalidSetting if a setting of a learner, or of its `sampling`, is out of range."""
+    values = {field.name: getattr(config, field.name) for field in fields(config) if field.name in RANGES}
+    require_allowed(config, {name: (RANGES[name][0](value), RANGES[name][1]) for name, value in values.items()})
+    _ = config.sampling  # checks itself when it is made
+
+
+def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
+    """Raise InvalidSetting if the actions of an environment are choices."""
+    if spec.action.is_discrete:
+        raise InvalidSetting(
+            f"{learner} needs continuous actions, and those of {spec.name!r} are discrete.",
+            got=f"{spec.action.size} choices: {', '.join(spec.action.names)}",
+            allowed="an action in [-1, 1]^A",
+            fix="use sb3-dqn or sb3-ppo, or bc with demonstrations",
+        )
+
+
+def require_finite_data(arrays: Mapping[str, Array], update: int) -> None:
+    """Raise NonFiniteUpdate, before anything is changed, if an array of a batch holds NaN or infinity."""
+    # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
+    with np.errstate(over="ignore", invalid="ignore"):
+        if math.isfinite(sum(float(np.add.reduce(value, axis=None)) for value in arrays.values())):
+            return
+    for name, value in arrays.items():
+        bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())
+        if bad:
+            raise NonFiniteUpdate(
+                f"Update {update} was refused: batch {name} are not finite; all parameters are kept.",
+                got=f"{bad} of {len(value)} rows with NaN or infinity",
+                allowed="finite numbers",
+                fix="look at the environment's reward and sensors, and at the recorded episodes that were loaded",
+            )

@@ -37,7 +37,6 @@ ARM = EnvironmentSpec(
     ),
     ActionSpec(("x",), (-1.0,), (1.0,), ("1",)),
 )
-PICTURES = ARM.observation.subset("image").arrays
 CONVOLUTIONS = SimpleNamespace(convolutions=(4, 5), frozen_convolutions=None)
 
 
@@ -59,8 +58,8 @@ def mlp(*, layer_norm: bool = False) -> MLPEnsemble:
 
 OURS = {
     "image-encoder": (lambda: ImageEncoder(ARM, CONVOLUTIONS), observations_of(ARM)),
-    "ppo-conv-encoder": (lambda: ConvEncoder(PICTURES, (4, 5), np.random.default_rng(0)), observations_of(ARM)),
-    "ppo-mlp": (lambda: SingleMLP(5, (8, 6), np.random.default_rng(0)), features_of(5)),
+    "ppo-conv-encoder": (lambda: ConvEncoder(ARM, (4, 5)), observations_of(ARM)),
+    "ppo-mlp": (lambda: SingleMLP([5], (8, 6), np.random.default_rng(0)), features_of(5)),
     "mlp": (lambda: One(mlp(), 6), features_of(5)),
     "mlp-layer-norm": (lambda: One(mlp(layer_norm=True), 6), features_of(5)),
     "mlp-accelerated": (lambda: One(AcceleratedMLP(mlp()), 6), features_of(5)),

@@ -19,7 +19,7 @@ from torch import nn
 import robo_policies
 from robo_policies import ppo_speed
 from robo_policies.learners.ppo import PPO, PPOConfig
-from robo_policies.learners.rollout_buffer import ObservationNormalizer, RewardNormalizer, RunningMoments, minibatches
+from robo_policies.learners.rollout_buffer import Normalizer, minibatches
 from robo_policies.networks.policy_value import PolicyValue, TanhMLP, orthogonal
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
@@ -368,7 +368,7 @@ def test_values_where_the_task_ends_and_where_only_the_clock_does(environment, k
     training = config.training(environment, steps=64 * 60, seed=0)
     training.learner = kind(environment.environment_spec, config, 0)
     training.run(silent)
-    values = training.learner.networks.value(torch.eye(5), {}).detach().numpy()
+    values = training.learner.networks(torch.eye(5), {})[1].detach().numpy()
     ending = [(1 - 0.8**left) / 0.2 for left in (5, 4, 3, 2, 1)]
     endless = [1 / 0.2] * 5
     is_right = environment is Clock or kind is PPO
@@ -457,18 +457,18 @@ def test_clipping_keeps_the_new_policy_near_the_old_one(spec, collect):
 
 def test_running_moments_are_those_of_all_values():
     batches = np.random.default_rng(0).normal(3.0, 2.0, (50, 4, 2))
-    moments = RunningMoments((2,))
+    moments = Normalizer(2)
     for batch in batches:
         moments.merge(batch)
     np.testing.assert_allclose(moments.mean, batches.mean((0, 1)), rtol=1e-4)  # the first guess has a small weight
     np.testing.assert_allclose(moments.variance, batches.var((0, 1)), rtol=1e-3)
 
 
-def test_normalisation_equals_that_of_stable_baselines():
+def test_normalisation_equals_that_of_stable_baselines(spec):
     random = np.random.default_rng(0)
     script = [(random.normal(2, 3, (3, 2)).astype(FLOAT), random.normal(size=3), random.random(3) < 0.3) for _ in range(40)]
     theirs = VecNormalize(Scripted(script), gamma=0.9)
-    observations, rewards = ObservationNormalizer((2,)), RewardNormalizer(0.9, 3)
+    observations, learner = Normalizer(2), replace(SMALL, num_envs=3, batch_size=8, discount=0.9).build(spec, 0)
     first = theirs.reset()
     observations.merge(script[0][0])
     np.testing.assert_allclose(observations.scaled(script[0][0]), first, rtol=1e-5)
@@ -476,7 +476,7 @@ def test_normalisation_equals_that_of_stable_baselines():
         expected, scaled, _, _ = theirs.step(np.zeros((3, 1)))
         observations.merge(observed)
         np.testing.assert_allclose(observations.scaled(observed), expected, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(rewards.scaled(gained, ended), scaled, rtol=1e-5)
+        np.testing.assert_allclose(learner.scaled_rewards(gained, ended), scaled, rtol=1e-5)
 
 
 class Scripted(VecEnv):

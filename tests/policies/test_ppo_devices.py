@@ -178,9 +178,10 @@ NAMES = [("network", "Own"), ("actor_network", "OwnTrunk"), ("critic_network", "
 
 @pytest.mark.parametrize("chosen", [NAMES[:1], NAMES[1:2], NAMES[2:], NAMES])
 @pytest.mark.parametrize("privileged", [False, True])
-def test_networks_of_ones_own_are_trained(chosen, privileged, spec, leaves):
+@pytest.mark.parametrize("hidden", [(8, 6), ()])
+def test_networks_of_ones_own_are_trained(chosen, privileged, hidden, spec, leaves):
     settings = {name: f"{__name__}:{kind}" for name, kind in chosen}
-    config = replace(SMALL, privileged_critic=privileged, **settings)
+    config = replace(SMALL, privileged_critic=privileged, hidden=hidden, **settings)
     learners = [config.build(spec, 0) for _ in range(2)]
     before = {name: value.clone() for name, value in learners[0].networks.named_parameters()}
     for learner in learners:

@@ -200,7 +200,7 @@ def test_features_are_those_of_the_layers_one_by_one_scaled_once():
     vectors, pictures = tensors(observations)
     inputs = learner.networks.encoded(vectors, pictures).detach()
     assert inputs.shape == (3, 2 * FEATURES + 2 + 1)
-    parameters = iter(learner.networks.image_encoder.parameters())
+    parameters = iter(learner.networks.encoder.parameters())
     for number, name in enumerate(("birdseye", "camera_front")):
         x = pictures[name].permute(0, 3, 1, 2) / 255
         for _ in SEEING.convolutions:
@@ -302,10 +302,10 @@ def test_what_is_no_picture_of_bytes_is_refused(shape, dtype):
 
 
 def test_each_picture_has_layers_of_its_own():
-    encoder = ConvEncoder(CAMERAS.subset("image").arrays, (4, 6), np.random.default_rng(0))
+    encoder = ConvEncoder(DRIVE, (4, 6))
     birdseye = 4 * 6 * 9 + 4 + 6 * 4 * 9 + 6 + FEATURES * 6 * 3 * 3 + FEATURES  # 9 x 12, then 5 x 6, then 3 x 3
     front = 4 * 3 * 9 + 4 + 6 * 4 * 9 + 6 + FEATURES * 6 * 2 * 2 + FEATURES  # 7 x 5, then 4 x 3, then 2 x 2
-    assert encoder.size == 2 * FEATURES
+    assert encoder.size == 2 * FEATURES + 2, "two joints follow"
     assert sum(parameter.numel() for parameter in encoder.parameters()) == birdseye + front
 
 

@@ -1,7 +1,7 @@
 """Proximal policy optimisation: Schulman et al. 2017, "Proximal Policy Optimization Algorithms", arXiv:1707.06347.
 
-Equation numbers are those of that paper. T steps, N environments, B rows of a minibatch. At equal settings it is the
-algorithm of Stable-Baselines3's PPO.
+Equation numbers are those of that paper; GAE is Schulman et al. 2016, arXiv:1506.02438. T steps, N environments, B rows of a
+minibatch. At equal settings it is the algorithm of Stable-Baselines3's PPO.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import mse_loss
 
-from robo_policies.learners.rollout_buffer import ObservationNormalizer, RewardNormalizer, RolloutBuffer, Unscaled, minibatches
+from robo_policies.learners.rollout_buffer import Normalizer, RolloutBuffer, minibatches
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
 from robo_rl.collecting.rollouts import CollectedRollout
@@ -43,18 +44,14 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
 }
 """Name -> share of the learning rate that is left after a share of the training."""
+ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-5, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+"""Constants of Adam. Epsilon is that of Stable-Baselines3's PPO, after OpenAI Baselines; PyTorch has 1e-8."""
 STATEFUL = ("observations", "rewards", "buffer", "policy")
 Pictures = Mapping[str, Tensor]
 Rows = Sequence[Tensor]
 """Places of pictures, vectors, actions, log pi_old, returns, advantages: (B, ...) each."""
-
-
-class Step(NamedTuple):
-    """Rows of one gradient step, (B,) each."""
-
-    ratio: Tensor
-    advantages: Tensor
-    value_losses: Tensor
+Step = tuple[Tensor, Tensor, Tensor]
+"""Ratios, advantages and value losses of rows that were learnt from at once, (B,) each."""
 
 
 @dataclass(frozen=True)
@@ -150,10 +147,9 @@ class PPOConfig(PolicyValueSettings):
                 fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
             )
         environments, spec = make_vector(environment_factory, self.num_envs)
-        if reward is None:
-            return OnPolicyTraining(environments, self.build(spec, seed, steps=steps), steps=steps, seed=seed)
-        learner = self.build(reward.visible(spec), seed, steps=steps)
-        return OnPolicyTraining(environments, learner, steps=steps, seed=seed, rewards=reward.running(self.num_envs))
+        learner = self.build(spec if reward is None else reward.visible(spec), seed, steps=steps)
+        rewards = None if reward is None else reward.running(self.num_envs)
+        return OnPolicyTraining(environments, learner, steps=steps, seed=seed, rewards=rewards)
 
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
@@ -180,8 +176,8 @@ class PPO:
         """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
         self.networks = networks.to(self.device)
         size = networks.visible + networks.privileged
-        self.observations = ObservationNormalizer((size,)) if config.normalize_observations else Unscaled()
-        self.rewards = RewardNormalizer(config.discount, config.num_envs) if config.normalize_rewards else Unscaled()
+        self.observations = Normalizer(size, is_on=config.normalize_observations)
+        self.rewards = Normalizer(1, is_on=config.normalize_rewards, is_centred=False)
         self.buffer = RolloutBuffer(config.steps_per_env, config.num_envs, size, spec.action, networks.pictures)
         self.policy = PPOPolicy(spec.without_pictures(but=[*self.buffer.pictures]), self, aside)
         self.updates = 0
@@ -194,7 +190,7 @@ class PPO:
         """Parameters of the networks, one after another in one tensor."""
         own = config.actor_network or config.critic_network
         self.kernel: PolicyLoss | None = None
-        if accelerates(config, self.device, own, "float32", 0.0):
+        if accelerates(config, self.device, own):
             from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
             self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)
@@ -214,7 +210,7 @@ class PPO:
     def begin(self, observations: Mapping[str, Array]) -> None:
         """All environments begin an episode; an unfinished rollout is forgotten."""
         vectors = self._vectors("observations", observations)
-        self.rewards.restart()
+        self.buffer.returns[:] = 0.0
         self.observations.merge(vectors)
         self.buffer.begin(self.observations.scaled(vectors), observations)
 
@@ -228,10 +224,9 @@ class PPO:
     @torch.inference_mode()
     def outputs(self, vectors: Floats, pictures: Mapping[str, Array]) -> Tensor:
         """Return the actor's outputs (n, O) for scaled vectors (n, D) or (n, D+P) and pictures."""
-        given = self._acting_tensors(vectors, pictures)
-        if self.kernel:
-            return self.kernel.act(self.networks.seen_inputs(*given))
-        return self.acting_networks.act(*given)
+        networks = self.acting_networks
+        inputs = networks.encoded(*self._acting_tensors(vectors[:, : networks.visible], pictures))
+        return self.kernel.act(inputs) if self.kernel else networks.act(inputs)
 
     def observe(self, step: VectorStep) -> None:
         """Store what the actions led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
@@ -256,7 +251,7 @@ class PPO:
         first = {name: values[0] for name, values in rollout.observations.items()}
         vectors = [self._vectors("observations", seen) for seen in (first, *(step.observations for step in steps))]
         if rollout.begins:
-            self.rewards.restart()
+            self.buffer.returns[:] = 0.0
         self.buffer.begin(self.observations.scaled(vectors[0]), first)
         for step, actions, observed in zip(steps, rollout.actions, vectors[1:], strict=True):
             self.buffer.actions[self.buffer.length] = actions
@@ -269,7 +264,7 @@ class PPO:
         final_values = np.zeros(len(ended), np.float32)
         if step.final_observations:
             final_values[step.truncated & ~step.terminated] = self._final_values(step.final_observations)
-        rewards = np.zeros_like(final_values) if step.rewards is None else self.rewards.scaled(step.rewards, ended)
+        rewards = np.zeros_like(final_values) if step.rewards is None else self.scaled_rewards(step.rewards, ended)
         self.buffer.add(self.observations.scaled(vectors), rewards, ended, final_values, step.observations)
 
     def reward(self, rewards: StepRewards) -> None:
@@ -281,8 +276,16 @@ class PPO:
         data.ended[taken] |= ends
         data.final_values[taken][ends] = 0.0  # an end as the model sees it, although a time limit may have cut, too
         for step, (values, ended) in enumerate(zip(paid, data.ended[taken], strict=True)):
-            data.rewards[step] = self.rewards.scaled(values, ended)  # one that is missing, a zero, counts for the scale alone
+            data.rewards[step] = self.scaled_rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
         data.valid[taken] = labels.valid.reshape(-1, count)
+
+    def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
+        """Return rewards (N,) over the deviation of the discounted return so far, which is near 1 then; signs are kept."""
+        returns = self.buffer.returns
+        np.add(returns * self.config.discount, rewards, out=returns)
+        self.rewards.merge(returns[:, None])
+        returns[ended] = 0.0
+        return self.rewards.scaled(rewards[:, None])[:, 0]
 
     def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
         """Return vectors (N, D+P), not yet scaled; raises NonFiniteUpdate."""
@@ -295,7 +298,8 @@ class PPO:
         """Return V of the last observations of the K episodes that were cut, (K,)."""
         scaled = self.observations.scaled(self._vectors("final observations", observations))
         pictures = {name: observations[name] for name in self.buffer.pictures}
-        return self.acting_networks.value(*self._acting_tensors(scaled, pictures)).cpu().numpy()
+        _, values = self.acting_networks.heads(self.acting_networks.encoded(*self._acting_tensors(scaled, pictures)))
+        return values.cpu().numpy()
 
     def _acting_tensors(self, vectors: Floats, pictures: Mapping[str, Array]) -> tuple[Tensor, dict[str, Tensor]]:
         device = self.acting_networks.actor_bias.device
@@ -315,8 +319,21 @@ class PPO:
     # learning
 
     def advantages(self, values: Floats) -> Floats:
-        """Return the advantages (T, N), eq. 11 and 12, given the values (T+1, N) of all observations."""
-        return self.buffer.advantages(values, self.config.discount, self.config.gae_lambda)
+        """Return A (T, N), eq. 11 and 12 (GAE, eq. 16), given the values (T+1, N) of all observations.
+
+        Differs from eq. 12: if a time limit cut an episode, the value of its last observation stands for what would have
+        followed, as in Stable-Baselines3, because the limit is no property of the task. Before a step without a reward the sum
+        ends with the value of its state; the step itself is not learnt from.
+        """
+        data, gamma, taken = self.buffer, np.float32(self.config.discount), slice(len(values) - 1)
+        following = np.where(data.ended[taken], data.final_values[taken], values[1:])
+        residuals = data.rewards[taken] + gamma * following - values[:-1]  # delta, eq. 12
+        decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended[taken]
+        total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
+        for step in reversed(range(len(residuals))):
+            total = np.where(data.valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
+            advantages[step] = total
+        return advantages
 
     def ratio(self, log_densities: Tensor, old_log_densities: Tensor) -> Tensor:
         """Return r(theta) = pi(a|s) / pi_old(a|s), section 3, (B,)."""
@@ -324,19 +341,21 @@ class PPO:
 
     def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
         """Return min(r A, clip(r, 1 - epsilon, 1 + epsilon) A), eq. 7 without the mean, (B,)."""
-        epsilon = self.config.clip_range
-        return torch.minimum(ratio * advantages, ratio.clamp(1.0 - epsilon, 1.0 + epsilon) * advantages)
+        limits = torch.add(
+            advantages, advantages.abs(), alpha=self.config.clip_range
+        )  # A + epsilon |A|, which only gains reach
+        return (ratio * advantages).clamp(max=limits)
 
     def objective(
         self, outputs: Tensor, values: Tensor, actions: Tensor, old: Tensor, returns: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return minus eq. 9, surrogate - c1 (V - V_target)^2 + c2 S averaged over the rows; ratios and value losses (B,)."""
+        """Return minus eq. 9 of each row, surrogate - c1 (V - V_target)^2 + c2 S, ratios and value losses, (B,) each."""
         ratio = self.ratio(self.networks.distribution.log_density(outputs, actions), old)
-        value_losses = (values - returns) ** 2
-        loss = self.config.value_coefficient * value_losses.mean() - self.surrogate(ratio, advantages).mean()
+        value_losses = mse_loss(values, returns, reduction="none")
+        losses = self.config.value_coefficient * value_losses - self.surrogate(ratio, advantages)
         if self.config.entropy_coefficient:
-            loss = loss - self.config.entropy_coefficient * self.networks.distribution.entropy(outputs).mean()
-        return loss, ratio.detach(), value_losses.detach()
+            losses = losses - self.config.entropy_coefficient * self.networks.distribution.entropy(outputs)
+        return losses, ratio.detach(), value_losses.detach()
 
     def update(self) -> Metrics:
         """Take `epochs` passes over the rollout, then begin the next one; returns metrics with Stable-Baselines3's tags.
@@ -364,49 +383,55 @@ class PPO:
         learnt = np.resize(by_environment[valid], valid.size)
         with np.errstate(over="ignore", invalid="ignore"):
             taken = self._descend(pictures, rows, learnt)
-        if not torch.isfinite(norms := torch.stack(self._optimizer.norms).cpu()).all():
+        norms = torch.stack(self._optimizer.norms).cpu()
+        if len(bad := norms[~torch.isfinite(norms)]):
             self._load_learnt_state(before)
-            self._refuse(norms)
+            raise NonFiniteUpdate(
+                f"Update {self.updates} was refused: the gradient is not finite; the parameters before it are kept.",
+                got=f"gradient norm {float(bad[0])} at step {len(norms) - len(bad) + 1} of the update",
+                allowed="finite numbers",
+                fix="the rollout is finite, so the networks diverge: lower the learning rate, or normalise the rewards",
+            )
         chosen = self._moved(learnt)
-        metrics = self._metrics(taken, rows[4][chosen], values[chosen], self._evaluated(vectors, pictures)[0][chosen])
+        if not isinstance(self.networks.distribution, Gaussian):  # whose entropy is that of any outputs
+            outputs, _ = self._evaluated(vectors, pictures)
+        metrics = self._metrics(taken, rows[4][chosen], values[chosen], outputs[chosen])
         self._next_rollout()
         return metrics
 
     def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:
-        """Take the passes over the rows whose numbers are given; returns their gradient steps."""
+        """Take the passes over the rows whose numbers are given; returns the steps of each."""
         config, passes = self.config, list[list[Step]]()
-        self._optimizer.begin(self.learning_rate)
+        self._optimizer.lr, self._optimizer.norms = self.learning_rate, []
         for _ in range(config.epochs):
             order = learnt[self._shuffling.permutation(len(learnt))]
-            passes.append([self.descend(pictures, batch) for batch in minibatches(rows, order, config.batch_size)])
+            batches = minibatches(rows, order, config.batch_size)
+            passes.append([step for batch in batches for step in self.descend(pictures, batch)])
             self.updates += 1
-            if config.target_kl and divergence(torch.cat([each.ratio for each in passes[-1]])).cpu() > config.target_kl:
+            if config.target_kl and divergence(torch.cat([step[0] for step in passes[-1]])).cpu() > config.target_kl:
                 break  # Differs from Stable-Baselines3, which stops within a pass: because passes are what is counted
         return passes
 
-    def descend(self, pictures: Pictures, batch: Rows) -> Step:
+    def descend(self, pictures: Pictures, batch: Rows) -> list[Step]:
         """Take one step of Adam down the loss of a minibatch; with pictures the gradient is summed over parts."""
-        if not pictures:
-            _, vectors, *rows = batch
-            gradient, ratio, value_losses = self.gradient(vectors, pictures, rows)
-            self._optimizer.step(gradient)
-            return Step(ratio, rows[-1], value_losses)
-        steps, total = list[Step](), torch.zeros_like(self.parameters)
-        for places, vectors, *rows in zip(*(torch.split(each, MOST_PICTURES) for each in batch), strict=True):
+        parts = list(zip(*(torch.split(each, MOST_PICTURES) for each in batch), strict=True)) if pictures else [batch]
+        total, steps = torch.zeros(()), list[Step]()
+        for places, vectors, *rows in parts:
             seen = {name: frames.index_select(0, places) for name, frames in pictures.items()}
             gradient, ratio, value_losses = self.gradient(vectors, seen, rows)
-            total.add_(gradient, alpha=len(places) / len(batch[0]))
-            steps.append(Step(ratio, rows[-1], value_losses))
+            total = gradient if len(parts) == 1 else total + gradient * (len(places) / len(batch[0]))
+            steps.append((ratio, rows[-1], value_losses))
         self._optimizer.step(total)
-        return Step(*(torch.cat(parts) for parts in zip(*steps, strict=True)))
+        return steps
 
     def gradient(self, vectors: Tensor, pictures: Pictures, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         """Return the flat gradient of minus eq. 9, ratios and value losses (B,); `rows` are those of `objective`."""
         inputs = self.networks.encoded(vectors, pictures)
         if self.kernel:
             return self.kernel.gradient(inputs, rows)
-        loss, ratio, value_losses = self.objective(*self.networks.heads(inputs), *rows)
-        found = torch.autograd.grad(loss, self._optimizer.parameters, allow_unused=True, materialize_grads=True)
+        losses, ratio, value_losses = self.objective(*self.networks.heads(inputs), *rows)
+        parameters, mean = self._optimizer.parameters, torch.full_like(losses, 1.0 / len(losses))
+        found = torch.autograd.grad(losses, parameters, mean, allow_unused=True, materialize_grads=True)
         return torch.cat([each.reshape(-1) for each in found]), ratio, value_losses
 
     @property
@@ -431,11 +456,11 @@ class PPO:
     def _evaluated(self, vectors: Tensor, pictures: Pictures) -> tuple[Tensor, Tensor]:
         """Return outputs and values of all observations of the rollout, pictures in parts."""
         most = MOST_PICTURES if pictures else self.config.batch_size if self.kernel else len(vectors)
-        heads, parts = self.kernel.heads if self.kernel else self.networks.heads, list[tuple[Tensor, Tensor]]()
-        for start in range(0, len(vectors), most):
-            seen = {name: each[start : start + most] for name, each in pictures.items()}
-            parts.append(heads(self.networks.encoded(vectors[start : start + most], seen)))
-        outputs, values = (torch.cat(each) for each in zip(*parts, strict=True))
+        heads, chunks = (self.kernel or self.networks).heads, (each.split(most) for each in (vectors, *pictures.values()))
+        inputs = (
+            self.networks.encoded(part, dict(zip(pictures, seen, strict=True))) for part, *seen in zip(*chunks, strict=True)
+        )
+        outputs, values = (torch.cat(each) for each in zip(*map(heads, inputs), strict=True))
         return outputs, values
 
     @torch.no_grad()
@@ -451,7 +476,7 @@ class PPO:
             "policy_gradient_loss": -surrogate,
             "value_loss": value_loss,
             "entropy_loss": -entropy,
-            "approx_kl": divergence(torch.cat([step.ratio for step in passes[-1]])),  # as Stable-Baselines3 has it
+            "approx_kl": divergence(torch.cat([step[0] for step in passes[-1]])),  # as Stable-Baselines3 has it
             "clip_fraction": ((ratio - 1.0).abs() > config.clip_range).float().mean(),
             "explained_variance": torch.where(variance > 0, explained, 0.0),
         }
@@ -460,15 +485,6 @@ class PPO:
         found = dict(zip(scalars, torch.stack([*scalars.values()]).cpu().tolist(), strict=True))  # one transfer
         found |= {"n_updates": float(self.updates), "learning_rate": self._optimizer.lr, "clip_range": config.clip_range}
         return {f"train/{name}": value for name, value in found.items()}
-
-    def _refuse(self, norms: Tensor) -> None:
-        bad = norms[~torch.isfinite(norms)]
-        raise NonFiniteUpdate(
-            f"Update {self.updates} was refused: the gradient is not finite; the parameters before it are kept.",
-            got=f"gradient norm {float(bad[0])} at step {len(norms) - len(bad) + 1} of the update",
-            allowed="finite numbers",
-            fix="the rollout is finite, so the networks diverge: lower the learning rate, or normalise the rewards",
-        )
 
     def _learnt_state(self) -> StateDict:
         networks = {name: value.detach().to("cpu", copy=True) for name, value in self.networks.state_dict().items()}
@@ -506,6 +522,7 @@ class PPOPolicy:
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
         self.environment_spec, self._learner, self._generator = spec, learner, generator
+        self._vectors, self._pictures = [*learner.networks.vectors], [*learner.buffer.pictures]
 
     def reset(self) -> None:
         """Do nothing: the policy remembers no earlier step."""
@@ -513,7 +530,8 @@ class PPOPolicy:
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
         distribution = self._learner.acting_networks.distribution
-        outputs = self._learner.outputs(*self._seen({name: observation[name][None] for name in self._names}))
+        row = {name: observation[name][None] for name in (*self._vectors, *self._pictures)}
+        outputs = self._learner.outputs(*self._seen(row))
         drawn = distribution.mode(outputs).cpu().numpy() if deterministic else distribution.draw(outputs, self._generator)
         action: Array = distribution.executed(drawn)[0]
         return action
@@ -525,27 +543,20 @@ class PPOPolicy:
         """
         start, stop = first % BLOCK, first % BLOCK + len(generators)
         seen, pictures = self._seen(observations)
-        padded = [np.zeros((-(-stop // BLOCK) * BLOCK, *each.shape[1:]), each.dtype) for each in (seen, *pictures.values())]
-        for rows, each in zip(padded, (seen, *pictures.values()), strict=True):
-            rows[start:stop] = each
-        blocks = (tuple(rows[block : block + BLOCK] for rows in padded) for block in range(0, len(padded[0]), BLOCK))
-        outputs = torch.cat([self._learner.outputs(block[0], dict(zip(pictures, block[1:], strict=True))) for block in blocks])
-        distribution = self._learner.acting_networks.distribution
-        numbered = enumerate(generators, start)
-        return np.concatenate([distribution.draw(outputs[row : row + 1], generator) for row, generator in numbered])
+        given = [np.pad(each, [(start, -stop % BLOCK), *[(0, 0)] * (each.ndim - 1)]) for each in (seen, *pictures.values())]
+        blocks = [[rows[block : block + BLOCK] for rows in given] for block in range(0, len(given[0]), BLOCK)]
+        outputs = torch.cat([self._learner.outputs(seen, dict(zip(pictures, rest, strict=True))) for seen, *rest in blocks])
+        draw = self._learner.acting_networks.distribution.draw
+        return np.concatenate([draw(outputs[row : row + 1], each) for row, each in enumerate(generators, start)])
 
     def executed(self, actions: Array) -> Array:
         """Return drawn actions as environments accept them."""
         return self._learner.networks.distribution.executed(actions)
 
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return (*self._learner.networks.vectors, *self._learner.buffer.pictures)
-
     def _seen(self, observations: Mapping[str, Array]) -> tuple[Floats, dict[str, Array]]:
         """Return scaled visible vectors (n, D) and pictures; what is privileged may be missing."""
-        vectors = flattened(observations, [*self._learner.networks.vectors])
-        return self._learner.observations.scaled(vectors), {name: observations[name] for name in self._learner.buffer.pictures}
+        vectors = flattened(observations, self._vectors)
+        return self._learner.observations.scaled(vectors), {name: observations[name] for name in self._pictures}
 
     def parameters(self) -> StateDict:
         """Return copies of networks and moments."""
@@ -573,51 +584,33 @@ class ClippedAdam:
     The parameters become parts of one flat tensor.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], max_norm: float) -> None:
+    def __init__(self, parameters: list[Tensor], max_norm: float) -> None:
         self.parameters, self._max_norm, self.lr = parameters, max_norm, 0.0
         self.flat = torch.cat([each.detach().reshape(-1) for each in parameters])
         for each, part in zip(parameters, self.flat.split_with_sizes([each.numel() for each in parameters]), strict=True):
             each.data = part.view(each.shape)
         self._mean, self._square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
         self._step = torch.zeros((), device=self.flat.device)
+        self._state = {"mean": self._mean, "square": self._square, "step": self._step}
         self._tiny = torch.full_like(self._step, 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms
         self.norms: list[Tensor] = []
-        """Norms of the gradients since `begin`."""
+        """Norms of the gradients of an update."""
 
-    def begin(self, lr: float) -> None:
-        """Begin an update with a learning rate."""
-        self.lr, self.norms = lr, []
-
-    @torch.no_grad()
     def step(self, gradient: Tensor) -> None:
         """Take one step along the flat gradient, whose norm is kept; what is not finite goes into the parameters."""
         self.norms.append(norm := torch.linalg.vector_norm(gradient))
-        gradient /= torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
+        excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
         self._step += 1.0
-        torch._fused_adam_(
-            [self.flat],
-            [gradient],
-            [self._mean],
-            [self._square],
-            [],
-            [self._step],
-            lr=self.lr,
-            beta1=0.9,
-            beta2=0.999,
-            eps=1e-5,  # of Stable-Baselines3's PPO, after OpenAI Baselines; PyTorch has 1e-8
-            weight_decay=0.0,
-            amsgrad=False,
-            maximize=False,
-        )
+        moments = [self._mean], [self._square], list[Tensor]()
+        torch._fused_adam_([self.flat], [gradient], *moments, [self._step], **ADAM, lr=self.lr, grad_scale=excess)  # divides it
 
     def state_dict(self) -> StateDict:
         """Return copies of both moments and the number of steps, on the CPU."""
-        moments = {"mean": self._mean, "square": self._square, "step": self._step}
-        return {name: value.to("cpu", copy=True) for name, value in moments.items()}
+        return {name: value.to("cpu", copy=True) for name, value in self._state.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
-        for name, value in {"mean": self._mean, "square": self._square, "step": self._step}.items():
+        for name, value in self._state.items():
             value.copy_(torch.as_tensor(state[name]))
 
 

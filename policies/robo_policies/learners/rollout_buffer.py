@@ -1,12 +1,8 @@
-"""Rollout of PPO: T steps of N environments, their generalised advantages, and running normalisation (VecNormalize's).
-
-GAE is Schulman et al. 2016, arXiv:1506.02438; equation numbers are those of PPO, arXiv:1707.06347.
-"""
+"""Rollout of PPO: T steps of N environments, its minibatches, and running normalisation (VecNormalize's)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +37,8 @@ class RolloutBuffer:
         """(T, N) value of the last observation of an episode that was cut, 0 elsewhere."""
         self.valid = np.ones((steps, environments), np.bool_)
         """(T, N) False if a model gave no reward."""
+        self.returns = np.zeros(environments)
+        """(N,) discounted return of each running episode, by which rewards are scaled."""
         self.length = 0
 
     def begin(self, vectors: Floats, raw: Mapping[str, Array]) -> None:
@@ -69,23 +67,6 @@ class RolloutBuffer:
     def newest(self) -> tuple[Floats, dict[str, Array]]:
         """Return vectors (N, D+P) and pictures (N, ...) of the newest observations."""
         return self.vectors[self.length], {name: frames[self.length] for name, frames in self.pictures.items()}
-
-    def advantages(self, values: Floats, discount: float, gae_lambda: float) -> Floats:
-        """Return A (T, N), eq. 11 and 12 (GAE, eq. 16), given the values (T+1, N) of all observations.
-
-        Differs from eq. 12: if a time limit cut an episode, the value of its last observation stands for what would have
-        followed, as in Stable-Baselines3, because the limit is no property of the task. Before a step without a reward the sum
-        ends with the value of its state; the step itself is not learnt from.
-        """
-        gamma, taken = np.float32(discount), slice(len(values) - 1)
-        following = np.where(self.ended[taken], self.final_values[taken], values[1:])
-        residuals = self.rewards[taken] + gamma * following - values[:-1]  # delta, eq. 12
-        decay = gamma * np.float32(gae_lambda) * ~self.ended[taken]
-        total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
-        for step in reversed(range(len(residuals))):
-            total = np.where(self.valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
-            advantages[step] = total
-        return advantages
 
     def state_dict(self) -> StateDict:
         """Return copies of what is stored."""
@@ -116,30 +97,38 @@ def minibatches(rows: Sequence[Tensor], order: npt.NDArray[np.int64], size: int)
     return list(zip(*(each.chunk(count) for each in others), scaled.unbind(), strict=True))
 
 
-class RunningMoments:
-    """Mean and variance of all values so far, merged batch by batch (Chan et al. 1979)."""
+class Normalizer:
+    """Scales by mean and variance of all values so far, which are merged batch by batch (Chan et al. 1979)."""
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.mean: npt.NDArray[np.float64] = np.zeros(shape)
-        self.variance: npt.NDArray[np.float64] = np.ones(shape)
+    def __init__(self, size: int, *, is_on: bool = True, is_centred: bool = True) -> None:
+        """Without `is_on` values stay as they are; without `is_centred` they keep their signs."""
+        self.mean: npt.NDArray[np.float64] = np.zeros(size)
+        self.variance: npt.NDArray[np.float64] = np.ones(size)
         self.count = FIRST_COUNT
+        self._is_on, self._is_centred = is_on, is_centred
 
     def merge(self, values: Array) -> None:
-        """Merge values with a leading axis."""
+        """Merge values (B, size)."""
+        if not self._is_on:
+            return
         rows = len(values)
         total = self.count + rows
         mean = np.add.reduce(values, 0, dtype=np.float64) / rows
         centred = values - mean
-        squares = np.einsum("n...,n...->...", centred, centred)
+        squares = np.einsum("bn,bn->n", centred, centred)
         difference = mean - self.mean
         self.mean = self.mean + difference * (rows / total)
         squares += self.variance * self.count + difference * difference * (self.count * rows / total)
         self.variance, self.count = squares / total, total
 
-    @property
-    def deviation(self) -> npt.NDArray[np.float64]:
-        """Standard deviation, never 0."""
-        return np.asarray(np.sqrt(self.variance + SMALLEST_VARIANCE))
+    def scaled(self, values: Array) -> Floats:
+        """Return values (B, size), or the first of their columns, in standard deviations, clipped to +-LARGEST."""
+        if not self._is_on:
+            return np.asarray(values, np.float32)
+        size = values.shape[1]
+        centred = values - self.mean[:size] if self._is_centred else values
+        scaled = centred / np.sqrt(self.variance[:size] + SMALLEST_VARIANCE)
+        return np.minimum(np.maximum(scaled, -LARGEST), LARGEST).astype(np.float32)
 
     def state_dict(self) -> StateDict:
         """Return the moments, copied."""
@@ -147,69 +136,4 @@ class RunningMoments:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned."""
-        self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
-        self.count = float(state["count"])
-
-
-class ObservationNormalizer(RunningMoments):
-    """(o - mean) / std with the moments of all observations so far, clipped."""
-
-    def scaled(self, vectors: Floats) -> Floats:
-        """Return vectors (N, D) or the first of their columns, scaled."""
-        size = vectors.shape[1]
-        return limited((vectors - self.mean[:size]) / self.deviation[:size])
-
-
-class RewardNormalizer(RunningMoments):
-    """r / std of the discounted return so far, clipped: keeps the sign, and the scale of the values near 1."""
-
-    def __init__(self, discount: float, environments: int) -> None:
-        super().__init__(())
-        self._discount = discount
-        self._returns: npt.NDArray[np.float64] = np.zeros(environments)
-
-    def scaled(self, rewards: Array, ended: Array) -> Floats:
-        """Merge the returns that rewards (N,) lead to, then return the rewards scaled; `ended` closed an episode."""
-        self._returns = self._returns * self._discount + rewards
-        self.merge(self._returns)
-        self._returns[ended] = 0.0
-        return limited(rewards / self.deviation)
-
-    def restart(self) -> None:
-        """Forget the returns of running episodes."""
-        self._returns = np.zeros_like(self._returns)
-
-    def state_dict(self) -> StateDict:
-        """Return the moments and the returns of running episodes."""
-        return super().state_dict() | {"returns": self._returns.copy()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
-        super().load_state_dict(state)
-        self._returns = np.array(state["returns"])
-
-
-class Unscaled:
-    """Leaves observations or rewards as they are."""
-
-    def merge(self, values: Array) -> None:
-        """Learn nothing."""
-
-    def restart(self) -> None:
-        """Do nothing."""
-
-    def scaled(self, values: Array, ended: Any = None) -> Floats:
-        """Return the values as float32."""
-        return np.asarray(values, np.float32)
-
-    def state_dict(self) -> StateDict:
-        """Return nothing."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore nothing."""
-
-
-def limited(values: Array) -> Floats:
-    """Return float32 values clipped to +-LARGEST."""
-    return np.minimum(np.maximum(values, -LARGEST), LARGEST).astype(np.float32)
+        self.mean, self.variance, self.count = np.array(state["mean"]), np.array(state["variance"]), float(state["count"])

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 
 from robo_policies.networks.settings import NetworkSettings, own_encoder, own_layers
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ArraySpec, EnvironmentSpec
+from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array
 
 Floats = npt.NDArray[np.float32]
@@ -58,10 +58,8 @@ class Gaussian(nn.Module):
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a|s), (B,)."""
-        scores = (actions - outputs) * torch.exp(-self.log_std)
-        constant = self.log_std.sum() + self.outputs * HALF_LOG_TAU
-        squares: Tensor = torch.linalg.vecdot(scores, scores)
-        return -0.5 * squares - constant
+        constant, precisions = self.log_std.sum() + self.outputs * HALF_LOG_TAU, torch.exp(-2.0 * self.log_std)
+        return torch.addmv(constant, (actions - outputs).square(), precisions, beta=-1, alpha=-0.5)
 
     def entropy(self, outputs: Tensor) -> Tensor:
         """Return the entropy [nat] of each row, (B,)."""
@@ -149,7 +147,6 @@ class Categorical(nn.Module):
         return -(logs.exp() * logs).sum(-1)
 
 
-Layer = nn.Conv2d | nn.Linear
 Distribution = Gaussian | Beta | Categorical
 CONTINUOUS = ("normal", "beta")
 
@@ -172,79 +169,79 @@ class ConvEncoder(nn.Module):
     """3 x 3 convolutions that halve each picture's sides, with ReLU, then one layer with LayerNorm and tanh; F = 64 a picture.
 
     Actor and critic share them, as in CaRL; tanh as in DrQ-v2 (Yarats et al. 2022). Pictures share nothing, and may differ in
-    size.
+    size. The vectors follow the features as they are.
     """
 
-    def __init__(self, pictures: Sequence[ArraySpec], channels: Sequence[int], generator: np.random.Generator) -> None:
+    def __init__(self, spec: EnvironmentSpec, channels: Sequence[int]) -> None:
         super().__init__()
-        self.size = FEATURES * len(pictures)
-        self.pictures = nn.ModuleDict({each.name: _convolutions(each.shape, channels, generator) for each in pictures})
+        self._vectors, pictures = spec.observation.vectors, spec.observation.subset("image").arrays
+        self.size = FEATURES * len(pictures) + sum(array.size for array in self._vectors.values())
+        self.pictures = nn.ModuleDict({each.name: _convolutions(each.shape, channels) for each in pictures})
 
-    def forward(self, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return features (B, F) of uint8 pictures (B, height, width, channels)."""
-        scaled = {name: pictures[name].permute(0, 3, 1, 2).float() * (1 / 255) for name in self.pictures}
-        return torch.cat([layers(scaled[name]) for name, layers in self.pictures.items()], 1)
+    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
+        """Return (B, size) of uint8 pictures (B, height, width, channels) and vectors."""
+        scaled = {name: observations[name].permute(0, 3, 1, 2).float() * (1 / 255) for name in self.pictures}
+        features = [layers(scaled[name]) for name, layers in self.pictures.items()]
+        return torch.cat([*features, *(observations[name].flatten(1) for name in self._vectors)], 1)
 
 
-def _convolutions(picture: tuple[int, ...], channels: Sequence[int], generator: np.random.Generator) -> nn.Sequential:
+def _convolutions(picture: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
     height, width, depth = picture
     layers: list[nn.Module] = []
     for before, after in pairwise((depth, *channels)):
-        layers += [_orthogonal_layer(generator, nn.Conv2d, before, after, 3, stride=2, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
         height, width = (height + 1) // 2, (width + 1) // 2
-    last = _orthogonal_layer(generator, nn.Linear, height * width * channels[-1], FEATURES)
-    return nn.Sequential(*layers, nn.Flatten(), last, nn.LayerNorm(FEATURES, elementwise_affine=False), nn.Tanh())
-
-
-@torch.no_grad()
-def _orthogonal_layer(generator: np.random.Generator, kind: Callable[..., Layer], *sizes: int, **options: int) -> Layer:
-    layer: Layer = nn.utils.skip_init(kind, *sizes, **options)  # spares the global generator
-    first = orthogonal(layer.weight[0].numel(), len(layer.weight), HIDDEN_GAIN, generator)
-    layer.weight.copy_(torch.from_numpy(first.T.copy()).view(layer.weight.shape))
-    assert layer.bias is not None
-    layer.bias.zero_()
-    return layer
+    layers += [nn.Flatten(), nn.Linear(height * width * channels[-1], FEATURES)]
+    made = nn.Sequential(*layers, nn.LayerNorm(FEATURES, elementwise_affine=False), nn.Tanh())
+    for parameter in made.parameters():
+        if parameter.ndim > 1:
+            nn.init.orthogonal_(parameter, HIDDEN_GAIN)
+        else:
+            nn.init.zeros_(parameter)
+    return made
 
 
 class TanhMLP(nn.Module):
-    """E tanh networks of equal sizes, evaluated together: weights (E, in, out), biases (E, 1, out)."""
+    """E tanh networks with the same hidden layers, evaluated together: weights (E, in, out), biases (E, 1, out).
 
-    def __init__(self, count: int, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> None:
+    Each sees the first `inputs[e]` columns. Its first weights are 0 beyond, and stay so if what stands there is 0.
+    """
+
+    def __init__(self, inputs: Sequence[int], hidden: Sequence[int], generator: np.random.Generator) -> None:
         super().__init__()
-        self.size = (inputs, *hidden)[-1]
-        for index, (before, after) in enumerate(pairwise((inputs, *hidden))):
-            first = np.stack([orthogonal(before, after, HIDDEN_GAIN, generator) for _ in range(count)])
+        self.count, self.size, self._depth = len(inputs), (max(inputs), *hidden)[-1], len(hidden)
+        for index, width in enumerate(hidden):
+            drawn = [orthogonal(seen, width, HIDDEN_GAIN, generator) for seen in inputs]
+            first = np.stack([np.pad(each, ((0, max(inputs) - len(each)), (0, 0))) for each in drawn])
             self.register_parameter(f"weight{index}", nn.Parameter(torch.from_numpy(first)))
-            self.register_parameter(f"bias{index}", nn.Parameter(torch.zeros(count, 1, after)))
+            self.register_parameter(f"bias{index}", nn.Parameter(torch.zeros(self.count, 1, width)))
+            inputs = [width] * self.count
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weight and bias of each layer."""
-        parameters = [*self.parameters()]
-        return list(zip(parameters[::2], parameters[1::2], strict=True))
+        return [(getattr(self, f"weight{index}"), getattr(self, f"bias{index}")) for index in range(self._depth)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (E, B, H) of (E, B, in)."""
+        """Return (E, B, H) of (B, in) or (E, B, in)."""
+        x = x.expand(self.count, -1, -1)
         for weight, bias in self.layers:
             x = torch.tanh(torch.baddbmm(bias, x, weight))
         return x
 
-    def one(self, index: int, x: Tensor) -> Tensor:
-        """Return (B, H) of network `index` for (B, in)."""
+    def first(self, x: Tensor) -> Tensor:
+        """Return (B, H) of the first network for what it sees."""
         for weight, bias in self.layers:
-            x = torch.tanh(torch.addmm(bias[index], x, weight[index]))
+            x = torch.tanh(torch.addmm(bias[0], x, weight[0, : x.shape[1]]))
         return x
 
 
 class SingleMLP(TanhMLP):
-    """One such network, for (B, in)."""
-
-    def __init__(self, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> None:
-        super().__init__(1, inputs, hidden, generator)
+    """One such network."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (B, H)."""
-        return self.one(0, x)
+        """Return (B, H) of (B, in)."""
+        return self.first(x)
 
 
 @dataclass(frozen=True)
@@ -272,9 +269,8 @@ class PolicyValue(nn.Module):
 
     def __init__(self, spec: EnvironmentSpec, settings: PolicyValueSettings, generator: np.random.Generator) -> None:
         super().__init__()
-        observation = spec.observation
         _require(spec, settings)
-        self.pictures = observation.subset("image").arrays if settings.convolutions or settings.network else ()
+        observation, hidden = spec.observation, settings.hidden
         self.vectors = observation.vectors
         self.visible = sum(array.size for array in self.vectors.values())
         self.privileged_vectors = observation.subset(*(("privileged",) if settings.privileged_critic else ()))
@@ -283,26 +279,25 @@ class PolicyValue(nn.Module):
         self.encoder: nn.Module | None = None
         if settings.network is not None:
             self.encoder = _own(generator, own_encoder, settings.network, spec)
-        self.image_encoder = None
-        if self.pictures and self.encoder is None:
-            self.image_encoder = ConvEncoder(self.pictures, settings.convolutions, generator)
-        seen = self.visible + (self.image_encoder.size if self.image_encoder else 0)
-        self.seen = int(self.encoder.size) if self.encoder is not None else seen  # type: ignore[arg-type]
+        elif settings.convolutions:
+            self.encoder = _own(generator, ConvEncoder, spec, settings.convolutions)
+        self.pictures = observation.subset("image").arrays if self.encoder is not None else ()
+        self.seen = int(self.encoder.size) if self.encoder is not None else self.visible  # type: ignore[arg-type]
         """Inputs of the actor."""
-        self.inputs = inputs = self.seen + self.privileged
+        self.inputs = self.seen + self.privileged
         """Inputs of the critic, those of the actor first."""
-        hidden, own = settings.hidden, (settings.actor_network, settings.critic_network)
-        self.trunk = None if any(own) else TanhMLP(2, inputs, hidden, generator)
+        own = settings.actor_network, settings.critic_network
+        self.trunk = None if any(own) else TanhMLP((self.seen, self.inputs), hidden, generator)
         if self.trunk is None:
             self.actor_trunk = _trunk("actor_network", own[0], self.seen, hidden, generator)
-            self.critic_trunk = _trunk("critic_network", own[1], inputs, hidden, generator)
+            self.critic_trunk = _trunk("critic_network", own[1], self.inputs, hidden, generator)
         sizes = [int(each.size) for each in (self.trunk or self.actor_trunk, self.trunk or self.critic_trunk)]  # type: ignore[arg-type]
-        first = orthogonal(sizes[0], self.distribution.outputs, ACTOR_GAIN, generator)
+        hides = self.privileged if self.trunk is not None and not hidden else 0
+        first = orthogonal(sizes[0] - hides, self.distribution.outputs, ACTOR_GAIN, generator)
+        first = np.pad(first, ((0, hides), (0, 0)))
         self.actor_weight, self.actor_bias = nn.Parameter(torch.from_numpy(first)), nn.Parameter(torch.zeros(first.shape[1]))
         self.critic_weight = nn.Parameter(torch.from_numpy(orthogonal(sizes[1], 1, CRITIC_GAIN, generator)))
         self.critic_bias = nn.Parameter(torch.zeros(1))
-        if self.trunk is not None and self.privileged:
-            self._hide_privileged(generator)
 
     def forward(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the actor's outputs (B, O) and values (B,) of scaled vectors (B, D + P) and uint8 pictures."""
@@ -313,57 +308,33 @@ class PolicyValue(nn.Module):
         if self.trunk is None:
             actor, critic = self.actor_trunk(inputs[:, : self.seen]), self.critic_trunk(inputs)
         else:
-            both = torch.stack((self._padded(inputs[:, : self.seen]), inputs)) if self.privileged else inputs.expand(2, -1, -1)
-            actor, critic = self.trunk(both).unbind(0)
-        return torch.addmm(self.actor_bias, actor, self.actor_weight), (critic @ self.critic_weight + self.critic_bias)[:, 0]
+            hidden = torch.stack((pad(inputs[:, : self.seen], (0, self.privileged)), inputs)) if self.privileged else inputs
+            actor, critic = self.trunk(hidden).unbind(0)
+        outputs = torch.addmm(self.actor_bias, actor, self.actor_weight)
+        return outputs, torch.addmm(self.critic_bias, critic, self.critic_weight).squeeze(1)
 
-    def act(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return the actor's outputs (B, O) of vectors (B, D) or (B, D + P)."""
-        inputs = self.seen_inputs(vectors, pictures)
-        actor = self.actor_trunk(inputs) if self.trunk is None else self.trunk.one(0, self._padded(inputs))
-        return torch.addmm(self.actor_bias, actor, self.actor_weight)
-
-    def seen_inputs(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return the actor's inputs (B, F) of vectors (B, D) or (B, D + P)."""
-        return self.encoded(vectors[:, : self.visible], pictures)
-
-    def value(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return values (B,) of vectors (B, D + P)."""
-        inputs = self.encoded(vectors, pictures)
-        critic = self.critic_trunk(inputs) if self.trunk is None else self.trunk.one(1, inputs)
-        return (critic @ self.critic_weight + self.critic_bias)[:, 0]
+    def act(self, inputs: Tensor) -> Tensor:
+        """Return the actor's outputs (B, O) of what it sees (B, F)."""
+        actor = self.actor_trunk(inputs) if self.trunk is None else self.trunk.first(inputs)
+        return torch.addmm(self.actor_bias, actor, self.actor_weight[: actor.shape[1]])
 
     def encoded(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return inputs (B, F + P): features, then what is privileged in the vectors."""
-        if self.encoder is not None:
-            parts = vectors[:, : self.visible].split_with_sizes([array.size for array in self.vectors.values()], 1)
-            shaped = {each.name: part.view(-1, *each.shape) for each, part in zip(self.vectors.arrays, parts, strict=True)}
-            return torch.cat((self.encoder({**shaped, **pictures}), vectors[:, self.visible :]), 1)
-        return vectors if self.image_encoder is None else torch.cat((self.image_encoder(pictures), vectors), 1)
-
-    def _padded(self, inputs: Tensor) -> Tensor:
-        if not self.privileged:
-            return inputs
-        return torch.cat((inputs, torch.zeros(len(inputs), self.privileged, device=inputs.device)), 1)
-
-    @torch.no_grad()
-    def _hide_privileged(self, generator: np.random.Generator) -> None:
-        """Make the actor's first weights orthogonal in what it sees, and 0 beyond, where they stay: those inputs are 0."""
-        assert self.trunk is not None
-        layers, gain = self.trunk.layers, HIDDEN_GAIN if self.trunk.layers else ACTOR_GAIN
-        first = layers[0][0][0] if layers else self.actor_weight
-        first[: self.seen] = torch.from_numpy(orthogonal(self.seen, first.shape[1], gain, generator))
-        first[self.seen :] = 0.0
+        """Return inputs (B, F + P), or (B, F) of vectors (B, D): features, then what is privileged in the vectors."""
+        if self.encoder is None:
+            return vectors
+        parts = vectors[:, : self.visible].split_with_sizes([array.size for array in self.vectors.values()], 1)
+        shaped = {each.name: part.view(-1, *each.shape) for each, part in zip(self.vectors.arrays, parts, strict=True)}
+        return torch.cat((self.encoder({**shaped, **pictures}), vectors[:, self.visible :]), 1)
 
 
 def _trunk(setting: str, name: str | None, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> nn.Module:
     if name is None:
-        return SingleMLP(inputs, hidden, generator)
+        return SingleMLP([inputs], hidden, generator)
     return _own(generator, own_layers, setting, name, inputs, hidden)
 
 
 def _own(generator: np.random.Generator, make: Callable[..., nn.Module], *arguments: object) -> nn.Module:
-    """Return a module of one's own, its first parameters determined by the generator."""
+    """Return a module whose first parameters PyTorch draws, determined by the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator.integers(2**63)))
         return make(*arguments)

@@ -17,7 +17,7 @@ from torch import Tensor
 from robo_policies.networks.policy_value import HALF_LOG_TAU, Floats, Gaussian, PolicyValue
 
 Losses = tuple[Tensor, Tensor, Tensor]
-"""Loss, ratios (B,), value losses (B,)."""
+"""Losses, ratios and value losses, (B,) each."""
 Slopes = tuple[Tensor, Tensor, Floats, Floats]
 """Ratios (B,), value losses (B,), derivatives by outputs (B, O) and by values (B,)."""
 ACTOR, CRITIC = 0, -1  # first and last of two; of inputs that both share, the only one
@@ -140,8 +140,8 @@ class PolicyLoss:
         """Differentiate the objective as it is, for other distributions."""
         with torch.enable_grad():
             leaves = [torch.from_numpy(each).requires_grad_() for each in (outputs, values)]
-            loss, ratio, value_losses = self._objective(*leaves, *rows)
-            by_outputs, by_values = (each.numpy() for each in torch.autograd.grad(loss, leaves))
+            losses, ratio, value_losses = self._objective(*leaves, *rows)
+            by_outputs, by_values = (each.numpy() for each in torch.autograd.grad(losses.mean(), leaves))
         return ratio, value_losses, by_outputs, by_values
 
     def _allocate(self, rows: int) -> None:

@@ -35,11 +35,9 @@ class StoredRows(Protocol):
 
     def column(self, name: str, rows: RowNumbers) -> Array:
         """Return the values (*rows.shape, ...) of an extra's column, or of "action", "reward", "terminates" or "starts"."""
-        ...
 
     def observations(self, rows: RowNumbers) -> dict[str, Array]:
         """Return name -> observations (*rows.shape, ...)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,18 +21,15 @@ class Human(Stateful, Protocol):
     @property
     def source(self) -> ActionSource:
         """Of the newest action that `command` returned: HUMAN, or GUARD where the person was lost and it merely holds still."""
-        ...
 
     def reset(self) -> None:
         """A new episode begins, in which the policy acts until the person takes over."""
-        ...
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
         """Returns the action that is executed instead of the proposed one, None where the policy is left to act.
 
         Called once in every control period. Consecutive actions are one intervention; the first None gives back.
         """
-        ...
 
 
 class PersonInTheLoop:

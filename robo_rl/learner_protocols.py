@@ -21,16 +21,13 @@ class LearnerConfig(Protocol):
     @property
     def needs(self) -> Needs:
         """Loops that can train it, and actions and observations that it is made for."""
-        ...
 
     @property
     def sampling(self) -> Sampling:
         """What its training loop must provide."""
-        ...
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
         """Returns a fresh learner for an environment, fully determined by the seed."""
-        ...
 
 
 @runtime_checkable
@@ -55,10 +52,8 @@ class SelfTrainedConfig(Protocol):
 
         With a `reward` the learner never sees that of the environment, which is only reported.
         """
-        ...
 
     def restored_policy(
         self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
     ) -> Policy:
         """Returns the policy of a saved training; asks for no demonstrations, because nothing is learnt any more."""
-        ...

@@ -28,7 +28,6 @@ class Storage(Protocol):
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
         """Returns name -> zeros (capacity, ...); raises InvalidSetting, before anything is reserved, where they cannot fit."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -49,37 +49,29 @@ class OnPolicyLearner(Stateful, Protocol):
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
-        ...
 
     @property
     def is_ready(self) -> bool:
         """True once the rollout is full."""
-        ...
 
     @property
     def is_collecting(self) -> bool:
         """True while a rollout is unfinished."""
-        ...
 
     def begin(self, observations: Mapping[str, Array]) -> None:
         """All environments begin an episode; an unfinished rollout is forgotten."""
-        ...
 
     def act(self) -> Array:
         """Returns actions (N, ...) for the newest observations."""
-        ...
 
     def observe(self, step: VectorStep) -> None:
         """Takes in what the actions led to."""
-        ...
 
     def reward(self, rewards: StepRewards) -> None:
         """Take in the rewards of the T N steps of a rollout that came without, step after step."""
-        ...
 
     def update(self) -> Metrics:
         """Learns from the rollout, full or not, and begins the next one."""
-        ...
 
 
 def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:

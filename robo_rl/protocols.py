@@ -18,11 +18,9 @@ class Stateful(Protocol):
 
     def state_dict(self) -> StateDict:
         """Returns everything that later behaviour depends on, random generators included."""
-        ...
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
-        ...
 
 
 @runtime_checkable
@@ -35,15 +33,12 @@ class Policy(Protocol):
 
         It may lack entries of the environment that the policy does not read: those are not stored in the replay either.
         """
-        ...
 
     def reset(self) -> None:
         """Forget the episode before."""
-        ...
 
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Returns an action as ActionSpec describes it: (A,) float32 in [-1, 1], or an int64 scalar."""
-        ...
 
 
 @runtime_checkable
@@ -52,11 +47,9 @@ class TransferablePolicy(Policy, Protocol):
 
     def parameters(self) -> StateDict:
         """Returns copies of all that `act` follows from, random generators excepted."""
-        ...
 
     def load_parameters(self, parameters: StateDict) -> None:
         """Acts from now on as the policy did whose `parameters` these are."""
-        ...
 
 
 @runtime_checkable
@@ -66,11 +59,9 @@ class Learner(Stateful, Protocol):
     @property
     def policy(self) -> Policy:
         """The policy being trained; acting with it sees every update at once."""
-        ...
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the gradient steps of one training step; returns metrics, empty where they are not due."""
-        ...
 
 
 class TrainingObserver(Protocol):
@@ -78,15 +69,12 @@ class TrainingObserver(Protocol):
 
     def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
         """An episode of training ended at environment step `step`."""
-        ...
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
         """A learner reported metrics."""
-        ...
 
     def on_step(self, step: int, training: Training) -> None:
         """Step `step` is complete; the state of `training` is consistent and may be saved now."""
-        ...
 
 
 @runtime_checkable
@@ -96,26 +84,21 @@ class Training(Stateful, Protocol):
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
-        ...
 
     @property
     def step(self) -> int:
         """Steps taken so far: of the environment, or updates where there is none."""
-        ...
 
     @property
     def resumed(self) -> str | None:
         """None for a fresh training; after `load_state_dict` "exact", or "warm" where what follows may differ."""
-        ...
 
     @property
     def stopwatch(self) -> Stopwatch:
         """Shares out the time since training began; an observer charges its own to "log", "evaluation", "checkpoint"."""
-        ...
 
     def run(self, observer: TrainingObserver) -> None:
         """Trains from the present step to the last."""
-        ...
 
 
 @runtime_checkable
@@ -124,7 +107,6 @@ class SavesItself(Protocol):
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
         """Has a checkpoint of a step written, with these parts in it; raises OSError where the one before was not."""
-        ...
 
 
 @runtime_checkable
@@ -133,11 +115,9 @@ class VectorFactory(Protocol):
 
     def __call__(self) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment."""
-        ...
 
     def make_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         """Returns `num_envs` fresh environments with an `environment_spec`, in the mode AutoresetMode.SAME_STEP."""
-        ...
 
 
 @runtime_checkable
@@ -146,11 +126,9 @@ class EnvironmentFamily(Protocol):
 
     def names(self) -> Iterable[str]:
         """Returns the task names, without making any; raises MissingExtra where the simulator is not installed."""
-        ...
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
-        ...
 
 
 class Supervisor(Protocol):
@@ -158,11 +136,9 @@ class Supervisor(Protocol):
 
     def reset(self) -> None:
         """A new episode begins."""
-        ...
 
     def override(self, observation: Observation, proposed: Array) -> tuple[Array, ActionSource]:
         """Returns the action to execute, and who chose it."""
-        ...
 
 
 class TrainingSupervisor(Supervisor, Stateful, Protocol):
@@ -171,15 +147,12 @@ class TrainingSupervisor(Supervisor, Stateful, Protocol):
     @property
     def metrics(self) -> Metrics:
         """Scalars such as the share of steps that it took over."""
-        ...
 
     def begin(self) -> None:
         """An episode of the past is told again: `count` follows for each of its steps, and nobody is asked."""
-        ...
 
     def count(self, source: ActionSource) -> None:
         """Counts a step by who chose it."""
-        ...
 
 
 class EpisodeRecorder(Protocol):
@@ -187,22 +160,18 @@ class EpisodeRecorder(Protocol):
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
         """Training episode `number` begins."""
-        ...
 
     def step(self, transition: Transition) -> None:
         """A step of it was taken."""
-        ...
 
     def keep(self, episode: Episode) -> None:
         """It has ended; its metadata say `training_episode`, counted from 0, and `training_step`, at which it ended.
 
         An exact resume keeps those since the checkpoint again.
         """
-        ...
 
     def recorded(self, number: int) -> Episode | None:
         """Return training episode `number` if it was recorded before a crash; it replaces a new rollout."""
-        ...
 
 
 class Robot(Protocol):
@@ -212,27 +181,21 @@ class Robot(Protocol):
 
     def connect(self) -> None:
         """Opens the link; nothing is opened in a constructor."""
-        ...
 
     def observe(self) -> Observation:
         """Returns the newest measurement."""
-        ...
 
     def apply(self, action: Array) -> Executed:
         """Commands an action that answers the newest `observe`; returns the one that was executed, and why it differs.
 
         Raises RobotStopped where nothing may move until a person re-arms, RobotUnavailable where the link is lost.
         """
-        ...
 
     def pause(self) -> None:
         """Holds still until the next action, without anything being wrong."""
-        ...
 
     def stop(self) -> None:
         """Stops motion; may be called at any time, from any thread, any number of times; never raises."""
-        ...
 
     def close(self) -> None:
         """Closes the link."""
-        ...

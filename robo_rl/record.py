@@ -37,11 +37,9 @@ class Display(Protocol):
 
     def update(self, step: int, metrics: Metrics) -> None:
         """Training reached `step`; `metrics` holds the newest value of every tag."""
-        ...
 
     def say(self, message: str) -> None:
         """Shows one line that stays."""
-        ...
 
 
 class RunRecord:

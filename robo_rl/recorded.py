@@ -119,4 +119,3 @@ class ReplayableEpisodes(Protocol):
 
     def replay(self, seed: int, extras: Sequence[Extra] = (), spec: EnvironmentSpec | None = None) -> RecordedReplay:
         """Return what samples from them, without the pictures that `spec` lacks; with all of them if None."""
-        ...

@@ -61,19 +61,15 @@ class OnlineRewards(Protocol):
     @property
     def identity(self) -> Mapping[str, str | float]:
         """What the rewards follow from: names, hashes of weights and words, factors; a run goes on with no other."""
-        ...
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Return the spec without what is drawn for the reward alone: what a policy sees, and what is kept to learn from."""
-        ...
 
     def running(self, environments: int) -> DelayedRewards:
         """Return what scores so many environments under way."""
-        ...
 
     def labelled(self, episode: Episode, spec: EnvironmentSpec) -> Iterator[Episode]:
         """Yield a recorded episode as a policy of `spec` would have seen it, with these rewards, cut where one is missing."""
-        ...
 
 
 class DelayedRewards(ABC):
@@ -147,12 +143,9 @@ class Relabelling(Protocol):
 
     def reserve(self, steps: int) -> None:
         """Make room for the newest `steps` steps; called once, before everything else."""
-        ...
 
     def update(self) -> Metrics:
         """Learn from what whole episodes returned; return metrics, empty if they are not due."""
-        ...
 
     def relabel(self, batch: Batch) -> Batch:
         """Return a batch of single steps with rewards in place of places."""
-        ...

@@ -62,7 +62,6 @@ class Sampler(Protocol):
 
     def sample(self, batch_size: int, n_step: int = 1, discount: float = 0.99) -> Batch:
         """Returns `batch_size` transitions drawn at random, with replacement."""
-        ...
 
 
 class Memory(Sampler, Stateful, Protocol):
@@ -70,7 +69,6 @@ class Memory(Sampler, Stateful, Protocol):
 
     def __len__(self) -> int:
         """Number of transitions that can be sampled."""
-        ...
 
 
 class StepMemory(Protocol):
@@ -79,16 +77,12 @@ class StepMemory(Protocol):
     @property
     def is_running(self) -> bool:
         """True from `begin` to the end of the episode."""
-        ...
 
     def begin(self, observation: Observation) -> None:
         """Begin an episode; one that still runs counts as truncated at its last step."""
-        ...
 
     def add(self, transition: Transition) -> None:
         """Store the next step of the running episode; raises InvalidEpisode if none was begun."""
-        ...
 
     def cut(self) -> None:
         """Ends the running episode at its last stored step."""
-        ...

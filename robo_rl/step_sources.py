@@ -32,11 +32,9 @@ class StepSink(Protocol):
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
-        ...
 
     def break_off(self) -> None:
         """The episode under way does not go on after a resume."""
-        ...
 
 
 class StepSource(Protocol):
@@ -45,38 +43,30 @@ class StepSource(Protocol):
     @property
     def taken(self) -> int:
         """Steps so far."""
-        ...
 
     @property
     def episode(self) -> EpisodeUnderWay | None:
         """The episode under way; None between two, or if its steps are not kept."""
-        ...
 
     @property
     def replays(self) -> bool:
         """True if the environment repeats itself with the same actions."""
-        ...
 
     @property
     def metrics(self) -> Metrics:
         """Scalars that are reported with each update."""
-        ...
 
     def step(self, sink: StepSink) -> Transition:
         """Return the next step, after telling `sink` if an episode begins with it."""
-        ...
 
     def report(self, observer: TrainingObserver) -> bool:
         """Report the episode that ended with the newest step; return False if none did."""
-        ...
 
     def state_dict(self) -> StateDict:
         """Return what later steps depend on."""
-        ...
 
     def load_state_dict(self, state: StateDict, sink: StepSink) -> str:
         """Go on from a saved state, after `taken` steps of it; return "exact" or "warm"."""
-        ...
 
 
 class Explorer:

@@ -30,20 +30,16 @@ class StepLearner(StepSink, Protocol):
     @property
     def policy(self) -> Policy:
         """The policy being trained."""
-        ...
 
     @property
     def metrics(self) -> Metrics:
         """Scalars that are reported at the end of each episode."""
-        ...
 
     def add(self, transition: Transition) -> None:
         """Take in a step."""
-        ...
 
     def update(self, step: int) -> Metrics:
         """Learn after step `step`; return metrics, empty if none are due."""
-        ...
 
 
 Source_co = TypeVar("Source_co", bound=StepSource, covariant=True)

@@ -56,16 +56,13 @@ class EpisodeUnderWay(Protocol):
     @property
     def observation(self) -> Observation:
         """The newest observation."""
-        ...
 
     @property
     def instruction(self) -> str | None:
         """The task of this episode in words, where there are any."""
-        ...
 
     def newest(self, count: int) -> list[Transition]:
         """Returns the last `count` steps."""
-        ...
 
 
 class WaitingSteps:

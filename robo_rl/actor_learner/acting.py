@@ -36,19 +36,15 @@ class StepWriter(Protocol):
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None) -> None:
         """An episode begins."""
-        ...
 
     def step(self, transition: Transition) -> None:
         """Writes a step; what has returned from here is never lost."""
-        ...
 
     def since(self, step: int) -> Iterator[Beginning | Transition]:
         """Yields what was written from a step on."""
-        ...
 
     def close(self) -> None:
         """Ends writing."""
-        ...
 
 
 @dataclass(frozen=True)

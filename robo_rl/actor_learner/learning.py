@@ -28,7 +28,6 @@ class Beginning(Protocol):
     @property
     def observation(self) -> Observation:
         """Its first observation."""
-        ...
 
 
 class Steps(Protocol):
@@ -37,24 +36,19 @@ class Steps(Protocol):
     @property
     def observation(self) -> Observation:
         """The newest."""
-        ...
 
     @property
     def instruction(self) -> str | None:
         """Of the episode."""
-        ...
 
     def following(self) -> Beginning | Transition | None:
         """Returns what comes next, None where nothing more is written yet."""
-        ...
 
     def newest(self, count: int) -> list[Transition]:
         """Returns the last steps of the episode that were read."""
-        ...
 
     def forget(self, step: int) -> None:
         """Steps before this one are not asked for any more."""
-        ...
 
 
 class LogSteps:

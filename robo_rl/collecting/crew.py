@@ -17,15 +17,12 @@ class Link(Protocol):
 
     def ask(self, request: bytes, parameters: bytes) -> None:
         """Sends a request, and parameters unless these are empty; never waits for the collector."""
-        ...
 
     def end(self) -> None:
         """Ends it at once."""
-        ...
 
     def last_words(self) -> str:
         """Returns the last that it printed."""
-        ...
 
 
 class Engine(Protocol):
@@ -33,15 +30,12 @@ class Engine(Protocol):
 
     def start(self, job: bytes) -> Link:
         """Starts one, and does not wait until it is there."""
-        ...
 
     def next(self, timeout: float) -> tuple[Link, bytes | None] | None:
         """Returns the next answer, with None in its place for a collector that is gone; None where none comes in time [s]."""
-        ...
 
     def close(self) -> None:
         """Ends what the engine itself needs."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,9 @@ class VectorPolicy(TransferablePolicy, Protocol):
         They depend neither on n nor on the observations of the other environments, to the last bit where nothing but vectors
         is seen.
         """
-        ...
 
     def executed(self, actions: Array) -> Array:
         """Returns drawn actions as the environments accept them."""
-        ...
 
 
 @runtime_checkable
@@ -91,11 +89,9 @@ class CollectedLearner(OnPolicyLearner, Protocol):
     @property
     def policy(self) -> VectorPolicy:
         """The policy being trained."""
-        ...
 
     def take_in(self, rollout: CollectedRollout) -> None:
         """Takes in a whole rollout that was acted in with the policy as it is now; `update` learns from it."""
-        ...
 
 
 class RolloutCollector:

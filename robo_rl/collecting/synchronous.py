@@ -24,16 +24,13 @@ class OnPolicyConfig(Protocol):
     @property
     def num_envs(self) -> int:
         """Environments that step together."""
-        ...
 
     @property
     def steps_per_env(self) -> int:
         """Steps of each between two updates."""
-        ...
 
     def build(self, spec: Any, seed: int, *, steps: int) -> CollectedLearner:
         """Returns a fresh learner for a training of so many steps."""
-        ...
 
 
 class SynchronousTraining:

@@ -20,11 +20,9 @@ class Collector(Protocol):
 
     def load_parameters(self, parameters: StateDict) -> None:
         """Acts with these from now on."""
-        ...
 
     def handle(self, request: StateDict) -> StateDict:
         """Does what is asked, and returns what came of it."""
-        ...
 
 
 Make = Callable[[StateDict], Collector]

@@ -22,11 +22,9 @@ class Listener(Protocol):
 
     def may_ask(self, question: Question) -> bool:
         """Returns whether a question may be sent; where not, no later one is drawn either."""
-        ...
 
     def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
         """Takes an answer, kept before or new; a new one is kept only when this has returned."""
-        ...
 
 
 class CachedJudge:

@@ -19,18 +19,15 @@ class ImageTextModel(Protocol):
     @property
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of weights, preprocessing and settings."""
-        ...
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
         """Returns (N, D), each of length 1, for N pictures of any size; the same whatever else is in the batch.
 
         Raises SpecMismatch for pictures of another size where the model is made for one camera.
         """
-        ...
 
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Returns (N, D), each of length 1; raises InvalidSetting for words that the model does not know."""
-        ...
 
 
 def image_text_model(name: str, settings: Mapping[str, Any]) -> ImageTextModel:

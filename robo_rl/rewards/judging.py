@@ -135,12 +135,10 @@ class Judge(Protocol):
     @property
     def terms(self) -> Terms:
         """Its budget and cache."""
-        ...
 
     @property
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from; not of its terms."""
-        ...
 
     def ask(self, questions: Iterable[Question]) -> Iterator[tuple[int, Answer]]:
         """Yields each question's number with its answer as it comes in, in any order.
@@ -148,7 +146,6 @@ class Judge(Protocol):
         Draws a question only when it asks it, so that whoever gives them out can stop. Raises JudgeUnavailable only where no
         later question can be answered either.
         """
-        ...
 
 
 def judge(name: str, settings: Mapping[str, Any]) -> Judge:

@@ -39,11 +39,9 @@ class Head(Protocol):
 
     def question(self, moment: Moment, instruction: str) -> Question | None:
         """Returns what to ask; None where nothing needs to be asked, or can be."""
-        ...
 
     def value(self, moment: Moment, content: dict[str, Any] | None) -> float | None:
         """Returns a value in [0, 1]; None for a missing one. content: of the answer, None where there is none."""
-        ...
 
 
 def _one_of_the_bins(value: float) -> float:

@@ -31,16 +31,13 @@ class Rater(Protocol):
     @property
     def kind(self) -> Literal["human", "model", "oracle"]:
         """What kind of judge it is."""
-        ...
 
     @property
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from."""
-        ...
 
     def compare(self, first: Segment, second: Segment) -> Answer:
         """Returns which is better."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,6 @@ class ValueLoss(Protocol):
 
     def __call__(self, differences: Tensor) -> Tensor:
         """Returns the loss of each row, given d = Q'(s, a) - V(s), (B,)."""
-        ...
 
 
 class BellmanLoss(Protocol):
@@ -45,7 +44,6 @@ class BellmanLoss(Protocol):
 
     def __call__(self, values: Tensor, targets: Tensor) -> Tensor:
         """Returns the loss of each element (N, B)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -34,28 +34,22 @@ class Annotator(Protocol):
     @property
     def metrics(self) -> Metrics:
         """How much is asked, answered, lost."""
-        ...
 
     @property
     def repeats_itself(self) -> bool:
         """Whether labels come at the same steps in every run."""
-        ...
 
     def submit(self, queries: Sequence[Query]) -> None:
         """Wants labels for these, the last one first."""
-        ...
 
     def arrived(self, step: int) -> list[Label]:
         """Returns the labels that came since the last call, which was at an earlier step."""
-        ...
 
     def state_dict(self) -> StateDict:
         """Returns what is still to be answered, and the counts."""
-        ...
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; what was being asked is asked again."""
-        ...
 
 
 class AnnotatorStopped(UserWarning):

@@ -22,15 +22,12 @@ class Captioner(Protocol):
 
     def require(self, spec: EnvironmentSpec) -> None:
         """Raises InvalidSetting for an environment that it cannot describe."""
-        ...
 
     def look(self, observations: Mapping[str, Array]) -> Array:
         """Returns what it needs to know of N observations, name -> (N, ...), as a fresh and small array (N, ...)."""
-        ...
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
         """Returns the descriptions of K steps, from such looks before and after them and the actions (K, ...)."""
-        ...
 
 
 def captioner(name: str) -> Captioner:

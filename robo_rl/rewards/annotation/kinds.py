@@ -16,28 +16,21 @@ class CaptionRewards(Protocol):
     @property
     def metrics(self) -> Metrics:
         """Scalars of the last fit, where there is one."""
-        ...
 
     def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
         """Takes in how often captions were met, the newest last, and returns what to ask, the most wanted last."""
-        ...
 
     def learn(self, labels: Sequence[Label]) -> None:
         """Takes in labels that have arrived."""
-        ...
 
     def values(self, captions: Sequence[str]) -> Labels:
         """Return r_llm of V distinct captions."""
-        ...
 
     def restore(self, labels: Sequence[Label]) -> None:
         """Takes in labels that were learnt from before the state was saved; called before `load_state_dict`."""
-        ...
 
     def state_dict(self) -> StateDict:
         """Returns everything but the labels."""
-        ...
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned."""
-        ...

@@ -21,11 +21,9 @@ class Control(Protocol):
     @property
     def name(self) -> str:
         """What the clips are, such as "blank pictures"."""
-        ...
 
     def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
         """Returns the changed episode."""
-        ...
 
 
 @dataclass(frozen=True)

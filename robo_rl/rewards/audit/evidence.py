@@ -48,7 +48,6 @@ class Subject(Protocol):
 
     def judge(self, episode: Episode) -> Judged:
         """Returns what it says of an episode."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ class Progress(Protocol):
 
     def of(self, episode: Episode) -> Floats:
         """Returns (T,) how far things got after each step; NaN where it is not known."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,9 @@ class Drawing(Protocol):
 
     def episodes(self, rows: int, mean_length: float) -> int:
         """Returns of how many episodes an update takes steps, so that it has about so many rows."""
-        ...
 
     def draw(self, lengths: Lengths, generator: np.random.Generator) -> Draw:
         """Returns steps of episodes of these lengths (M,)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,24 +21,20 @@ class StepInputs(Protocol):
     @property
     def size(self) -> int:
         """How many numbers: D."""
-        ...
 
     @property
     def entries(self) -> Sequence[str]:
         """Entries of the observation that they are made of."""
-        ...
 
     @property
     def identity(self) -> Mapping[str, str | float]:
         """What they follow from."""
-        ...
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
         """Returns (T, D) for the steps of an episode; what is not known of a step is NaN.
 
         observations: name -> (T + 1, ...). actions: (T, ...).
         """
-        ...
 
 
 class StatesAndActions:

@@ -35,12 +35,9 @@ class Source(Protocol):
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and a hash of all that its answers follow from."""
-        ...
 
     def answer(self, requests: Sequence[Request], heard: Heard) -> None:
         """Tells each answer as it comes in, in any order; raises JudgeError where there can be none."""
-        ...
 
     def report(self) -> str:
         """Returns what a reader of results must know of it, in a line."""
-        ...

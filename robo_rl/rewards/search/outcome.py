@@ -64,7 +64,6 @@ class Trainer(Protocol):
 
     def train(self, program: RewardProgram, seed: int) -> Outcome:
         """Returns what came of it, with `failure` where the program or the training broke; the same for the same arguments."""
-        ...
 
 
 class KeptTrainer:

@@ -42,14 +42,12 @@ class Search(Protocol):
     @property
     def ended(self) -> str:
         """Why there are no more rounds; empty before that."""
-        ...
 
     def rounds(self) -> Iterator[Round]:
         """Yields rounds as they are finished.
 
         Called again it asks and trains the same again, which costs nothing where model and trainer keep what they did.
         """
-        ...
 
 
 class Training:

@@ -24,11 +24,9 @@ class Comparer(Protocol):
     @property
     def identity(self) -> tuple[str, str]:
         """Its name and a hash of all that its answers follow from."""
-        ...
 
     def compare(self, first: Candidate, second: Candidate) -> Answer:
         """Returns 0 where the first is better, 1 where the second is, 0.5 where they are equal, "skip" where it cannot tell."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,9 @@ class Form(Protocol):
 
     def features(self, subgoal: Subgoal) -> Floats:
         """Returns (F,), what can be said without knowing where the student stands."""
-        ...
 
     def tell(self, features: Floats, offsets: npt.NDArray[np.int64], directions: npt.NDArray[np.int64]) -> Floats:
         """Returns (N, size) for features (N, F) and (dx, dy) to the subgoals (N, 2) [cells] of students that look somewhere."""
-        ...
 
 
 class Position:

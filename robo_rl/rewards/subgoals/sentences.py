@@ -19,7 +19,6 @@ class SentenceEmbedding(Protocol):
 
     def embed(self, sentence: str) -> npt.NDArray[np.float32]:
         """Returns (size,) float32."""
-        ...
 
 
 class BagOfWords:

@@ -18,11 +18,9 @@ class Teacher(Protocol):
 
     def subgoals(self, level: Level) -> Sequence[Subgoal]:
         """Returns subgoals in the order in which they are to be reached; none where it has no usable answer."""
-        ...
 
     def close(self) -> None:
         """Frees what it holds; may be called again."""
-        ...
 
 
 TEACHERS: dict[str, Any] = {"perfect": PerfectTeacher, "noisy": NoisyTeacher, "llm": LanguageTeacher}

@@ -63,7 +63,6 @@ class Reference(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """Return every array by its name."""
-        ...
 
 
 class AcceleratedMLP(nn.Module):

@@ -19,7 +19,7 @@ MODES = (Feature.LEARNER_PROCESS, Feature.COLLECTORS, Feature.ONLINE_PHASE)
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a learner with its settings can be trained with, over all its loops."""
+    """Features that a learner with its settings supports, over all its loops."""
 
     loops: tuple[Loop, ...]
     spaces: frozenset[Feature]
@@ -69,7 +69,7 @@ class Capabilities:
 
     @property
     def resume(self) -> str:
-        """How its usual loop resumes: exact or warm."""
+        """Kind of resume of its usual loop: exact or warm."""
         return self.loops[0].resume
 
     @property

@@ -12,7 +12,7 @@ from typing import Literal
 
 
 class Feature(Enum):
-    """What a recipe may ask of a training: (column of the table, what it is, the setting that asks for it)."""
+    """Feature of a recipe: (column of the table, what it is, the setting that asks for it)."""
 
     PERSON = "person", "a person who corrects", "human.kind"
     REWARD = "reward", "delayed rewards of a model", "reward.name"
@@ -33,7 +33,7 @@ class Feature(Enum):
 
     @property
     def noun(self) -> str:
-        """What it is, in a sentence."""
+        """Description in one sentence."""
         return self.value[1]
 
     @property
@@ -52,7 +52,7 @@ class Loop:
     requires: frozenset[Feature] = frozenset()
     """Features without which it is not used."""
     resume: Literal["exact", "warm"] = "exact"
-    """How it goes on from a checkpoint in an environment that repeats itself."""
+    """Kind of resume from a checkpoint in a deterministic environment."""
 
 
 _F = Feature
@@ -91,7 +91,7 @@ CONTINUOUS_ONLY = frozenset({Feature.CONTINUOUS})
 
 @dataclass(frozen=True)
 class Needs:
-    """What a learner needs of the loop that trains it, and of the environment."""
+    """Requirements of a learner: loops that can train it, and the environment."""
 
     loops: tuple[Loop, ...]
     """Loops that can train it, the usual one first."""

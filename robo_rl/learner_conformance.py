@@ -34,7 +34,7 @@ MakeBatch = Callable[[int], Batch]
 LearnerCheck = Callable[[MakeLearner, EnvironmentSpec, MakeBatch], None]
 
 EXTRAS: tuple[Extra, ...] = (NextActions(), ReturnsToGo(), Chunks(4))
-"""What learners of ours ask for."""
+"""Extras that the learners of robo_policies need."""
 _UPDATES = 3
 
 

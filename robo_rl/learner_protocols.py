@@ -24,7 +24,7 @@ class LearnerConfig(Protocol):
 
     @property
     def sampling(self) -> Sampling:
-        """What its training loop must provide."""
+        """Requirements of its training loop."""
 
     def build(self, spec: EnvironmentSpec, seed: int) -> Learner:
         """Returns a fresh learner for an environment, fully determined by the seed."""

@@ -1,4 +1,4 @@
-"""Means of what a learner reports: a line for every update is read by nobody."""
+"""Means of what a learner reports: a line for every update would be too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that one training is made of, gathered once; `training` puts it together."""
+"""Parts of one training, built once; `training` composes them."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class OnlinePhase:
 
 @dataclass(frozen=True)
 class Initial:
-    """What another run has learnt."""
+    """State that another run has learnt."""
 
     name: str
     """The run."""
     state: StateDict
     """Of its learner."""
     reading: EnvironmentSpec
-    """What its policy reads and commands."""
+    """Observations and actions of its policy."""
 
 
 class Acting(NamedTuple):
-    """What acts in a training."""
+    """Acting parts of a training."""
 
     environment: Environment
     learner: Learner
@@ -87,7 +87,7 @@ class TrainingPlan:
     online: OnlinePhase = OnlinePhase()
     person: Accompany | None = None
     initial: Initial | None = None
-    """What the learner begins with; None for a fresh one."""
+    """State that the learner begins with; None for a fresh one."""
     recorder: EpisodeRecorder | None = None
     """Records training episodes; None for none."""
     acts_at_once: bool = False
@@ -95,7 +95,7 @@ class TrainingPlan:
 
     @property
     def visible(self) -> EnvironmentSpec:
-        """What a policy sees of the environments."""
+        """Observations of the environments that a policy reads."""
         return self.spec if self.reward is None else self.reward.visible(self.spec)
 
     def learner(self) -> Learner:

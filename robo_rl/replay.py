@@ -79,7 +79,7 @@ class ReplayBuffer:
         self._is_running = True
 
     def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if none was begun."""
+        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
         if not self._is_running:
             raise InvalidEpisode(
                 "A step came to the replay memory outside of an episode.",

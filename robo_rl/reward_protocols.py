@@ -1,4 +1,4 @@
-"""What rewards of models promise, to whoever labels recorded episodes with them and whoever learns from them while acting.
+"""Protocols of rewards of models: for labelling recorded episodes, and for learning while acting.
 
     RewardModel      labels recorded episodes
     OnlineRewards    the reward of a run: what a policy sees of it, what labels its demonstrations, what runs it
@@ -60,7 +60,7 @@ class OnlineRewards(Protocol):
 
     @property
     def identity(self) -> Mapping[str, str | float]:
-        """What the rewards follow from: names, hashes of weights and words, factors; a run goes on with no other."""
+        """Sources of the rewards: names, hashes of weights and words, factors; a run goes on with no other."""
 
     def visible(self, spec: EnvironmentSpec) -> EnvironmentSpec:
         """Return the spec without what is drawn for the reward alone: what a policy sees, and what is kept to learn from."""
@@ -91,7 +91,7 @@ class DelayedRewards(ABC):
 
     @property
     def relabelling(self) -> Relabelling | None:
-        """What gives batches the rewards of the moment; None if a reward stays as it is."""
+        """Relabelling of batches with the rewards of the moment; None if a reward stays as it is."""
         return None
 
     @abstractmethod

@@ -82,7 +82,7 @@ class StepMemory(Protocol):
         """Begin an episode; one that still runs counts as truncated at its last step."""
 
     def add(self, transition: Transition) -> None:
-        """Store the next step of the running episode; raises InvalidEpisode if none was begun."""
+        """Store the next step of the running episode; raises InvalidEpisode if no episode was begun."""
 
     def cut(self) -> None:
         """Ends the running episode at its last stored step."""

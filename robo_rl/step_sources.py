@@ -28,7 +28,7 @@ def episode_seed(seed: int, index: int) -> int:
 
 
 class StepSink(Protocol):
-    """What takes in the steps of a source, episode by episode."""
+    """Consumer of the steps of a source, episode by episode."""
 
     def begin(self, episode: EpisodeUnderWay) -> None:
         """An episode begins; one under way ends at its last step."""
@@ -38,7 +38,7 @@ class StepSink(Protocol):
 
 
 class StepSource(Protocol):
-    """Where steps come from."""
+    """Source of the steps."""
 
     @property
     def taken(self) -> int:

@@ -68,7 +68,7 @@ class Transition:
     source: ActionSource = ActionSource.POLICY
     info: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Array] = field(default_factory=dict)
-    """What a learner's extras recorded of the step in the process that acted (robo_rl.extras); empty before that."""
+    """Columns that extras recorded of the step in the acting process (robo_rl.extras); empty before that."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from robo_rl.types import Episode
 
 
 class Recipe(Protocol):
-    """Everything that determines a training, as `robo_cli.recipe.Recipe` holds it."""
+    """Settings that determine a training, as `robo_cli.recipe.Recipe` holds them."""
 
     @property
     def name(self) -> str:
@@ -47,11 +47,11 @@ class Dataset(Protocol):
 
     @property
     def spec(self) -> EnvironmentSpec:
-        """What the episodes observe and command."""
+        """Observations and actions of the episodes."""
 
     @property
     def card(self) -> dict[str, Any]:
-        """How the dataset was made."""
+        """Origin of the dataset: recipe, versions, arguments."""
 
     def __len__(self) -> int: ...
 

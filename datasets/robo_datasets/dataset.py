@@ -67,7 +67,7 @@ class Dataset:
 
     @property
     def card(self) -> dict[str, Any]:
-        """How the dataset was made."""
+        """Origin of the dataset: recipe, versions, arguments."""
         return dict(self._description["card"])
 
     def describe(self, card: Mapping[str, Any]) -> None:

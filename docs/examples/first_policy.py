@@ -1,4 +1,4 @@
-"""Train a policy, measure it, watch it, look at what it lived through: run it whole, or cell by cell as a notebook."""
+"""Train a policy, measure it, watch it, look at its episodes: run it whole, or cell by cell as a notebook."""
 
 # %% An environment: plain Gymnasium, with units, frames and limits in its spec
 import os

@@ -100,7 +100,7 @@ class CollectedSteps:
 
     @property
     def metrics(self) -> Metrics:
-        """How old parameters are, and what waits."""
+        """Age of the parameters, and length of the queue."""
         return {
             "collect/collectors": float(self.crew.count),
             "collect/staleness": float(self._staleness),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OnlineReward:
-    """What a policy learns from in place of the environment's reward; implements `robo_rl.reward_protocols.OnlineRewards`."""
+    """Reward that replaces that of the environment; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
     model: StepReward
     spec: EnvironmentSpec

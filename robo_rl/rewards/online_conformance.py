@@ -68,7 +68,7 @@ def environments_are_apart(reward: OnlineRewards, episodes: Sequence[Episode]) -
 
 
 def observations_may_be_written_over(reward: OnlineRewards, episodes: Sequence[Episode]) -> None:
-    """What is shown is copied: an environment may draw the next observation into the same arrays."""
+    """Observations are copied: an environment may draw the next observation into the same arrays."""
     if _may_be_several(reward):
         kept, spoilt = (_played(_running(reward, 1), episodes[:1], spoils=spoils) for spoils in (False, True))
         same = _are_equal(kept, spoilt)

@@ -91,7 +91,7 @@ class RunningReward(DelayedRewards):
         return StepRewards(labels, ends & labels.valid)
 
     def _after_an_end(self, steps: Steps, ends: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Return which steps follow one with which the task was completed, (K,): nobody learns from them."""
+        """Return which steps follow one with which the task was completed, (K,): they are not learnt from."""
         found = np.zeros(len(steps), np.bool_)
         if ends.any() or self._over:
             for row, index in enumerate(steps.index.tolist()):

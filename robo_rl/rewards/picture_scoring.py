@@ -41,7 +41,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class PictureScoring(StepReward):
-    """What a policy learns from if a reward looks at pictures."""
+    """Online reward that looks at pictures."""
 
     is_weighted: ClassVar[bool] = True
     model: PictureReward
@@ -164,7 +164,7 @@ class PictureScoring(StepReward):
 
 
 class Shown(NamedTuple):
-    """What a model is shown."""
+    """Input of a model."""
 
     picture: Pictures
     """(H, W, 3)"""

@@ -1,4 +1,4 @@
-"""Where rewards of steps are given, and what they remember."""
+"""Place of a reward of steps: its environment, and its memory of earlier steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Part = TypeVar("Part", bound=Stateful)
 
 
 class Memory(dict[str, Any]):
-    """What a reward remembers of earlier steps: plain values by name, and parts that save their own state.
+    """Memory of a reward: plain values by name, and parts that save their own state.
 
     It is saved with a run. What belongs to an episode is to be forgotten if a step `begins` one.
     """
@@ -73,7 +73,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What an error calls it."""
+        """Name in errors."""
         return "the recorded episode" if self.is_recorded else self.spec.name
 
     @cached_property

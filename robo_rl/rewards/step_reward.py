@@ -25,7 +25,7 @@ class StepReward(RewardModel):
     name: ClassVar[str]
     """That of the entry point."""
     remedy: ClassVar[str] = "look at what the model answers (robo-rl label shows it on recorded episodes), then resume the run"
-    """What to do if it has no answer for long."""
+    """Advice of the error if it has no answer for long."""
     is_weighted: ClassVar[bool] = False
     """True if `score_steps` has applied the weight."""
 

@@ -85,7 +85,7 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 @dataclass(frozen=True)
 class Judged:
-    """What a reward says of K steps."""
+    """Judgement of K steps by a reward."""
 
     labels: Labels
     """Before the weight; float64 if a sum is still to be made of them."""

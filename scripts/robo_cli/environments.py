@@ -37,7 +37,7 @@ class KnownSpecs:
 class RecipeEnvironments:
     """Makes the environment of a recipe, drawn for its reward, one by one or many in one object (VectorFactory).
 
-    The one that is made to read the spec is the first that is handed out; `close` closes it if nobody took it.
+    The one that is made to read the spec is the first that is handed out; `close` closes it if it was not handed out.
     """
 
     def __init__(self, recipe: Recipe[Any]) -> None:

@@ -46,7 +46,7 @@ class RunEpisodes:
             is_apart = isinstance(training, ActingTraining)
             if training.replays and not is_apart:
                 self._store = EpisodeStore(run, writer)
-            else:  # if it is apart its learner reads what was lived in a log of its own
+            else:  # if it is apart its learner reads the steps from a log of its own
                 self._store = LivedEpisodes(run, writer, tells_again=not is_apart)
             try:
                 yield
@@ -75,7 +75,7 @@ class RunEpisodes:
             self._store.keep(episode)
 
     def recorded(self, number: int) -> Episode | None:
-        """Returns the training episode of that number, if it was lived before a crash and is not learnt from yet."""
+        """Returns the training episode of that number, if it was recorded before a crash and is not learnt from yet."""
         return None if self._store is None else self._store.recorded(number)
 
 
@@ -149,7 +149,7 @@ class EpisodeStore:
         """Nothing is stored before an episode has ended."""
 
     def recorded(self, number: int) -> Episode | None:
-        """Returns None: episodes are lived again."""
+        """Returns None: episodes are simulated again."""
         return None
 
     def cut(self, stop_reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What a recipe asks of its training loop, and the loop that it gets."""
+"""Features that a recipe needs of its training loop, and the choice of the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Episodes of a policy, played at the environment's own rate for somebody who watches and steers them."""
+"""Episodes of a policy, played at the environment's own rate, with controls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Screen(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """False once nobody can watch any more."""
+        """False once the page or window is closed."""
 
     def show(self, picture: Frame | None, moment: Moment) -> None:
         """Show a picture, None if the environment does not draw, and the numbers."""

@@ -48,7 +48,7 @@ class AWACConfig(NetworkSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> AWAC:

@@ -41,7 +41,7 @@ class BCConfig(NetworkSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling(batch_size=self.batch_size, offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:

@@ -20,7 +20,7 @@ class CalQLConfig(CQLConfig):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return replace(super().sampling, extras=(ReturnsToGo(self.discount),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:

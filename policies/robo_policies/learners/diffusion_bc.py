@@ -67,7 +67,7 @@ class DiffusionBCConfig(NetworkSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling(batch_size=self.batch_size, extras=(Chunks(self.chunk),), offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:

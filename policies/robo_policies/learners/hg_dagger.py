@@ -23,5 +23,5 @@ class HGDAggerConfig(BCConfig):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide: algorithm 1's data set D, which grows by the person's steps alone."""
+        """Requirements of the training loop: algorithm 1's data set D, which grows by the person's steps alone."""
         return replace(super().sampling, keeps_corrections=True)

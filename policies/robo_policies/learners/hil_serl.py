@@ -54,7 +54,7 @@ class HILSERLConfig(RLPDConfig):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return replace(super().sampling, keeps_corrections=True)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:

@@ -86,7 +86,7 @@ class ImplicitConfig(NetworkSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
 

@@ -63,7 +63,7 @@ class PPOConfig(PolicyValueSettings):
     lr: float = 3e-4
     """Learning rate of Adam."""
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate falls to 0 over the training, rollout by rollout. CaRL: linear."""
+    """Decay of the learning rate to 0 over the training, rollout by rollout. CaRL: linear."""
     num_envs: int = 16
     """Environments that step together. Stable-Baselines3 has 1 with 2048 steps; the rollout is equally long."""
     steps_per_env: int = 128

@@ -39,7 +39,7 @@ class ReBRACConfig(TD3Config):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return replace(super().sampling, extras=(NextActions(),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> ReBRAC:

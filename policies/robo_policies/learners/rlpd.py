@@ -94,7 +94,7 @@ class RLPDConfig(NetworkSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:

@@ -68,7 +68,7 @@ class SACConfig(NetworkSettings):
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling.of(self)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> SAC:

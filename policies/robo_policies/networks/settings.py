@@ -24,7 +24,7 @@ class NetworkSettings:
     acting_device: Literal["learner", "cpu"] = "learner"
     """Device on which the policy acts: that of the learner, or the CPU with a copy of the actor that follows each update."""
     engine: Literal["auto", "reference", "accelerated"] = "auto"
-    """How plain MLPs are computed: reference is autograd throughout, accelerated are kernels for float32 on a CPU with the same
+    """Computation of plain MLPs: reference is autograd throughout, accelerated are kernels for float32 on a CPU with the same
     parameters and results, auto takes these if they apply."""
     network: str | None = None
     """Encoder of observations, "package.module:Class" or an entry point of robo_rl.networks; None for the learner's own."""

@@ -72,7 +72,7 @@ class SB3SACHILConfig:
 
     @property
     def sampling(self) -> Sampling:
-        """What the training loop must provide."""
+        """Requirements of the training loop."""
         return Sampling(
             batch_size=self.batch_size,
             updates_per_step=self.gradient_steps,

@@ -109,7 +109,7 @@ def rollout_size(model: BaseAlgorithm) -> int:
 
 
 def updates_after_episodes(model: BaseAlgorithm) -> bool:
-    """Return True if a model learns after whole episodes, whose length nobody knows."""
+    """Return True if a model learns after whole episodes, whose length is unknown."""
     frequency = getattr(model, "train_freq", None)
     return isinstance(frequency, TrainFreq) and frequency.unit is TrainFrequencyUnit.EPISODE
 

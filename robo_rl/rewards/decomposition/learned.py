@@ -47,7 +47,7 @@ class Decomposition:
 
     @property
     def metrics(self) -> Metrics:
-        """What the decoder paid for recent episodes, each as it ended."""
+        """Returns by the decoder of recent episodes, each as it ended."""
         return {"reward/model_return": float(np.mean(self._returns))} if self._returns else {}
 
     def places(self, steps: Steps) -> Array:

@@ -46,7 +46,7 @@ class DecomposedReward(StepReward):
     @property
     @abstractmethod
     def drawing(self) -> Drawing:
-        """What chooses the steps; raises InvalidSetting for a number of them that it cannot choose."""
+        """Sampler of the steps; raises InvalidSetting for a number of them that it cannot sample."""
 
     def inputs(self, place: Place) -> StepInputs:
         """Return what the decoder sees of a step; raise InvalidSetting without float observations."""
@@ -69,7 +69,7 @@ class DecomposedReward(StepReward):
         return self.inputs(place).entries
 
     def is_due(self, waiting: StepQueue) -> bool:
-        """Return False until the episode ends: before that nobody knows its return."""
+        """Return False until the episode ends: before that its return is unknown."""
         return False
 
     def facts(self, place: Place) -> Mapping[str, str | float]:
@@ -122,7 +122,7 @@ class DrawnSteps:
 
     @property
     def drawing(self) -> Drawing:
-        """What chooses the steps."""
+        """Sampler of the steps."""
         return DRAWINGS[self.sampling](self.steps, self.unbiased)
 
 

@@ -103,7 +103,7 @@ class AcceleratedMLP(nn.Module):
         return torch.from_numpy(self._scratch[rows].forward(arrays)[members])
 
     def lease(self, rows: int) -> Lease:
-        """Return memory for an evaluation of so many rows that nobody else has."""
+        """Return memory for an evaluation of `rows` rows that no other evaluation uses."""
         free = self._free.setdefault(rows, [])
         while free:
             evaluation = free.pop()
@@ -179,7 +179,7 @@ class _Node(torch.autograd.Function):
         found = iter(evaluation.backward(by_outputs.numpy(), is_trained, wanted))
         gradient = evaluation.gradient if is_trained else None
         if not torch._C._autograd._get_current_graph_task_keep_graph():
-            ctx.lease = None  # even if somebody keeps the outputs: memory that the next evaluation takes is still in the caches
+            ctx.lease = None  # although outputs may be referenced: memory that is used again at once is still in the caches
         return gradient, None, *(next(found) if is_needed else None for is_needed in needed)
 
 
@@ -208,7 +208,7 @@ class Evaluation:
     def __init__(self, passes: list[Pass], blocks: list[slice], gradient: Tensor) -> None:
         self._passes, self._blocks, self.gradient = passes, blocks, gradient
         self.own_references = 0
-        """To the memory of `gradient` while nobody else keeps it: one that is kept is not overwritten."""
+        """Memory of `gradient` while it is not referenced elsewhere: a referenced one is not overwritten."""
 
     def references(self) -> int:
         """Return the number of tensors that use the memory of `gradient`."""

@@ -6,16 +6,14 @@ It can be made again from the episodes' files, all but the notes.
 from __future__ import annotations
 
 import math
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from robo_datasets.database import Database
 from robo_datasets.episode_file import FileName
+from robo_rl.database import Database
 from robo_rl.errors import DatabaseCorrupt, DatasetNotFound
 from robo_rl.types import Episode
 
@@ -96,34 +94,28 @@ class Catalogue:
     def add(self, entry: Entry) -> None:
         """Adds an entry durably: when this returns, a power cut does not undo it."""
         marks = ", ".join("?" for _ in fields(Entry))
-        with self._database.writing() as connection:
-            connection.execute(f"INSERT INTO episodes VALUES ({marks})", astuple(entry))
+        self._database.change(f"INSERT INTO episodes VALUES ({marks})", [astuple(entry)])
 
     def correct(self, entry: Entry) -> None:
         """Replaces what is said of an episode's file; its place in the order stays."""
         settings = ", ".join(f"{field.name} = ?" for field in fields(Entry))
-        with self._database.writing() as connection:
-            connection.execute(f"UPDATE episodes SET {settings} WHERE file = ?", (*astuple(entry), entry.file))
+        self._database.change(f"UPDATE episodes SET {settings} WHERE file = ?", [(*astuple(entry), entry.file)])
 
     def remove(self, identity: str) -> None:
         """Removes an entry; notes stay, in case the episode comes back."""
-        with self._database.writing() as connection:
-            connection.execute("DELETE FROM episodes WHERE identity = ?", (identity,))
+        self._database.change("DELETE FROM episodes WHERE identity = ?", [(identity,)])
 
     def note(self, identity: str, text: str) -> None:
         """Adds a person's remark on an episode."""
-        with self._database.writing() as connection:
-            connection.execute("INSERT INTO notes VALUES (?, ?)", (identity, text))
+        self._database.change("INSERT INTO notes VALUES (?, ?)", [(identity, text)])
 
     def notes(self, identity: str) -> list[str]:
         """Returns the remarks on an episode, oldest first."""
-        with self._reading() as connection:
-            return [row[0] for row in connection.execute("SELECT note FROM notes WHERE identity = ?", (identity,))]
+        return [note for (note,) in self._rows("SELECT note FROM notes WHERE identity = ?", identity)]
 
     def all_notes(self) -> list[Note]:
         """Returns every remark, oldest first."""
-        with self._reading() as connection:
-            return connection.execute("SELECT identity, note FROM notes ORDER BY rowid").fetchall()
+        return [(identity, note) for identity, note in self._rows("SELECT identity, note FROM notes ORDER BY rowid")]
 
     def salvaged_notes(self) -> list[Note]:
         """Returns the remarks that can still be read of a damaged catalogue."""
@@ -134,33 +126,27 @@ class Catalogue:
         """Adds the remarks that are not there, all or none."""
         present = Counter(self.all_notes())
         missing = [note for note in notes if not _taken(present, note)]
-        with self._database.writing() as connection:
-            connection.executemany("INSERT INTO notes VALUES (?, ?)", missing)
+        self._database.change("INSERT INTO notes VALUES (?, ?)", missing)
 
     def noted(self) -> dict[str, int]:
         """Returns how many remarks there are on each episode that has any."""
-        with self._reading() as connection:
-            return dict(connection.execute("SELECT identity, COUNT(*) FROM notes GROUP BY identity").fetchall())
+        return dict(self._rows("SELECT identity, COUNT(*) FROM notes GROUP BY identity"))
 
     def entries(self) -> list[Entry]:
         """Returns all entries; raises DatabaseCorrupt if the file is damaged or not a catalogue."""
-        with self._reading() as connection:
-            rows = connection.execute("SELECT * FROM episodes ORDER BY rowid").fetchall()
-        return [_entry(row) for row in rows]
+        return [_entry(row) for row in self._rows("SELECT * FROM episodes ORDER BY rowid")]
 
     def require_sound(self) -> None:
         """Raises DatabaseCorrupt unless everything in the file can be read and agrees; DatasetNotFound without a file."""
-        with self._reading():
-            pass
         self.entries()
         self.noted()
         self._database.require_sound()
 
-    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
-        path = self._database.path
-        if not path.exists():
-            raise DatasetNotFound(f"{path} does not exist.", fix="robo-rl data repair DATASET makes it from the episodes")
-        return self._database.reading()
+    def _rows(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+        if not self.path.exists():
+            raise DatasetNotFound(f"{self.path} does not exist.", fix="robo-rl data repair DATASET makes it from the episodes")
+        with self._database.reading() as connection:
+            return connection.execute(query, parameters).fetchall()
 
 
 def _taken(present: Counter[Note], note: Note) -> bool:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from robo_datasets.catalogue import Entry
-from robo_datasets.database import Database
 from robo_datasets.episode_file import FileName
 from robo_datasets.labels import COLUMNS, labels_of, row_of
+from robo_rl.database import Database
 from robo_rl.errors import DatasetError
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.settings import plain
@@ -27,6 +27,9 @@ from robo_rl.types import RewardLabels
 
 Maker = tuple[str, str]
 """The identity of a reward model."""
+_SCHEMA = f"""CREATE TABLE IF NOT EXISTS labels
+    (content TEXT NOT NULL, {COLUMNS}, bound TEXT NOT NULL, PRIMARY KEY (model, weights_hash, content));
+CREATE TABLE IF NOT EXISTS makers (settings TEXT PRIMARY KEY, model TEXT NOT NULL, weights_hash TEXT NOT NULL)"""
 TOGETHER = 500
 """Episodes that are looked for at once; SQLite takes 999 parameters."""
 
@@ -44,7 +47,7 @@ class LabelCache:
             ) from None
         self.path = folder / "labels.sqlite"
         remedy = "move it away: models are asked again, and a new one is made"
-        self._database = Database(self.path, remedy)
+        self._database = Database(self.path, remedy, schema=_SCHEMA)
         self.given = self.dropped = 0
 
     def find(self, maker: Maker, entries: Sequence[Entry], *, with_gaps: bool) -> Iterator[Mapping[str, RewardLabels]]:
@@ -52,14 +55,11 @@ class LabelCache:
 
         What is not as it was written is dropped, as if it had never been known. with_gaps: also where labels are missing.
         """
-        if not self._database.has("labels"):
-            return
         for start in range(0, len(entries), TOGETHER):
             some = {_content(entry): entry for entry in entries[start : start + TOGETHER]}
             query = f"SELECT * FROM labels WHERE model = ? AND weights_hash = ? AND content IN ({', '.join('?' * len(some))})"
-            with self._database.reading() as connection:
-                rows = {row[0]: row for row in connection.execute(query, (*maker, *some))}
-            found = {content: _checked(row, some[content]) for content, row in rows.items()}
+            rows = self._database.rows("labels", query, (*maker, *some))
+            found = {row[0]: _checked(row, some[row[0]]) for row in rows}
             self._drop(maker, [content for content, labels in found.items() if labels is None])
             whole = {content: labels for content, labels in found.items() if labels is not None}
             if wanted := {some[key].identity: labels for key, labels in whole.items() if with_gaps or labels.valid.all()}:
@@ -69,17 +69,13 @@ class LabelCache:
     def add(self, maker: Maker, entry: Entry, labels: RewardLabels) -> None:
         """Stores the labels of an episode durably."""
         row, content = row_of(labels), _content(entry)
-        columns = f"content TEXT NOT NULL, {COLUMNS}, bound TEXT NOT NULL, PRIMARY KEY (model, weights_hash, content)"
-        with self._database.writing() as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS labels ({columns})")
-            marks = ", ".join("?" * (len(row) + 2))
-            connection.execute(f"INSERT OR REPLACE INTO labels VALUES ({marks})", (content, *row, _bound(content, row)))
+        values = content, *row, _bound(content, row)
+        self._database.change(f"INSERT OR REPLACE INTO labels VALUES ({', '.join('?' * len(values))})", [values])
 
     def _drop(self, maker: Maker, contents: Sequence[str]) -> None:
         if contents:
-            with self._database.writing() as connection:
-                query = "DELETE FROM labels WHERE model = ? AND weights_hash = ? AND content = ?"
-                connection.executemany(query, [(*maker, content) for content in contents])
+            query = "DELETE FROM labels WHERE model = ? AND weights_hash = ? AND content = ?"
+            self._database.change(query, [(*maker, content) for content in contents])
             self.dropped += len(contents)
 
     def held(self) -> AbstractContextManager[None]:
@@ -89,19 +85,12 @@ class LabelCache:
     def remember(self, model: RewardModel, maker: Maker) -> None:
         """Notes whose labels a model with these settings gives."""
         if self.recalled(model) != maker:
-            with self._database.writing() as connection:
-                columns = "settings TEXT PRIMARY KEY, model TEXT NOT NULL, weights_hash TEXT NOT NULL"
-                connection.execute(f"CREATE TABLE IF NOT EXISTS makers ({columns})")
-                connection.execute("INSERT OR REPLACE INTO makers VALUES (?, ?, ?)", (_settings(model), *maker))
+            self._database.change("INSERT OR REPLACE INTO makers VALUES (?, ?, ?)", [(_settings(model), *maker)])
 
     def recalled(self, model: RewardModel) -> Maker | None:
         """Returns whose labels a model with these settings gave when it was last there."""
-        if not self._database.has("makers"):
-            return None
-        with self._database.reading() as connection:
-            query = "SELECT model, weights_hash FROM makers WHERE settings = ?"
-            found: Maker | None = connection.execute(query, (_settings(model),)).fetchone()
-        return found
+        rows = self._database.rows("makers", "SELECT model, weights_hash FROM makers WHERE settings = ?", (_settings(model),))
+        return (rows[0][0], rows[0][1]) if rows else None
 
 
 def _content(entry: Entry) -> str:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from robo_datasets.catalogue import Entry
-from robo_datasets.database import NAME, SUFFIX, Database
 from robo_datasets.dataset import Dataset
+from robo_rl.database import NAME, SUFFIX, Database
 from robo_rl.errors import EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.types import RewardLabels
 
@@ -37,7 +37,8 @@ class LabelSet:
             raise InvalidSetting("A label set has an impossible name.", got=name, allowed=NAME.pattern)
         self.name = name
         remedy = f"move labels/{name}{SUFFIX} away, and label again"
-        self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}", remedy)
+        schema = f"CREATE TABLE IF NOT EXISTS labels (identity TEXT PRIMARY KEY, {COLUMNS})"
+        self._database = Database(dataset.path / "labels" / f"{name}{SUFFIX}", remedy, schema=schema)
         self._known = set(quarantined(dataset.path))
         self._steps = {entry.identity: entry.steps for entry in dataset.entries()}
 
@@ -59,9 +60,7 @@ class LabelSet:
         for identity, labels in found.items():
             self._require_fit(identity, labels)
         rows = [_sealed(identity, row_of(labels)) for identity, labels in found.items()]
-        with self._database.writing() as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS labels (identity TEXT PRIMARY KEY, {COLUMNS})")
-            connection.executemany("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        self._database.change("INSERT OR REPLACE INTO labels VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def held(self) -> AbstractContextManager[None]:
         """Returns a block in which storing is fast; a power cut may undo what was stored in its last second, no kill does."""
@@ -75,11 +74,11 @@ class LabelSet:
 
     def read(self, identity: str) -> RewardLabels | None:
         """Returns the labels of an episode, or None; raises EpisodeCorrupt if they are not as they were written."""
-        if not self._database.has("labels"):
-            return None
-        with self._database.reading() as connection:
-            row = connection.execute("SELECT * FROM labels WHERE identity = ?", (identity,)).fetchone()
-        return None if row is None else self._labels(row)
+        rows = self._rows("SELECT * FROM labels WHERE identity = ?", identity)
+        return self._labels(rows[0]) if rows else None
+
+    def _rows(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
+        return self._database.rows("labels", query, parameters)
 
     def _labels(self, row: tuple[Any, ...]) -> RewardLabels:
         labels = None
@@ -91,12 +90,8 @@ class LabelSet:
 
     def require_sound(self) -> None:
         """Raises DatasetError unless the file is whole, and every row is as it was written and of an episode of the dataset."""
-        if not self._database.has("labels"):
-            return
         self._database.require_sound()
-        with self._database.reading() as connection:
-            rows = connection.execute("SELECT * FROM labels").fetchall()
-        for row in rows:
+        for row in self._rows("SELECT * FROM labels"):
             self._labels(row)
             if row[0] not in self._steps and row[0] not in self._known and not str(row[-1]).startswith(WHOLE):
                 raise EpisodeCorrupt(
@@ -108,28 +103,17 @@ class LabelSet:
     @property
     def labelled(self) -> set[str]:
         """Identities of the episodes that have labels."""
-        if not self._database.has("labels"):
-            return set()
-        with self._database.reading() as connection:
-            return {row[0] for row in connection.execute("SELECT identity FROM labels")}
+        return {row[0] for row in self._rows("SELECT identity FROM labels")}
 
     @property
     def without_gaps(self) -> set[str]:
         """Identities of the episodes every step of which has a label."""
-        if not self._database.has("labels"):
-            return set()
-        with self._database.reading() as connection:
-            return {row[0] for row in connection.execute("SELECT identity, valid FROM labels") if 0 not in row[1]}
+        return {identity for identity, valid in self._rows("SELECT identity, valid FROM labels") if 0 not in valid}
 
     @property
     def makers(self) -> set[tuple[str, str]]:
         """Models and hashes of their weights that the labels are of."""
-        if not self._database.has("labels"):
-            return set()
-        with self._database.reading() as connection:
-            return {
-                (model, weights) for model, weights in connection.execute("SELECT DISTINCT model, weights_hash FROM labels")
-            }
+        return {(model, weights) for model, weights in self._rows("SELECT DISTINCT model, weights_hash FROM labels")}
 
     def count(self, entries: Iterable[Entry]) -> int:
         """Return the number of steps of these episodes that have a label."""

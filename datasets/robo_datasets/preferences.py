@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from robo_datasets.database import NAME, SUFFIX, Database
 from robo_datasets.dataset import Dataset, require_no_links
+from robo_rl.database import NAME, SUFFIX, Database
 from robo_rl.errors import DatasetError, EpisodeCorrupt, InvalidSetting, UnknownName
 from robo_rl.types import Preference
 
 FOLDER = "preferences"
 SKIP = -1.0
+_HASHED = "SELECT 1 FROM pragma_table_info('preferences') WHERE name = 'sha256'"
 _SEGMENTS = "first, first_start, first_stop, second, second_start, second_stop"
 _FACTS = f"{_SEGMENTS}, label, rater, kind"
 _KINDS = (str, int, int, str, int, int, float, str, str)
@@ -37,7 +37,8 @@ class PreferenceSet:
             raise InvalidSetting("A set of preferences has an impossible name.", got=name, allowed=NAME.pattern)
         self.name, self._dataset = name, dataset.path
         remedy = f"move {FOLDER}/{name}{SUFFIX} away, and compare again"
-        self._database = Database(dataset.path / FOLDER / f"{name}{SUFFIX}", remedy)
+        schema = f"CREATE TABLE IF NOT EXISTS preferences ({_COLUMNS})"
+        self._database = Database(dataset.path / FOLDER / f"{name}{SUFFIX}", remedy, schema=schema)
 
     @classmethod
     def existing(cls, dataset: Dataset, name: str) -> PreferenceSet:
@@ -55,20 +56,15 @@ class PreferenceSet:
         except OSError as error:
             raise DatasetError(f"{self._database.path} cannot be written.", got=error, fix="look at its permissions") from None
         with self._database.writing() as connection:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS preferences ({_COLUMNS})")
-            if not _has_hashes(connection):
+            if not connection.execute(_HASHED).fetchone():
                 connection.execute("ALTER TABLE preferences ADD COLUMN sha256 TEXT")
             query = f"INSERT OR IGNORE INTO preferences ({_FACTS}, sha256) VALUES ({', '.join('?' * 10)})"
             connection.executemany(query, [(*row, _digest(row)) for row in rows])
 
     def __iter__(self) -> Iterator[Preference]:
         """Yields the comparisons in the order of the answers; raises EpisodeCorrupt if one is not as it was written."""
-        if not self._database.has("preferences"):
-            return
-        with self._database.reading() as connection:
-            digest = "sha256" if _has_hashes(connection) else "NULL"
-            rows = connection.execute(f"SELECT {_FACTS}, {digest} FROM preferences ORDER BY rowid").fetchall()
-        for *row, digest in rows:
+        column = "sha256" if self._database.rows("preferences", _HASHED) else "NULL"
+        for *row, digest in self._database.rows("preferences", f"SELECT {_FACTS}, {column} FROM preferences ORDER BY rowid"):
             if digest not in (None, _digest(row)) or not _is_plain(row):
                 raise EpisodeCorrupt(
                     f"A comparison of the set {self.name!r} was changed.",
@@ -80,19 +76,14 @@ class PreferenceSet:
 
     def require_sound(self) -> None:
         """Raises DatasetError unless the file is whole and every comparison is as it was written."""
-        if self._database.has("preferences"):
-            self._database.require_sound()
-            for _ in self:
-                pass
+        self._database.require_sound()
+        for _ in self:
+            pass
 
 
 def preference_sets(dataset: Dataset) -> list[str]:
     """Returns the names of the sets that a dataset has."""
     return sorted(path.stem for path in Path(dataset.path / FOLDER).glob(f"*{SUFFIX}"))
-
-
-def _has_hashes(connection: sqlite3.Connection) -> bool:
-    return any(column[1] == "sha256" for column in connection.execute("PRAGMA table_info(preferences)"))
 
 
 def _is_plain(row: Sequence[Any]) -> bool:

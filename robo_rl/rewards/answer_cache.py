@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from robo_rl.errors import JudgeError
+from robo_rl.database import Database
+from robo_rl.errors import JudgeError, fix_of
 from robo_rl.rewards.judging import Answer
 from robo_rl.rewards.user_cache import user_cache
 
-WAIT = 10.0
-"""[s] for another process to finish its change."""
+REMEDY = "look at the disk; a broken file can be moved away, and its answers are asked for again"
 _TABLES = """CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, judge TEXT NOT NULL, status TEXT NOT NULL,
     raw TEXT NOT NULL, model TEXT NOT NULL, prompt_tokens INTEGER NOT NULL,
     completion_tokens INTEGER NOT NULL, sha256 TEXT NOT NULL);
@@ -31,29 +31,18 @@ class AnswerCache:
     def __init__(self, folder: str = "") -> None:
         """Names a folder; empty for the usual one. Nothing is made before it is opened."""
         self.path = (Path(folder) if folder else user_cache() / "answers") / "answers.sqlite"
+        self._database = Database(self.path, REMEDY, schema=_TABLES, error=JudgeError)
 
     @contextmanager
     def opened(self) -> Iterator[Answers]:
         """Yields the answers; every error of the file becomes a JudgeError that names it."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(self.path, timeout=WAIT)
-            try:
-                connection.text_factory = lambda text: text.decode(
-                    errors="replace"
-                )  # what was damaged is to be read, and dropped
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("PRAGMA synchronous = FULL")
-                connection.executescript(_TABLES)
-                yield Answers(connection)
-            finally:
-                connection.close()
-        except (sqlite3.Error, OSError) as error:
-            raise JudgeError(
-                f"The answers in {self.path} cannot be used.",
-                got=error,
-                fix="look at disk and permissions; a broken file can be moved away, and its answers are asked for again",
-            ) from error
+        except OSError as error:
+            raise JudgeError(f"{self.path} cannot be used.", got=error, fix=fix_of(error)) from error
+        with self._database.opened() as connection:
+            connection.text_factory = lambda text: text.decode(errors="replace")  # damaged text is read, and dropped
+            yield Answers(connection)
 
 
 class Answers:

@@ -7,10 +7,10 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from robo_datasets import database
 from robo_datasets.catalogue import NAME
 from robo_datasets.dataset import Dataset
 from robo_datasets.repair import repair, verify
+from robo_rl import database
 from robo_rl.errors import DatasetBusy, DatasetError
 
 

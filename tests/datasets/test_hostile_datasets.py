@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from robo_datasets.cache import cache_folders, open_cache
-from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
 from robo_datasets.episode_file import write_episode
 from robo_datasets.hdf5_arrays import read_arrays, write_array
 from robo_datasets.labels import LabelSet
 from robo_datasets.repair import repair, verify
+from robo_rl.database import Database
 from robo_rl.errors import DatasetError, DatasetNotFound, EpisodeCorrupt, InvalidEpisode
 from robo_rl.types import RewardLabels
 

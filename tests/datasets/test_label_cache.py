@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robo_datasets.database import Database
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_datasets.labels import LabelSet
+from robo_rl.database import Database
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.doubles import NoisyOracle

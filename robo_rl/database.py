@@ -7,13 +7,13 @@ import re
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError
+from robo_rl.errors import DatabaseCorrupt, DatasetBusy, DatasetError, RoboRLError
 
 SUFFIX = ".sqlite"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -25,6 +25,7 @@ AT_STAKE = 1.0
 LONGEST = 120.0
 """[s] of a reader: a file that keeps it longer is made to do so."""
 REMEDY = "look at the disk; robo-rl data repair DATASET makes a catalogue again"
+WRITE = "mode=rwc"
 PAGE = 4096
 """[bytes] SQLite's default, and so that of every file of ours."""
 
@@ -47,14 +48,19 @@ _FOREIGN_SCHEMA = """SELECT name FROM sqlite_master
 
 
 class Database:
-    """One file in write-ahead mode; every error of SQLite becomes a DatasetError that names the file.
+    """One file in write-ahead mode; every error of SQLite becomes one of ours that names the file.
 
     DatabaseCorrupt means that the file itself is at fault: a full disk, a lock or a missing right is another DatasetError.
     """
 
-    def __init__(self, path: Path, remedy: str = REMEDY) -> None:
-        """Names the file, and what helps where it is damaged."""
-        self.path, self._remedy = path, remedy
+    def __init__(self, path: Path, remedy: str = REMEDY, *, schema: str = "", error: type[RoboRLError] | None = None) -> None:
+        """Name the file. remedy: what helps if it is damaged.
+
+        schema: statements that make the tables that are missing, run when the file is opened to be written. error: the
+        one to raise instead of DatasetError, DatasetBusy and DatabaseCorrupt.
+        """
+        self.path, self._remedy, self._schema = path, remedy, schema
+        self._failed, self._busy, self._damaged = (error or DatasetError), (error or DatasetBusy), (error or DatabaseCorrupt)
         self._holding: ExitStack | None = None
         self._held: sqlite3.Connection | None = None
         self._synced = 0.0
@@ -76,26 +82,33 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yields a connection whose changes are kept together at the end of the block: a power cut does not undo them."""
         if self._holding is None:
-            with self._opened() as connection, connection:
+            with self.opened() as connection, connection:
                 yield connection
             return
         if self._held is None:
-            self._held = self._holding.enter_context(self._opened())
+            self._held = self._holding.enter_context(self.opened())
         is_due = time.monotonic() - self._synced >= AT_STAKE
         self._held.execute(f"PRAGMA synchronous = {'FULL' if is_due else 'NORMAL'}")
         with self._held:
             yield self._held
         self._synced = time.monotonic() if is_due else self._synced
 
+    def change(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Execute a statement with each of the rows, all or none, durably."""
+        with self.writing() as connection:
+            connection.executemany(query, rows)
+
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection each transaction of which is durable when it is committed."""
         if self.path.is_symlink():
-            raise DatasetError(
+            raise self._failed(
                 f"{self.path} is a link; nothing is written through it.", fix="put in its place what it leads to"
             )
-        with self._connected("mode=rwc") as connection:
+        with self._connected(WRITE) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(self._schema)
             yield connection
 
     @contextmanager
@@ -104,7 +117,7 @@ class Database:
         with ExitStack() as stack:
             try:
                 connection = stack.enter_context(self._live())
-            except DatasetError as error:
+            except RoboRLError as error:
                 # a full disk, like a folder that may not be written to, has no room for a reader's write-ahead files
                 if self.path.is_symlink() or _code(error.__cause__) not in _NO_ROOM:
                     raise
@@ -113,19 +126,16 @@ class Database:
 
     @contextmanager
     def _live(self) -> Iterator[sqlite3.Connection]:
-        if os.access(self.path.parent, os.W_OK):
-            with self._connected("mode=ro") as connection, _bounded(connection):
-                yield connection
-        else:  # nobody can be writing there
-            with self._frozen() as connection:
-                yield connection
+        # nobody can be writing in a folder that may not be written to
+        with self._connected("mode=ro") if os.access(self.path.parent, os.W_OK) else self._frozen() as connection:
+            yield connection
 
     @contextmanager
     def _frozen(self) -> Iterator[sqlite3.Connection]:
         """Reads without any file beside the file."""
         ahead = self.path.with_name(f"{self.path.name}-wal")
         if not ahead.exists() or not ahead.stat().st_size:
-            with self._connected("mode=ro&immutable=1") as connection, _bounded(connection):
+            with self._connected("mode=ro&immutable=1") as connection:
                 yield connection
             return
         with TemporaryDirectory() as folder:  # what a process that was killed wrote ahead is part of the file
@@ -133,19 +143,23 @@ class Database:
                 for path in (self.path, ahead):
                     shutil.copyfile(path, Path(folder) / path.name)
             except OSError as error:
-                raise DatasetError(f"{self.path} cannot be read.", got=error, fix="make room on the disk") from error
-            with self._connected("mode=rw", Path(folder) / self.path.name) as connection, _bounded(connection):
+                raise self._failed(f"{self.path} cannot be read.", got=error, fix="make room on the disk") from error
+            with self._connected("mode=rw", Path(folder) / self.path.name) as connection:
                 yield connection
 
-    def has(self, table: str) -> bool:
-        """Returns whether the file is there with a table, which a kill may have left without."""
+    def rows(self, table: str, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query, none if there is no file, or no such table in it, as a kill may have left it."""
         if not self.path.exists():
-            return False
+            return []
         with self.reading() as connection:
-            return bool(connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone())
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone():
+                return []
+            return connection.execute(query, parameters).fetchall()
 
     def require_sound(self) -> None:
-        """Raises DatabaseCorrupt if SQLite finds pages or indices that contradict each other."""
+        """Raises DatabaseCorrupt if there is a file, and SQLite finds pages or indices in it that contradict each other."""
+        if not self.path.exists():
+            return
         with self.reading() as connection:
             found = connection.execute("PRAGMA integrity_check(1)").fetchone()
             if found is None or found[0] != "ok":
@@ -157,7 +171,8 @@ class Database:
         if not self.path.is_file():
             return found
         for opened in (self._in_place("mode=ro"), self._in_place("mode=ro&immutable=1"), self._with_new_header):
-            with suppress(sqlite3.Error, OSError), closing(opened()) as connection, _bounded(connection):
+            with suppress(sqlite3.Error, OSError), closing(opened()) as connection:
+                _bound(connection)
                 rows = _readable_rows(connection, query)
                 found = max(found, rows, key=len)
         return found
@@ -184,6 +199,8 @@ class Database:
             connection = sqlite3.connect(f"{uri}?{options}", uri=True, timeout=WAIT)
             try:
                 self._require_plain(connection)
+                if options != WRITE:
+                    _bound(connection)
                 yield connection
             finally:
                 connection.close()
@@ -193,7 +210,7 @@ class Database:
             code = _code(error)
             if code in _DAMAGE or _OTHER_SCHEMA.search(str(error)):
                 raise self._corrupt(error) from error
-            kind, key = (DatasetBusy, sqlite3.SQLITE_BUSY) if code in _BUSY else (DatasetError, code)
+            kind, key = (self._busy, sqlite3.SQLITE_BUSY) if code in _BUSY else (self._failed, code)
             raise kind(f"{self.path} cannot be used.", got=error, fix=_FIXES.get(key or 0, self._remedy)) from error
 
     def _require_plain(self, connection: sqlite3.Connection) -> None:
@@ -201,8 +218,8 @@ class Database:
         if (found := connection.execute(_FOREIGN_SCHEMA).fetchone()) is not None:
             raise self._corrupt(f"{found[0]}, which is computed", allowed="tables of plain columns")
 
-    def _corrupt(self, got: object, allowed: str | None = None) -> DatabaseCorrupt:
-        return DatabaseCorrupt(f"{self.path} cannot be used.", got=f"damaged: {got}", allowed=allowed, fix=self._remedy)
+    def _corrupt(self, got: object, allowed: str | None = None) -> RoboRLError:
+        return self._damaged(f"{self.path} cannot be used.", got=f"damaged: {got}", allowed=allowed, fix=self._remedy)
 
 
 def _code(error: BaseException | None) -> int | None:
@@ -211,12 +228,10 @@ def _code(error: BaseException | None) -> int | None:
     return None if code is None else code & 0xFF
 
 
-@contextmanager
-def _bounded(connection: sqlite3.Connection) -> Iterator[None]:
-    """Interrupts what goes on for longer than any query of ours."""
+def _bound(connection: sqlite3.Connection) -> None:
+    """Have what goes on for longer than any query of ours interrupted."""
     until = time.monotonic() + LONGEST
     connection.set_progress_handler(lambda: time.monotonic() > until, 100_000)
-    yield
 
 
 def _readable_rows(connection: sqlite3.Connection, query: str) -> list[tuple[Any, ...]]:

@@ -1,16 +1,12 @@
 """The episode under way, step by step on disk, so that a process that dies loses at most the step it was writing.
 
-Each record is its length and CRC-32, eight bytes, then a line of JSON and the bytes of its arrays. A reader takes records
-until the first that is torn. What a record holds has been handed to the operating system: it outlives the process, and
-after a power cut all but the last seconds of it.
+Each record of the log (robo_rl.framed_log) is a line of JSON and the bytes of its arrays.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 import time
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +15,9 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import numpy as np
 
 from robo_datasets.hdf5_arrays import Array
+from robo_rl import framed_log
 from robo_rl.errors import DatasetError, fix_of
+from robo_rl.framed_log import FramedLog, read_records
 from robo_rl.rollout import end_of, stacked_terms
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Episode, Transition
@@ -28,8 +26,6 @@ SUFFIX = ".journal"
 COLUMNS = "columns/"
 """Prefix of what a learner's extras recorded of a step."""
 CRASH = "crash"
-_FRAME = struct.Struct("<II")
-_LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
 
 
 class Record(NamedTuple):
@@ -45,7 +41,7 @@ class Journal:
     def __init__(self, folder: Path, identity: str, spec: EnvironmentSpec) -> None:
         self.path = folder / f"{identity}{SUFFIX}"
         self._spec = spec
-        self._file = self.path.open("ab", buffering=0)  # unbuffered: what was written survives a SIGKILL
+        self._log = FramedLog(self.path)
 
     def begin(self, observation: Observation, *, seed: int | None, instruction: str | None, source: str) -> None:
         """Writes the first observation; `source` says who acts."""
@@ -73,7 +69,7 @@ class Journal:
 
     def close(self) -> None:
         """Ends writing; the file stays until `remove`, so that what was recorded of an episode that failed is stored later."""
-        self._file.close()
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -90,12 +86,8 @@ class Journal:
         held = {name: np.asarray(array) for name, array in arrays.items()}
         layout = [[name, array.dtype.str, list(array.shape)] for name, array in held.items()]
         line = json.dumps({"facts": facts, "arrays": layout}).encode() + b"\n"
-        payload = b"".join([line, *(array.tobytes() for array in held.values())])
-        frame = _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
-        view = memoryview(frame)
         try:
-            while view:
-                view = view[self._file.write(view) :]
+            self._log.append(b"".join([line, *(array.tobytes() for array in held.values())]))
         except OSError as error:
             self.close()
             raise DatasetError(
@@ -148,22 +140,13 @@ def _guarded(steps: list[Record]) -> dict[str, Any]:
 
 def records(path: Path) -> Iterator[Record]:
     """Yields the whole records of a journal, up to the first that is torn."""
-    with path.open("rb") as file:
-        while (record := read_record(file)) is not None:
-            yield record
+    return map(_parse, read_records(path))
 
 
 def read_record(file: BinaryIO) -> Record | None:
     """Returns the record at a file's position, which moves past it; None, and no move, where there is no whole one (yet)."""
-    start = file.tell()
-    head = file.read(_FRAME.size)
-    if len(head) == _FRAME.size:
-        length, checksum = _FRAME.unpack(head)
-        payload = file.read(length) if length <= _LARGEST else b""
-        if len(payload) == length and zlib.crc32(payload) == checksum:
-            return _parse(payload)
-    file.seek(start)
-    return None
+    content = framed_log.read_record(file)
+    return None if content is None else _parse(content)
 
 
 def _parse(payload: bytes) -> Record:

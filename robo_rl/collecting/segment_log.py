@@ -2,25 +2,21 @@
 
     collected/0000000000.log  0000012000.log      named by the steps before, a new one after each checkpoint
 
-Each record is its length and CRC-32, eight bytes, then the segment as it was sent. What has been written was handed to the
-operating system: it outlives the process, and after a power cut all but the last seconds of it.
+Each record of a log (robo_rl.framed_log) is a segment as it was sent.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
 
 from robo_rl.checkpoints import unpacked
 from robo_rl.collecting.segments import Segment
 from robo_rl.errors import RunError
+from robo_rl.framed_log import FramedLog, read_records
 
 SUFFIX = ".log"
-_FRAME = struct.Struct("<II")
 
 
 class SegmentLog:
@@ -33,16 +29,14 @@ class SegmentLog:
         last = self._files()[-1:]
         self.steps = max(step, *(int(path.stem) + sum(map(len, _segments(path))) for path in last), 0)
         """Steps that were written, those before the first file included."""
-        self._file: BinaryIO | None = None
+        self._log: FramedLog | None = None
 
     def add(self, segment: bytes, steps: int) -> None:
         """Writes a packed segment of so many steps; once this has returned, it is not lost. Raises RunError."""
-        if self._file is None:
-            self._file = (self._folder / f"{self.steps:010d}{SUFFIX}").open("wb", buffering=0)
-        view = memoryview(_FRAME.pack(len(segment), zlib.crc32(segment)) + segment)
         try:
-            while view:
-                view = view[self._file.write(view) :]
+            if self._log is None:
+                self._log = FramedLog(self._folder / f"{self.steps:010d}{SUFFIX}")
+            self._log.append(segment)
         except OSError as error:
             raise RunError(
                 "What was collected could not be written.", got=error, fix="make room on the disk; then robo-rl resume"
@@ -67,9 +61,9 @@ class SegmentLog:
 
     def close(self) -> None:
         """Ends writing."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"*{SUFFIX}"))
@@ -77,10 +71,4 @@ class SegmentLog:
 
 def _segments(path: Path) -> Iterator[Segment]:
     """Yields the whole segments of a file, up to the first that is torn."""
-    with path.open("rb") as file:
-        while len(head := file.read(_FRAME.size)) == _FRAME.size:
-            length, checksum = _FRAME.unpack(head)
-            content = file.read(length)
-            if len(content) < length or zlib.crc32(content) != checksum:
-                return
-            yield Segment(unpacked(content))
+    return (Segment(unpacked(content)) for content in read_records(path))

@@ -213,12 +213,12 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
     log = SegmentLog(tmp_path)
 
     class Full:
-        def write(self, content: Any) -> int:
+        def append(self, content: bytes) -> None:
             raise OSError(28, "No space left on device")
 
         def close(self) -> None: ...
 
-    log._file = Full()  # type: ignore[assignment]
+    log._log = Full()  # type: ignore[assignment]
     with pytest.raises(RunError, match=r"could not be written.*\n.*No space left"):
         log.add(b"segment", 3)
 

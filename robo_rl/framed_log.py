@@ -1,0 +1,59 @@
+"""Append-only file of checksummed records, which loses nothing when its writer is killed.
+
+Each record is its length and CRC-32, two little-endian unsigned integers of four bytes, then its content. A file is read up
+to the first torn record. A record that was written has been handed to the operating system: it outlives the process, and
+after a power cut all but those of the last seconds are there.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+_FRAME = struct.Struct("<II")
+_LARGEST = 1 << 30  # bytes of a record: beyond it the length itself is damaged
+
+
+class FramedLog:
+    """The writing end; cuts a torn tail off when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create a file; raises OSError."""
+        self._file = path.open("a+b", buffering=0)  # unbuffered: what was written survives a SIGKILL
+        self._file.seek(0)
+        while read_record(self._file) is not None:
+            pass
+        self._file.truncate()
+
+    def append(self, content: bytes) -> None:
+        """Write a record; once this has returned, no kill takes it away. Raises OSError if the disk does not take it."""
+        view = memoryview(_FRAME.pack(len(content), zlib.crc32(content)) + content)
+        while view:
+            view = view[self._file.write(view) :]
+
+    def close(self) -> None:
+        """End writing."""
+        self._file.close()
+
+
+def read_record(file: BinaryIO) -> bytes | None:
+    """Return the record at a file's position, which moves past it; None, and no move, if there is no whole one (yet)."""
+    start = file.tell()
+    head = file.read(_FRAME.size)
+    if len(head) == _FRAME.size:
+        length, checksum = _FRAME.unpack(head)
+        content = file.read(length) if length <= _LARGEST else b""
+        if len(content) == length and zlib.crc32(content) == checksum:
+            return content
+    file.seek(start)
+    return None
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Yield the whole records of a file, up to the first torn one."""
+    with path.open("rb") as file:
+        while (content := read_record(file)) is not None:
+            yield content

@@ -149,7 +149,7 @@ class StepReader:
         later = [key for key in _keys(self._folder) if self._key is None or key > self._key]
         return later[0] if later else None
 
-    def _open(self, key: Key) -> Begun | None:
+    def _open(self, key: Key) -> Begun | Transition | None:
         self.close()
         file = _path(self._folder, key).open("rb")
         record = read_record(file)
@@ -157,6 +157,7 @@ class StepReader:
             file.close()
             if any(later > key for later in _keys(self._folder)):
                 self._key = key
+                return self.following()
             return None
         self._key, self._file = key, file
         self._observation, self.instruction = _observation(record), record.facts["instruction"]

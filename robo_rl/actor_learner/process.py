@@ -6,23 +6,17 @@ Messages are states packed as safetensors, in frames of `multiprocessing.connect
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
-import socket
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import RunError
+from robo_rl.supervised_process import SupervisedProcess
 from robo_rl.types import Metrics, StateDict
-
-SHOWN = 2000  # characters of the learner's own output in an error
 
 
 @dataclass(frozen=True)
@@ -97,7 +91,7 @@ class LearnerProcess:
     def ask(self, **what: Any) -> None:
         """Has it save at a step, with parts, or finish at one; told again to a learner that takes the place of this one."""
         self._asked |= what
-        self._send(self._asked)
+        self._process.send(packed(self._asked))
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
         """Listens until something holds; raises RunError where the learner cannot go on."""
@@ -106,7 +100,7 @@ class LearnerProcess:
 
     def kill(self) -> None:
         """Ends it at once. What it had not saved is in the log of steps."""
-        self._end()
+        self._process.stop()
 
     def finish(self, step: int) -> None:
         """Returns once it has learnt from all steps, saved, given its last parameters, and ended."""
@@ -126,36 +120,12 @@ class LearnerProcess:
         return finish is not None and (self.saved >= finish or bool(self.problem))
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with self._log.open("ab") as log, theirs:
-            self._process = subprocess.Popen(
-                [*self._command, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the acting process, which then has this one save
-            )
-        self._connection = Connection(ours.detach())
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._listener = threading.Thread(target=_listen, args=(self._connection, self._messages), daemon=True)
-        self._listener.start()
+        self._process = SupervisedProcess(self._command, on_message=self._messages.put, log=self._log)
         self.is_ready = False
         self._silent_until = time.monotonic() + self._patience.slow
         if self._asked:
-            self._send(self._asked)
-
-    def _end(self) -> int:
-        """Returns the exit status of the process, which is gone then."""
-        self._process.kill()
-        status = self._process.wait()
-        self._listener.join()  # whose other end is closed now
-        self._connection.close()
-        return status
-
-    def _send(self, message: StateDict) -> None:
-        with contextlib.suppress(OSError):  # a learner that is gone: the next poll replaces it, and it is told then
-            self._connection.send_bytes(packed(message))
+            self._process.send(packed(self._asked))
 
     def _take(self, message: StateDict) -> None:
         if "error" in message:
@@ -178,35 +148,15 @@ class LearnerProcess:
 
     def _replace(self, why: str) -> None:
         """Starts another learner in the place of this one."""
-        status = self._end()
+        status = self._process.stop()
         self._deaths = 1 if self.step > self._learnt else self._deaths + 1
         self._learnt = max(self.step, self._learnt)
         if self._deaths >= self._patience.deaths:
             raise RunError(
                 f"The learner died {self._deaths} times in a row.",
-                got=f"exit status {status}; its last words: {self._last_words()}",
+                got=f"exit status {status}; its last words: {self._process.output() or 'none'}",
                 fix=f"look at {self._log}; then robo-rl resume",
             )
         self.restarts += 1
         self.tell(f"the learner {why} at step {self.step} and is started again")
         self._start()
-
-    def _last_words(self) -> str:
-        return self._log.read_text(errors="replace")[-SHOWN:].strip() or "none"
-
-
-def _listen(connection: Connection, messages: queue.SimpleQueue[bytes | None]) -> None:
-    """Passes whole messages on, then None.
-
-    In a thread, because a control loop must not wait for the rest of one from a learner that itself waits for the processor.
-    """
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            messages.put(connection.recv_bytes())
-    messages.put(None)
-
-
-def inherited(descriptor: int) -> Connection:
-    """Returns the learner's end of the socket, given its number."""
-    os.set_inheritable(descriptor, False)
-    return Connection(descriptor)

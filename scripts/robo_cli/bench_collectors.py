@@ -21,7 +21,6 @@ from robo_cli.collector import collector_of
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.actor_learner.process import inherited
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.crew import Crew, Engine
@@ -32,6 +31,7 @@ from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.collecting.worker import serve
 from robo_rl.discovery import make_environment
 from robo_rl.spec import specification
+from robo_rl.supervised_process import inherited
 from robo_rl.types import StateDict
 
 TASK = "gymnasium/HalfCheetah-v5"

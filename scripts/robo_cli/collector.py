@@ -11,7 +11,6 @@ from robo_cli.environments import RecipeEnvironments
 from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, parse_recipe
 from robo_rl.actor_learner.acting import transferable
-from robo_rl.actor_learner.process import inherited
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.collecting.segments import SegmentCollector
@@ -20,6 +19,7 @@ from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.protocols import VectorFactory
 from robo_rl.spec import specification
 from robo_rl.step_sources import episode_seed
+from robo_rl.supervised_process import inherited
 from robo_rl.threads import use_threads
 from robo_rl.types import StateDict
 

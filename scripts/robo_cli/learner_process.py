@@ -28,7 +28,7 @@ from robo_real.console.asked import AskedFor
 from robo_real.priority import run_as_others, running_first
 from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
-from robo_rl.actor_learner.process import LearnerProcess, inherited
+from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import RunError
 from robo_rl.plain_files import read_object
@@ -39,6 +39,7 @@ from robo_rl.replay_learning import ReplayLearner
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.supervised_process import inherited
 from robo_rl.threads import use_threads
 from robo_rl.types import Episode
 

@@ -23,7 +23,7 @@ import numpy as np
 from robo_datasets.step_log import StepLog, StepReader
 from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
-from robo_rl.actor_learner.process import LearnerProcess, Patience, inherited
+from robo_rl.actor_learner.process import LearnerProcess, Patience
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.protocols import Policy
@@ -31,6 +31,7 @@ from robo_rl.replay_learning import ReplayLearner
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.supervised_process import inherited
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 SPEC = EnvironmentSpec(

@@ -226,7 +226,8 @@ def test_what_goes_on_by_itself_is_held_while_there_is_no_learner_and_its_episod
 
     def kill_and_hear_of_it() -> None:
         kill_and_see_it_gone(tmp_path)()
-        training.process._listener.join()  # or the episode may be over before the thread that listens had its turn
+        # or the episode may be over before the thread that receives had its turn
+        training.process._process._messages.receiver.join()
 
     deeds[67] = kill_and_hear_of_it
     observer = run(training, tmp_path)

@@ -14,7 +14,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_rl.actor_learner.process import inherited
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
 from robo_rl.collecting.crew import Crew, Engine, Patience
@@ -26,6 +25,7 @@ from robo_rl.replay_learning import ReplayLearner
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.stopwatch import Stopwatch
+from robo_rl.supervised_process import inherited
 from robo_rl.types import Array, Batch, Metrics, StateDict
 
 SPEC = EnvironmentSpec(

@@ -97,6 +97,19 @@ def test_a_torn_step_was_never_taken_and_the_next_writer_goes_on_behind_the_last
     reader.close()
 
 
+def test_step_log_passes_over_an_episode_that_never_began(tmp_path: Path) -> None:
+    write(log := StepLog(tmp_path, SPEC), 2)
+    log.begin(at(2), seed=3, instruction=None)
+    log.close()
+    (tmp_path / "0000000002-00000001.journal").write_bytes(b"")  # killed before its first record was written
+    reader = StepReader(tmp_path)
+    assert read(reader) == ["begun", 0, 1], "as long as no later episode has begun, it may come yet"
+    write(later := StepLog(tmp_path, SPEC), 1, 2)
+    later.close()
+    assert read(reader) == ["begun", 2] and len([*later.since(0)]) == 5
+    reader.close()
+
+
 def test_what_a_power_cut_took_is_not_counted_again(tmp_path: Path) -> None:
     write(log := StepLog(tmp_path, SPEC), 3)
     log.close()

@@ -1,0 +1,188 @@
+"""Child process: started apart from the terminal, spoken to in whole messages, stopped in order and then killed.
+
+No child outlives this process, however that ends: a child exits when its standard input or the socket of its messages does,
+or by a signal that it has the kernel send.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import select
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+SHOWN = 2000
+"""Characters of a child's output in an error."""
+
+
+class SupervisedProcess:
+    """A child in a session of its own: a Ctrl-C on the terminal is for this process, which then stops the child."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        on_message: Callable[[bytes | None], None] | None = None,
+        log: Path | IO[bytes] | None = None,
+        descriptors: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
+        stdout: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
+    ) -> None:
+        """Start a command; stdin and stdout are as of subprocess.Popen.
+
+        on_message: called from a thread with each message of the child, and with None at the end. The child gets the number
+        of its end of the socket as the last argument (see `inherited`). log: takes what it prints; a Path is
+        appended to. descriptors: of files that it inherits. folder: in which it runs.
+        """
+        self._owner = os.getpid()
+        self._log = log.open("a+b") if isinstance(log, Path) else log
+        self._output = ""
+        ours, theirs = socket.socketpair() if on_message else (None, None)
+        try:
+            self._popen = subprocess.Popen(
+                [*command, *([] if theirs is None else [str(theirs.fileno())])],
+                bufsize=0,
+                pass_fds=[*descriptors, *([] if theirs is None else [theirs.fileno()])],
+                stdin=stdin,
+                stdout=self._log if stdout is None else stdout,
+                stderr=self._log,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+        finally:
+            if theirs is not None:
+                theirs.close()
+        self._messages = _Messages(Connection(ours.detach()), on_message) if ours and on_message else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+        return self._popen.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, None while it runs; that of a signal is negative."""
+        return self._popen.poll()
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """Its standard input, unbuffered, if that is a pipe."""
+        assert self._popen.stdin is not None
+        return self._popen.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """Its standard output, unbuffered, if that is a pipe."""
+        assert self._popen.stdout is not None
+        return self._popen.stdout
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit status, None if it still runs after `timeout` [s]."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._popen.wait(timeout)
+        return None
+
+    def ready_line(self, timeout: float | None = None) -> bytes:
+        """Return the line by which it shows that it is ready; empty if it ended, or was silent for `timeout` [s]."""
+        return self.stdout.readline() if select.select([self.stdout], [], [], timeout)[0] else b""
+
+    def send(self, message: bytes) -> None:
+        """Send a message without waiting for the child; one to a child that has ended is lost."""
+        assert self._messages is not None
+        self._messages.outgoing.put(message)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self._popen.terminate()
+
+    def stop(self, timeout: float = 0.0, *, terminate: bool = False) -> int:
+        """Close its input, send SIGTERM if `terminate`, kill it after `timeout` [s]; return the exit status of the process.
+
+        A forked copy of this process only lets go of it. Stopping twice is no error.
+        """
+        if self._popen.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._popen.stdin.close()
+        if os.getpid() != self._owner:
+            return -1
+        if terminate:
+            self._popen.terminate()
+        if (status := self.wait(timeout)) is None:
+            self._popen.kill()
+            status = self._popen.wait()
+        if self._popen.stdout is not None:
+            self._popen.stdout.close()
+        if self._messages is not None:
+            self._messages.close()
+        if self._log is not None:
+            self._output = self.output()
+            self._log.close()
+        return status
+
+    def output(self, most: int = SHOWN) -> str:
+        """Return the last characters of its log; after `stop` those that it had then."""
+        if self._log is None or self._log.closed:
+            return self._output
+        size = os.fstat(self._log.fileno()).st_size
+        return os.pread(self._log.fileno(), most, max(0, size - most)).decode(errors="replace").strip()
+
+
+class _Messages:
+    """Whole messages over a socket, moved by two threads, so that neither side ever waits within one for the other."""
+
+    def __init__(self, connection: Connection, on_message: Callable[[bytes | None], None]) -> None:
+        self._connection, self._on_message = connection, on_message
+        self.outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.receiver = threading.Thread(target=self._receive, daemon=True)
+        self._sender = threading.Thread(target=self._send, daemon=True)
+        self.receiver.start()
+        self._sender.start()
+
+    def close(self) -> None:
+        """End the threads; the other end is closed."""
+        self.outgoing.put(None)
+        self._sender.join()
+        self.receiver.join()
+        self._connection.close()
+
+    def _receive(self) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                self._on_message(self._connection.recv_bytes())
+        self._on_message(None)
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):  # the child has ended: `_receive` says so
+            while (message := self.outgoing.get()) is not None:
+                self._connection.send_bytes(message)
+
+
+def ending(status: int | None) -> str:
+    """Return how a process ended, in words."""
+    if status is None:
+        return "it does not answer"
+    return f"exit status {status}" if status >= 0 else f"signal {-status}, {signal.strsignal(-status)}"
+
+
+def inherited(descriptor: int) -> Connection:
+    """Return the child's end of the socket, given its number."""
+    os.set_inheritable(descriptor, False)
+    return Connection(descriptor)

@@ -114,18 +114,21 @@ class SupervisedProcess:
         self._popen.terminate()
 
     def stop(self, timeout: float = 0.0, *, terminate: bool = False) -> int:
-        """Close its input, send SIGTERM if `terminate`, kill it after `timeout` [s]; return the exit status of the process.
+        """Close its input, send SIGTERM if `terminate`, kill it after `timeout` [s], at once if that is 0; return its status.
 
         A forked copy of this process only lets go of it. Stopping twice is no error.
         """
+        is_own = os.getpid() == self._owner
+        if is_own and not timeout:
+            self._popen.kill()
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
-        if os.getpid() != self._owner:
+        if not is_own:
             return -1
         if terminate:
             self._popen.terminate()
-        if (status := self.wait(timeout)) is None:
+        if (status := self.wait(timeout or None)) is None:
             self._popen.kill()
             status = self._popen.wait()
         if self._popen.stdout is not None:

@@ -11,20 +11,22 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from robo_rl.cluster import last_words
 from robo_rl.cluster.entrance import require_open
 from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
 from robo_rl.cluster.head import Head
-from robo_rl.cluster.last_words import LastWords
 from robo_rl.cluster.left_folders import held_folder
 from robo_rl.errors import ClusterUnavailable
+from robo_rl.supervised_process import SupervisedProcess
 
 AGAIN = "give the same command again, once the cluster that it joined is there again: it goes on"
 
@@ -125,14 +127,16 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
             yield cluster
         return
     require_library()
-    with environment(where), _signals_kept(), LastWords() as last_words:
+    with environment(where), _signals_kept(), ExitStack() as last:
         if where != AUTO:
             require_open(where)
         ray = ray_library()
         read_again(where)
         with _begun(ray, cores) if where == AUTO else _entered(ray, where), _joined(again) as cluster:
             told = str(without_node(again)), str(without_head(cluster.address, "nobody answers there", again))
-            last_words.prepare(cluster.node, cluster.address, *told)
+            node = cluster.node.fileno()
+            words = [sys.executable, "-I", "-S", last_words.__file__, str(node), cluster.address, *told]
+            last.enter_context(SupervisedProcess(words, stdin=subprocess.PIPE, descriptors=[node]))
             yield cluster
 
 

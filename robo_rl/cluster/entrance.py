@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import tempfile
-from typing import Any
 
 from robo_rl.cluster.environment import AUTO, TOKENS, ray_library
 from robo_rl.errors import ClusterUnavailable, InvalidSetting
+from robo_rl.supervised_process import SupervisedProcess
 
 NOBODY = 5.0
 """[s] until a port counts as one where nobody listens."""
+MOST_SAID = 1 << 20
 PATIENCE = 60.0
 """[s] for a cluster to let a driver in; Ray itself would wait for minutes."""
 
@@ -33,26 +33,13 @@ def require_open(address: str) -> None:
             f"Nobody listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
         ) from None
     words = [sys.executable, "-m", "robo_rl.cluster.entrance", address]
-    with tempfile.TemporaryFile("w+") as told, subprocess.Popen(words, stdout=told, stderr=told, text=True) as entering:
-        try:
-            status = _status(entering, told)
-        finally:
-            entering.kill()
-        told.seek(0)
-        said = told.read()
-    if status != 0:
-        raise _refusal(address, said)
-
-
-def _status(entering: subprocess.Popen[str], told: Any) -> int:
-    """Returns how an attempt ended, as soon as its end is clear; a wrong token is tried again by Ray for a while."""
-    for _ in range(int(PATIENCE / 0.1)):
-        try:
-            return entering.wait(0.1)
-        except subprocess.TimeoutExpired:
-            if "InvalidAuthToken" in os.pread(told.fileno(), 1 << 20, 0).decode(errors="replace"):
+    with SupervisedProcess(words, log=tempfile.TemporaryFile()) as entering:
+        for _ in range(int(PATIENCE / 0.1)):
+            # a wrong token is tried again by Ray for a while
+            if entering.wait(0.1) is not None or "InvalidAuthToken" in entering.output(MOST_SAID):
                 break
-    return 1
+        if entering.status != 0:
+            raise _refusal(address, entering.output(MOST_SAID))
 
 
 def _refusal(address: str, said: str) -> ClusterUnavailable:

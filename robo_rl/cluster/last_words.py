@@ -9,34 +9,10 @@ from __future__ import annotations
 
 import select
 import socket
-import subprocess
 import sys
-from typing import Self
 
 LOOK = 5.0
 """[s] between two looks at the head; for its answer."""
-
-
-class LastWords:
-    """To be used in a `with` block: nothing is said where that is left, however."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-
-    def prepare(self, node: socket.socket, address: str, without_node: str, without_head: str) -> None:
-        """node: a line to it. address: HOST:PORT of the head. The others: what is to be said where either was gone."""
-        line = node.fileno()
-        words = [sys.executable, "-I", "-S", __file__, str(line), address, without_node, without_head]
-        # a session of its own: Ctrl-C is for the command
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=[line], start_new_session=True)
 
 
 def main(descriptor: str, address: str, without_node: str, without_head: str) -> None:

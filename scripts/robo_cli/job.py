@@ -9,10 +9,14 @@ import ctypes
 import os
 import signal
 import sys
-
-from robo_cli.main import main
+from collections.abc import Sequence
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def command_of(words: Sequence[str]) -> list[str]:
+    """Return what starts a command of the workbench that ends with this process."""
+    return [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]
 
 
 def end_with(parent: int) -> None:
@@ -25,4 +29,6 @@ def end_with(parent: int) -> None:
 
 if __name__ == "__main__":
     end_with(int(sys.argv.pop(1)))
+    from robo_cli.main import main
+
     main()

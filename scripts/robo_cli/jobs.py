@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,8 +13,10 @@ from types import FrameType, TracebackType
 from typing import Protocol
 
 from robo_cli.board import Board
+from robo_cli.job import command_of
 from robo_cli.study_options import Words
 from robo_rl.errors import RunError
+from robo_rl.supervised_process import SupervisedProcess
 
 PERIOD = 0.2
 """[s] between two looks at what has ended."""
@@ -67,7 +67,9 @@ class Running:
 
     def status(self) -> int | None:
         """Returns None while it runs, then 0, or the status of the command that failed; begins the next command."""
-        status = self._process.poll()
+        if (status := self._process.status) is None:
+            return None
+        self._process.stop()
         if status == 0 and self._left:
             self._process = self._next()
             return None
@@ -81,12 +83,10 @@ class Running:
     def wait(self) -> None:
         """Returns once it has ended."""
         self._process.wait()
+        self._process.stop()
 
-    def _next(self) -> subprocess.Popen[bytes]:
-        words = [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *self._left.popleft()]
-        with self._log.open("a") as log:
-            # a group of its own, so that Ctrl-C on the terminal reaches it once, through us
-            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, process_group=0)
+    def _next(self) -> SupervisedProcess:
+        return SupervisedProcess(command_of(self._left.popleft()), log=self._log)
 
 
 class Crew:

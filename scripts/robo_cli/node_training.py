@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
+from robo_cli.job import command_of
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.left_folders import held_folder
+from robo_rl.supervised_process import SupervisedProcess
 
 BEAT = 1.0
 """[s] after which there is an answer, whether there is news or not."""
@@ -43,17 +43,13 @@ class NodeTraining:
             self._copy.changes()
             words = ["resume", str(run)]
         self._milestones = self._reached()
-        words = [sys.executable, "-m", "robo_cli.job", str(os.getpid()), *words]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=_environment(told["threads"])
-            )
+        self._process = SupervisedProcess(command_of(words), log=self._log, environment=_environment(told["threads"]))
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
         """Returns what was printed and written since the last time, and the status of the command where it has ended."""
         deadline = time.monotonic() + BEAT
-        while (status := self._process.poll()) is None and not self._has_news() and time.monotonic() < deadline:
+        while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
             time.sleep(LOOK)
         news: dict[str, Any] = {"log": self._words(), "status": status, "run": ""}
         if (reached := self._reached()) != self._milestones or status is not None:
@@ -68,6 +64,7 @@ class NodeTraining:
 
     def close(self, _: bytes) -> bytes:
         """Removes the folder; there is no more news."""
+        self._process.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
         return packed({})
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from robo_rl.errors import ServerUnavailable
+from robo_rl.supervised_process import SupervisedProcess
 from robo_sims.carla.standin.server import Options
 
 START, STOP = 60.0, 5.0
 """[s] until it must be ready; until it is killed."""
+MOST_SAID = 1 << 20
+"""Characters of its log that are kept."""
 
 
 class StandIn:
@@ -26,10 +27,9 @@ class StandIn:
 
     def __init__(self, **settings: Any) -> None:
         self.options = Options(**{"port": 0} | settings)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: SupervisedProcess | None = None
         self.port = 0
-        self.log: IO[bytes] | None = None
-        self.last_words = ""
+        self._said = ""
 
     @property
     def host(self) -> str:
@@ -38,19 +38,14 @@ class StandIn:
 
     def start(self) -> StandIn:
         """Starts the server and waits until it listens; raises ServerUnavailable with what it said."""
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
-        command = [sys.executable, "-m", "robo_sims.carla.standin.server", json.dumps(asdict(self.options))]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,  # closed when this process ends, however it ends; the server stops then
+        self.process = SupervisedProcess(
+            [sys.executable, "-m", "robo_sims.carla.standin.server", json.dumps(asdict(self.options))],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.log,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
+            log=tempfile.TemporaryFile(),  # noqa: SIM115 - closed by stop()
+            environment=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
         )
-        assert self.process.stdout is not None
-        ready = select.select([self.process.stdout], [], [], START)[0]
-        line = self.process.stdout.readline() if ready else b""
+        line = self.process.ready_line(START)
         if not line:
             self.stop()
             raise ServerUnavailable("The stand-in for CARLA did not start.", got=self.said() or "no answer in time")
@@ -60,10 +55,9 @@ class StandIn:
 
     def said(self) -> str:
         """Returns what the server has logged."""
-        if self.log is not None:
-            self.log.seek(0)
-            self.last_words = self.log.read().decode(errors="replace").strip()
-        return self.last_words
+        if self.process is not None:
+            self._said = self.process.output(MOST_SAID)
+        return self._said
 
     def processor_seconds(self) -> float:
         """Returns the time [s] that the server has used of a core, where the system tells (Linux); 0 elsewhere."""
@@ -75,22 +69,11 @@ class StandIn:
 
     def stop(self) -> None:
         """Ends the server; twice is no error."""
-        if self.process is None:
-            return
-        assert self.process.stdin is not None and self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(STOP)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-        self.process = None
-        self.said()
-        if self.log is not None:
-            self.log.close()
-            self.log = None
+        if self.process is not None:
+            self.said()
+            self.process.stop(STOP)
+            self.said()
+            self.process = None
 
     def __enter__(self) -> StandIn:
         return self.start()

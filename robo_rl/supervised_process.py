@@ -104,6 +104,13 @@ class SupervisedProcess:
         """Return the line by which it shows that it is ready; empty if it ended, or was silent for `timeout` [s]."""
         return self.stdout.readline() if select.select([self.stdout], [], [], timeout)[0] else b""
 
+    def write(self, content: bytes) -> None:
+        """Write all of its standard input, and close that."""
+        with contextlib.suppress(BrokenPipeError), self.stdin as pipe:
+            view = memoryview(content)
+            while view:
+                view = view[pipe.write(view) :]
+
     def send(self, message: bytes) -> None:
         """Send a message without waiting for the child; one to a child that has ended is lost."""
         assert self._messages is not None

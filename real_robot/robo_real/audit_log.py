@@ -20,6 +20,7 @@ from typing import Any
 
 from robo_real.audit_writer import FAILED, FREED, HELD, READY, WRITTEN
 from robo_rl.errors import InvalidSetting
+from robo_rl.supervised_process import SupervisedProcess
 
 LARGEST, FILES = 64 << 20, 16
 """Bytes of a file, and files: a gigabyte has two days of commands at 20 Hz."""
@@ -31,6 +32,8 @@ MOST_WAITING = 100_000
 """Lines that wait if the pipe is full; beyond it the oldest are lost, which their numbers show."""
 RETRY, REPLACE = 0.2, 5.0
 """[s] between two tries at a full pipe, and to start another writer"""
+STOP = 2 * FREED
+"""[s] for the writer to write what it has"""
 ROOT = Path(__file__).parents[1]
 PROGRAM = (
     f"import sys; sys.path.insert(0, {str(ROOT)!r}); from robo_real.audit_writer import main; sys.exit(main(sys.argv[1:]))"
@@ -60,7 +63,7 @@ class AuditLog:
     @property
     def writer_pid(self) -> int | None:
         """Of the process that writes, None if no file is named."""
-        return None if self._writer is None else self._writer.process.pid
+        return None if self._writer is None else self._writer.pid
 
     def add(self, event: str, **facts: Any) -> None:
         """Append an event with its number and both clocks; a full disk must not keep an arm from stopping."""
@@ -82,7 +85,7 @@ class AuditLog:
         with self._lock:
             self._is_closed = True
             if self._writer is not None:
-                self._writer.close()
+                self._writer.stop(STOP)
                 self._writer = None
 
     def _numbered(self, event: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +119,7 @@ class AuditLog:
                 if self._writer is None or self._is_sent(self._writer):
                     self._is_late = False
                     return
-                has_ended = self._writer.process.poll() is not None
+                has_ended = self._writer.status is not None
             time.sleep(RETRY)
             if has_ended:
                 self._replace_writer()
@@ -131,27 +134,22 @@ class AuditLog:
         with self._lock:
             ended, self._writer = self._writer, None if self._is_closed else fresh
         if ended is not None:
-            ended.close()
-            self.add(
-                "log_writer", why=f"the one before ended with status {ended.process.returncode}: its numbers may be missing"
-            )
+            status = ended.stop(STOP)
+            self.add("log_writer", why=f"the one before ended with status {status}: its numbers may be missing")
         else:
-            fresh.close()
+            fresh.stop(STOP)
 
 
-class Writer:
+class Writer(SupervisedProcess):
     """The process that writes."""
 
     def __init__(self, path: Path, largest: str, files: str) -> None:
         command = [sys.executable, "-I", "-S", "-c", PROGRAM, str(path), largest, files]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
-        )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.pipe, self._says = self.process.stdin.fileno(), self.process.stdout.fileno()
+        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.pipe, self._says = self.stdin.fileno(), self.stdout.fileno()
         said = os.read(self._says, 1000)
         if said != READY:
-            self.close()
+            self.stop(STOP)
             raise InvalidSetting(
                 f"The audit log {path} cannot be written.",
                 got="another process writes it" if said == HELD else said.decode(errors="replace") or "no answer",
@@ -170,17 +168,6 @@ class Writer:
         except BlockingIOError:
             return None
         return {FAILED: "log_failed", WRITTEN: "log_goes_on"}.get(said[-1:])
-
-    def close(self) -> None:
-        """Let it write what it has, and end."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(2 * FREED)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
 
 
 def _encoded(line: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from robo_real.server.messages import Request, receive_request, send_answer
+from robo_rl.supervised_process import SupervisedProcess
 
 CHANNELS = 9
 """Requests that are answered at once; one of them is kept for stops."""
@@ -40,7 +41,7 @@ class HttpProcess:
         self._ends = threading.Event()
         self._began: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
         self._thread: threading.Thread | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: SupervisedProcess | None = None
         self._control: socket.socket | None = None
         self.is_lost = threading.Event()
         """Set once no more restart is tried."""
@@ -72,9 +73,7 @@ class HttpProcess:
         theirs = [self._listener, *(pair[1] for pair in pairs)]
         descriptors = [each.fileno() for each in theirs]
         command = [sys.executable, "-I", "-S", "-c", PROGRAM, self._address, *map(str, descriptors)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors, close_fds=True
-        )
+        self._process = SupervisedProcess(command, stdout=subprocess.DEVNULL, descriptors=descriptors)
         for _, other in pairs:
             other.close()
         (control, _), *channels = pairs
@@ -122,12 +121,5 @@ class HttpProcess:
 
     def _end(self) -> int:
         """Wait for the process, which ends when its sockets close; kill it if it does not. Return its status."""
-        process = self._process
-        assert process is not None
-        if not self._ends.is_set():
-            process.kill()
-        try:
-            return process.wait(ENDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait()
+        assert self._process is not None
+        return self._process.stop(ENDS if self._ends.is_set() else 0.0)

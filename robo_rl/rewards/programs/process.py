@@ -34,6 +34,7 @@ from robo_rl.rewards.programs.exchange import Layout
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.system_calls import TELL
 from robo_rl.rewards.programs.worker import READY, RUN
+from robo_rl.supervised_process import SupervisedProcess, ending
 from robo_rl.types import Array
 
 MAIN = "import sys; sys.path += {paths!r}; from robo_rl.rewards.programs.worker import main; main()"
@@ -60,7 +61,7 @@ class Process:
         told |= {"memory": limits.memory, "seconds": KILLED * limits.seconds, "without_seccomp": limits.without_seccomp}
         starting = _launcher(os.getpid()).submit(_started, settings | told, (asked, answered, source, sink))
         self.process = starting.result()
-        self.stop = weakref.finalize(self, _end, self.process, (ask, answers), os.getpid())
+        self.stop = weakref.finalize(self, _end, self.process, (ask, answers))
         for handle in (asked, answered, source, sink):
             os.close(handle)
         self.poll = select.poll()
@@ -115,9 +116,7 @@ class Process:
 
     def _used_up_its_core(self) -> bool:
         """Whether the kernel ended it for the time of a core: on a busy machine that may come before the clock on the wall."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.process.wait(timeout=1) == -signal.SIGXCPU
-        return False
+        return self.process.wait(timeout=1) == -signal.SIGXCPU
 
     def message(self) -> str:
         """Returns what it left in words."""
@@ -125,11 +124,7 @@ class Process:
 
     def ending(self) -> str:
         """Returns how it ended."""
-        try:
-            code = self.process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            return "it answers no more"
-        return f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
+        return ending(self.process.wait(timeout=1))
 
 
 def _memory(size: int, seals: int = 0) -> tuple[int, mmap.mmap]:
@@ -157,29 +152,22 @@ def _launcher(owner: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, f"robo-rl-sandbox-{owner}")
 
 
-def _started(settings: dict[str, Any], handles: tuple[int, ...]) -> subprocess.Popen[bytes]:
-    """Start a fresh interpreter that sees the standard library, this package and numpy, and tell it its settings."""
+def _started(settings: dict[str, Any], handles: tuple[int, ...]) -> SupervisedProcess:
+    """Start a fresh interpreter that sees the standard library, this package and numpy, and send it its settings."""
     roots = dict.fromkeys(str(Path(package.__file__ or "").parents[1]) for package in (robo_rl, np))
-    process = subprocess.Popen(
+    process = SupervisedProcess(
         [sys.executable, "-I", "-S", "-B", "-c", MAIN.format(paths=list(roots))],
+        log=Path(os.devnull),
+        descriptors=handles,
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=ENVIRONMENT,
-        cwd="/",
-        pass_fds=handles,
-        start_new_session=True,  # Ctrl-C is for the parent
+        environment=ENVIRONMENT,
+        folder="/",
     )
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError), process.stdin:
-        process.stdin.write(json.dumps(settings).encode())
+    process.write(json.dumps(settings).encode())
     return process
 
 
-def _end(process: subprocess.Popen[bytes], handles: tuple[int, ...], owner: int) -> None:
-    """Kill the process, unless this one is only a copy of the one that started it."""
+def _end(process: SupervisedProcess, handles: tuple[int, ...]) -> None:
     for handle in handles:
         os.close(handle)
-    if os.getpid() == owner:
-        process.kill()
-        process.wait()
+    process.stop()

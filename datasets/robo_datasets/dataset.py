@@ -24,9 +24,9 @@ from typing import IO, Any, Self
 from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.draft import drafted
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
-from robo_datasets.journal import Journal
 from robo_datasets.packed_pictures import EXACT, packing
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
+from robo_rl.journal import Journal
 from robo_rl.runs import write_text
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode

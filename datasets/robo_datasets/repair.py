@@ -16,10 +16,10 @@ from robo_datasets.catalogue import DRAFT, NAME, Catalogue, Entry
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.episode_file import TEMPORARY, FileName, read_episode
 from robo_datasets.figures import content_hash
-from robo_datasets.journal import SUFFIX, recover
 from robo_datasets.labels import LabelSet, label_sets
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_rl.errors import DatabaseCorrupt, DatasetError, DatasetNotFound, EpisodeCorrupt, RoboRLError
+from robo_rl.journal import SUFFIX, recover
 from robo_rl.types import Episode
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium
 
-from robo_rl.actor_learner.learning import Beginning
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import recorded
 from robo_rl.protocols import EpisodeRecorder, Learner, Stateful, TrainingObserver, TrainingSupervisor, TransferablePolicy
 from robo_rl.rollout import Rollout
 from robo_rl.sampling import Sampling
-from robo_rl.spec import Observation
+from robo_rl.step_log import StepLog
 from robo_rl.step_sources import EnvironmentSteps, Explorer
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import StepLoop
@@ -28,30 +26,11 @@ MOST_AHEAD = 100
 """steps that the learner may be behind: 5 s at 20 Hz"""
 
 
-class StepWriter(Protocol):
-    """The log of steps."""
-
-    steps: int
-    episodes: int
-
-    def begin(self, observation: Observation, *, seed: int | None, instruction: str | None) -> None:
-        """An episode begins."""
-
-    def step(self, transition: Transition) -> None:
-        """Writes a step; what has returned from here is never lost."""
-
-    def since(self, step: int) -> Iterator[Beginning | Transition]:
-        """Yields what was written from a step on."""
-
-    def close(self) -> None:
-        """Ends writing."""
-
-
 @dataclass(frozen=True)
 class Apart:
     """What connects the acting half to a learner in another process."""
 
-    log: StepWriter
+    log: StepLog
     process: LearnerProcess
     most_ahead: int = MOST_AHEAD
 

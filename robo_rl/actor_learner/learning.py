@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import ClassVar, NoReturn, Protocol
+from typing import ClassVar, NoReturn
 
 from robo_rl.actor_learner.office import EVERY, Finished, Office
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import RoboRLError
 from robo_rl.protocols import TrainingObserver
 from robo_rl.replay_learning import ReplayLearner
-from robo_rl.spec import Observation
+from robo_rl.step_log import StepReader
 from robo_rl.step_sources import StepSink
 from robo_rl.training import OnlineTraining
 from robo_rl.types import Metrics, StateDict, Transition
@@ -20,35 +20,6 @@ from robo_rl.types import Metrics, StateDict, Transition
 OWN = ("learner", "replay", "offline", "training")
 """parts of a checkpoint that are the learner's"""
 IDLE = 0.005  # [s] between two looks at the log where there is nothing new
-
-
-class Beginning(Protocol):
-    """An episode began in the other process."""
-
-    @property
-    def observation(self) -> Observation:
-        """Its first observation."""
-
-
-class Steps(Protocol):
-    """What is read from the log; also an episode under way, as far as it was read."""
-
-    @property
-    def observation(self) -> Observation:
-        """The newest."""
-
-    @property
-    def instruction(self) -> str | None:
-        """Of the episode."""
-
-    def following(self) -> Beginning | Transition | None:
-        """Returns what comes next, None where nothing more is written yet."""
-
-    def newest(self, count: int) -> list[Transition]:
-        """Returns the last steps of the episode that were read."""
-
-    def forget(self, step: int) -> None:
-        """Steps before this one are not asked for any more."""
 
 
 class LogSteps:
@@ -59,11 +30,11 @@ class LogSteps:
 
     def __init__(self) -> None:
         self.taken = 0
-        self.episode: Steps | None = None
+        self.episode: StepReader | None = None
         """The log, opened behind the step that was restored."""
         self._wait: Callable[[], None] | None = None
 
-    def open(self, steps: Steps, wait: Callable[[], None]) -> None:
+    def open(self, steps: StepReader, wait: Callable[[], None]) -> None:
         """Read from a log; wait: is called while it has nothing new."""
         self.episode, self._wait = steps, wait
 
@@ -100,7 +71,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
         self.told: dict[str, StateDict] = {}
         """parts of a checkpoint that are the acting process's, as it last told them"""
 
-    def learn_from(self, steps: Steps, office: Office) -> NoReturn:
+    def learn_from(self, steps: StepReader, office: Office) -> NoReturn:
         """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
         self.source.open(steps, lambda: office.attend(self.step, self, IDLE))
         office.publish(self.step, self.policy)
@@ -109,7 +80,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
         while True:
             office.attend(self.step, self, IDLE)
 
-    def load_from(self, parts: dict[str, StateDict], steps: Steps) -> None:
+    def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
         """Restores a checkpoint, exactly; `steps` goes on behind its last one, and has what waits for its reward."""
         self.source.episode = steps
         self.told = {name: part for name, part in parts.items() if name not in OWN}
@@ -120,7 +91,7 @@ def learn(
     training: LearningTraining,
     connection: Connection,
     checkpoints: Path,
-    steps_from: Callable[[int], Steps],
+    steps_from: Callable[[int], StepReader],
     *,
     every: int = EVERY,
 ) -> int:

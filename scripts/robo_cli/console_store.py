@@ -13,10 +13,10 @@ from typing import Any, Self
 from typing_extensions import override
 
 from robo_datasets.dataset import Dataset
-from robo_datasets.journal import Journal
 from robo_datasets.repair import repair
 from robo_datasets.viewer.server import ViewerServer
 from robo_real.console.episodes import Store
+from robo_rl.journal import Journal
 from robo_rl.rollout import Rollout
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Transition

@@ -14,10 +14,10 @@ from robo_cli.environments import drawn_arguments
 from robo_cli.extension import first_recipe
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
-from robo_datasets.journal import CRASH, Journal, recover
 from robo_datasets.repair import repair
 from robo_rl.actor_learner.acting import ActingTraining
 from robo_rl.evaluation import Evaluation
+from robo_rl.journal import CRASH, Journal, recover
 from robo_rl.protocols import EpisodeRecorder, Policy, Training
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec, Observation, specification

@@ -23,7 +23,6 @@ from robo_cli.loops import ROBOT
 from robo_cli.online_reward import reward_of
 from robo_cli.recipe import Recipe
 from robo_datasets.dataset import DESCRIPTION, Dataset
-from robo_datasets.step_log import StepLog, StepReader
 from robo_real.console.asked import AskedFor
 from robo_real.priority import run_as_others, running_first
 from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
@@ -38,6 +37,7 @@ from robo_rl.recorded import ReplayableEpisodes
 from robo_rl.replay_learning import ReplayLearner
 from robo_rl.runs import Run, write_text
 from robo_rl.spec import EnvironmentSpec, specification
+from robo_rl.step_log import StepLog, StepReader
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.supervised_process import inherited
 from robo_rl.threads import use_threads

@@ -20,7 +20,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_datasets.step_log import StepLog, StepReader
 from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess, Patience
@@ -30,6 +29,7 @@ from robo_rl.protocols import Policy
 from robo_rl.replay_learning import ReplayLearner
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.step_log import StepLog, StepReader
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.supervised_process import inherited
 from robo_rl.types import Array, Batch, Metrics, StateDict

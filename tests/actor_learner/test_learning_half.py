@@ -10,7 +10,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from robo_datasets.step_log import StepLog, StepReader
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
@@ -20,6 +19,7 @@ from robo_rl.replay_learning import ReplayLearner
 from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.step_log import StepLog, StepReader
 from robo_rl.step_sources import EnvironmentSteps, Explorer
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import OnlineTraining

@@ -21,7 +21,6 @@ from robo_cli import assembly, learner_process, main
 from robo_cli.assembly import recipe_of
 from robo_cli.loops import loop_of
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
-from robo_datasets.step_log import StepReader
 from robo_rl.actor_learner.office import Finished
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.checkpoints import load_checkpoint
@@ -29,6 +28,7 @@ from robo_rl.contract import ACTOR_LEARNER
 from robo_rl.errors import InvalidSetting, RobotUnavailable
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
+from robo_rl.step_log import StepReader
 
 RECIPE: dict[str, Any] = {
     "name": "apart",

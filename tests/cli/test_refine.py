@@ -21,10 +21,10 @@ from robo_cli.recipe import parse_recipe
 from robo_cli.refine import Refine, refinement
 from robo_cli.twin_beside import twin_beside
 from robo_datasets.dataset import Dataset
-from robo_datasets.journal import records
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.evaluation import Evaluation
+from robo_rl.journal import records
 from robo_rl.runs import Run, find_run
 from robo_rl.types import ActionSource
 

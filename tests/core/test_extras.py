@@ -16,8 +16,6 @@ from hypothesis import strategies as st
 
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
-from robo_datasets.journal import Journal, recover
-from robo_datasets.step_log import StepLog, StepReader
 from robo_rl.actor_learner.acting import Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
@@ -29,6 +27,7 @@ from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.errors import InvalidSetting
 from robo_rl.extras import Chunks, Column, Extra, FutureGoals, NextActions, ReturnsToGo, SampledRows, StoredRows
+from robo_rl.journal import Journal, recover
 from robo_rl.learner_conformance import random_batch
 from robo_rl.mixed_replay import BothMemories, CorrectedReplay, SymmetricReplay
 from robo_rl.prefetch import prefetched
@@ -39,6 +38,7 @@ from robo_rl.reward_protocols import DelayedRewards
 from robo_rl.rollout import RandomPolicy, Rollout, rollout
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.step_log import StepLog, StepReader
 from robo_rl.step_sources import EnvironmentSteps
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import OnlineTraining, online_training

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from robo_datasets.dataset import Dataset
-from robo_datasets.journal import Journal
 from robo_datasets.repair import repair
+from robo_rl.journal import Journal
 from robo_rl.types import ActionSource, Episode, Transition
 
 

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("websockets")
 
-from robo_datasets.step_log import StepLog, StepReader
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_real.console.asked import HOLDS, READY
 from robo_real.console.operator import operator_at
@@ -21,6 +20,7 @@ from robo_rl.discovery import make_environment
 from robo_rl.replay_learning import ReplayLearner
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import specification
+from robo_rl.step_log import StepLog, StepReader
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.training import online_training
 from robo_rl.types import ActionSource

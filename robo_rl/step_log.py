@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from robo_datasets.journal import COLUMNS, SUFFIX, Journal, Record, read_record, records
+from robo_rl.journal import COLUMNS, SUFFIX, Journal, Record, read_record, records
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, Transition
 

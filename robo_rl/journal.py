@@ -14,13 +14,12 @@ from typing import Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 
-from robo_datasets.hdf5_arrays import Array
 from robo_rl import framed_log
 from robo_rl.errors import DatasetError, fix_of
 from robo_rl.framed_log import FramedLog, read_records
 from robo_rl.rollout import end_of, stacked_terms
 from robo_rl.spec import EnvironmentSpec, Observation
-from robo_rl.types import Episode, Transition
+from robo_rl.types import Array, Episode, Transition
 
 SUFFIX = ".journal"
 COLUMNS = "columns/"

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Self
 
 from robo_rl.cluster.connection import Cluster
-from robo_rl.cluster.worker import LOGS, USUAL, Patience, Worker, WorkerLost
+from robo_rl.cluster.over_ray import RayEngine
+from robo_rl.cluster.workers import USUAL, Kind, Timeouts, Workers
 from robo_rl.errors import WorkerFailed
 
-MOMENT = 0.2
-"""[s] between two looks at what is late."""
+TICK = 0.2
+"""[s] between two looks for workers that are late."""
 
 
-class Pool:
-    """So many workers of one kind, whose method `work` takes a task and returns its result; to be used in a `with` block."""
+class Pool(Workers):
+    """Workers of one kind, whose method `work` takes a task and returns its result; to be used in a `with` block."""
 
     def __init__(
         self,
@@ -25,22 +27,21 @@ class Pool:
         setups: Sequence[bytes],
         *,
         cores: float = 1.0,
-        patience: Patience = USUAL,
+        timeouts: Timeouts = USUAL,
         say: Callable[[str], None] = print,
     ) -> None:
         """kind: "module:Class", made of each of the setups by Class(setup)."""
-        self._ray, self._losses = cluster.ray, patience.losses
-        self.workers = [
-            Worker(cluster, kind, setup, name=f"worker {number}", cores=cores, patience=patience, say=say)
-            for number, setup in enumerate(setups)
-        ]
+        engine, names = RayEngine(lambda: nullcontext(cluster), kind, cores=cores), range(len(setups))
+        super().__init__(engine, setups.__getitem__, [f"worker {name}" for name in names], say, timeouts=timeouts)
+        self._most_losses = timeouts.losses
+        for index in names:
+            self.ask(index)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for worker in self.workers:
-            worker.end()
+        self.close()
 
     def results(self, tasks: Iterable[bytes], *, ahead: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yields the number of each task with its result, as they come in; a task is drawn when a worker is free for it.
@@ -51,11 +52,11 @@ class Pool:
         Raises what a worker raised, and WorkerFailed for a task that costs worker after worker.
         """
         numbered, again = enumerate(tasks), deque[tuple[int, bytes]]()
-        held: dict[Worker, tuple[int, bytes]] = {}
+        held: dict[int, tuple[int, bytes]] = {}
         losses, waiting = Counter[int](), dict[int, bytes]()
         drawn = given = 0
         while True:
-            for worker in (each for each in self.workers if each.is_ready):
+            for index in self.idle:
                 if ahead and not again and drawn - given >= ahead:
                     break
                 task = again.popleft() if again else next(numbered, None)
@@ -64,32 +65,24 @@ class Pool:
                         return
                     break
                 drawn = max(drawn, task[0] + 1)
-                held[worker] = task
-                worker.ask("work", task[1])
-            self._ray.wait([each.reference for each in self.workers if each.reference is not None], timeout=MOMENT)
-            for worker in self.workers:
-                try:
-                    result = worker.answer()
-                except WorkerLost as lost:
-                    if (task := held.pop(worker, None)) is not None:
-                        losses[task[0]] += 1
-                        if losses[task[0]] >= self._losses:
-                            raise _failure(task[0], losses[task[0]], lost) from None
-                        again.append(task)
-                    continue
-                if result is None:
-                    continue
-                number, _ = held.pop(worker)
-                waiting[number] = result
-                while waiting and (not ahead or given in waiting):
-                    number = given if ahead else next(iter(waiting))
-                    given += 1
-                    yield number, waiting.pop(number)
-
-
-def _failure(number: int, losses: int, lost: WorkerLost) -> WorkerFailed:
-    return WorkerFailed(
-        f"Task {number} cost {losses} workers in a row.",
-        got=str(lost),
-        fix=LOGS,
-    )
+                held[index] = task
+                self.ask(index, "work", task[1])
+            if (reply := self.next(TICK)) is None:
+                continue
+            task = held.pop(reply.place, None)
+            if reply.raw is None:  # the one that takes its place is made first: it may have to wait for room
+                self.ask(reply.place)
+                if task is not None:
+                    losses[task[0]] += 1
+                    if losses[task[0]] >= self._most_losses:
+                        what = f"Task {task[0]} cost {losses[task[0]]} workers in a row."
+                        raise WorkerFailed(what, got=f"{reply.name} was the last", fix=Kind().fix)
+                    again.append(task)
+                continue
+            content = reply.content  # raises what the worker raised, also while it was made
+            if task is not None:
+                waiting[task[0]] = content
+            while waiting and (not ahead or given in waiting):
+                number = given if ahead else next(iter(waiting))
+                given += 1
+                yield number, waiting.pop(number)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import tempfile
 import time
@@ -17,18 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from robo_cli.collector import collector_of
+from robo_cli.collector import packed_collector
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.collecting.crew import Crew, Engine
-from robo_rl.collecting.in_process import InProcessEngine
-from robo_rl.collecting.local import LocalEngine
-from robo_rl.collecting.over_ray import RayEngine
+from robo_rl.cluster.connection import connected
+from robo_rl.cluster.host import serve
+from robo_rl.cluster.local import InProcessEngine, LocalEngine
+from robo_rl.cluster.over_ray import RayEngine
+from robo_rl.cluster.workers import Engine
+from robo_rl.collecting.crew import Crew, packed_collectors
 from robo_rl.collecting.rollouts import CollectedRollout
-from robo_rl.collecting.worker import serve
 from robo_rl.discovery import make_environment
 from robo_rl.spec import specification
 from robo_rl.supervised_process import inherited
@@ -77,9 +79,9 @@ def _acting(count: int, effort: Effort) -> Measurement:
         local = [sys.executable, "-m", "robo_cli.collector"]
         crews = {
             name: stack.enter_context(_crew(engine, job, count))
-            for name, engine in _engines(local, "robo_cli.collector:RemoteCollector", count).items()
+            for name, engine in _engines(local, "robo_cli.collector:packed_collector", count).items()
         }
-        crews["one process"] = stack.enter_context(_crew(InProcessEngine(collector_of), job, 1))
+        crews["one process"] = stack.enter_context(_crew(InProcessEngine(packed_collector), job, 1))
         trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
         case = f"act: {count} collectors, 16 {TASK}"
         return measurement("collectors", case, "steps/s", trials, effort, bounds=["one process"])
@@ -102,7 +104,7 @@ def _hop(case: str, kind: str, effort: Effort) -> Measurement:
         return 1e6 * taken / done
 
     with ExitStack() as stack:
-        engines = _engines([sys.executable, "-m", "robo_cli.bench_collectors"], "robo_cli.bench_collectors:RemoteEcho", 1)
+        engines = _engines([sys.executable, "-m", "robo_cli.bench_collectors"], "robo_cli.bench_collectors:packed_echo", 1)
         crews = {name: stack.enter_context(_crew(engine, {}, 1)) for name, engine in engines.items()}
         trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
         return measurement("collectors", f"{case}: a {kind}", "us", trials, effort)
@@ -167,26 +169,14 @@ class Echo:
         return self._segments[request["kind"]]
 
 
-class RemoteEcho:
-    """The same as an actor."""
-
-    def __init__(self, job: bytes) -> None:
-        self._echo = Echo()
-
-    def load(self, parameters: bytes) -> bytes:
-        """Has no use for them."""
-        return b""
-
-    def answer(self, request: bytes) -> bytes:
-        """Returns a packed segment."""
-        return packed(self._echo.handle(unpacked(request)))
+packed_echo = packed_collectors(lambda job: Echo())
 
 
 def _engines(command: list[str], kind: str, count: int) -> dict[str, Engine]:
     with tempfile.NamedTemporaryFile(prefix="robo-rl-bench-collectors-", suffix=".txt", delete=False) as log:
         found: dict[str, Engine] = {"ours": LocalEngine(command, Path(log.name))}  # a name that nobody foresees
     if importlib.util.find_spec("ray") is not None:
-        found["ray"] = RayEngine("auto", kind, count)
+        found["ray"] = RayEngine(partial(connected, "auto", cores=max(count, len(os.sched_getaffinity(0)))), kind)
     return found
 
 
@@ -225,4 +215,4 @@ def _processor_time(does: Callable[[], Any], each: int) -> Trial:
 
 
 if __name__ == "__main__":
-    serve(inherited(int(sys.argv[1])), lambda job: Echo())
+    serve(inherited(int(sys.argv[1])), packed_echo)

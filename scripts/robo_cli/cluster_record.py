@@ -11,11 +11,11 @@ from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.environment import LOOPBACK
 from robo_rl.cluster.pool import Pool
-from robo_rl.cluster.worker import Patience
+from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import InvalidSetting
 from robo_rl.threads import threads_in_use
 
-PATIENCE = Patience(answer=1800.0)
+TIMEOUTS = Timeouts(answer=1800.0)
 """An episode may be long, and its simulator slow."""
 AGAIN = "what is recorded is kept; go on with --append and --seed, which is the first that is missing, and --episodes, the rest"
 """Where the cluster is gone."""
@@ -37,7 +37,7 @@ def recorded_at(
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))
         facts = {**settings, "spec": writer.dataset.spec.to_json(), "threads": threads}
         setups = [packed({**facts, "arguments": each}) for each in arguments_of_workers(settings["arguments"], count, cluster)]
-        with Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, patience=PATIENCE) as pool:
+        with Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS) as pool:
             for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * len(setups)):
                 told = unpacked(result)
                 yield writer.store(Entry(**told["entry"]), told["content"].tobytes())

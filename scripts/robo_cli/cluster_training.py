@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from robo_cli.main import status_of
 from robo_cli.trainings import TrainingJob, begun
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster, connected
-from robo_rl.cluster.worker import Patience, Worker, WorkerLost
+from robo_rl.cluster.host import MADE
+from robo_rl.cluster.over_ray import RayEngine
+from robo_rl.cluster.workers import Timeouts, Workers
 from robo_rl.errors import ClusterUnavailable, RoboRLError
 
-PATIENCE = Patience(start=86_400.0, answer=120.0)
+TIMEOUTS = Timeouts(start=86_400.0, answer=120.0)
 """A training waits a day for room on a node; it tells how it is every second, or at the end of a copy of its files."""
 STOPPED = 130
 """Status of a training that was ended, as of a command."""
@@ -71,9 +73,10 @@ class TrainingElsewhere:
         """Status of the command, once it has ended."""
         self._status: int | None = None
         """The same, once nothing more is to come."""
-        kind, name = "robo_cli.node_training:NodeTraining", f"the worker of {job.name}"
-        self._worker = Worker(cluster, kind, name=name, cores=float(threads), patience=PATIENCE, say=self._note)
-        self._worker.ask("begin", self._beginning())
+        engine = RayEngine(lambda: nullcontext(cluster), "robo_cli.node_training:NodeTraining", cores=float(threads))
+        names = [f"the worker of {job.name}"]
+        self._worker = Workers(engine, lambda _: b"", names, self._note, timeouts=TIMEOUTS)
+        self._worker.ask(0)
 
     def status(self) -> int | None:
         """Returns None while it runs, then 0, or the status of the command; raises ClusterUnavailable."""
@@ -84,10 +87,14 @@ class TrainingElsewhere:
 
     def _look(self) -> None:
         try:
-            if (answer := self._worker.answer()) is not None:
-                self._take(unpacked(answer))
-        except WorkerLost:
-            self._go_on()
+            if (reply := self._worker.next(0.0)) is None:
+                return
+            if reply.raw is None:
+                self._go_on()
+            elif reply.content == MADE:
+                self._worker.ask(0, "begin", self._beginning())
+            else:
+                self._take(unpacked(reply.content))
         except ClusterUnavailable as error:  # of all trainings, not of this one
             self._write(f"error: {error}")
             self._end(status_of(error))
@@ -129,9 +136,9 @@ class TrainingElsewhere:
             self._losses = 0
         if news["status"] is not None:
             self._ended = int(news["status"])
-            self._worker.ask("close")
+            self._worker.ask(0, "close", b"")
         else:
-            self._worker.ask("stop" if self._stops == 1 else "news")
+            self._worker.ask(0, "stop" if self._stops == 1 else "news", b"")
             self._stops += self._stops == 1
 
     def _go_on(self) -> None:
@@ -139,14 +146,14 @@ class TrainingElsewhere:
         self._losses += 1
         if self._ended is not None or self._stops:
             self._end(STOPPED if self._ended is None else self._ended)
-        elif self._losses >= PATIENCE.losses:
+        elif self._losses >= TIMEOUTS.losses:
             self._note(f"{self.job.name} lost {self._losses} workers without a checkpoint in between, and is given up")
             self._end(1)
         else:
-            self._worker.ask("begin", self._beginning())
+            self._worker.ask(0)
 
     def _end(self, status: int) -> None:
-        self._worker.end()
+        self._worker.close()
         self._status = status
 
     def _note(self, line: str) -> None:

@@ -5,19 +5,23 @@ RUN/collectors.txt  what they printed      RUN/collected/  segments of off-polic
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, to_yaml
+from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.environment import require_library
+from robo_rl.cluster.local import LocalEngine
+from robo_rl.cluster.over_ray import RayEngine
+from robo_rl.cluster.workers import Engine
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.crew import Crew, Engine, Patience
-from robo_rl.collecting.local import LocalEngine
-from robo_rl.collecting.over_ray import RayEngine
+from robo_rl.collecting.crew import TIMEOUTS, Crew
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.synchronous import SynchronousTraining
 from robo_rl.contract import COLLECTED_ROLLOUTS
@@ -29,6 +33,7 @@ from robo_rl.runs import Run
 from robo_rl.stopwatch import Stopwatch
 
 HERE = "here"
+AGAIN_THERE = "start the cluster again, then robo-rl resume: it goes on from its newest checkpoint"
 LOG, COLLECTED = "collectors.txt", "collected"
 
 
@@ -40,7 +45,7 @@ class CollectingSettings:
     """Collectors."""
     ray: str = ""
     """Where: empty for processes of this machine, "auto" for a Ray cluster on it, HOST:PORT for one to join."""
-    patience: float = Patience().answer
+    patience: float = TIMEOUTS.answer
     """[s] after which a collector that has not answered counts as hung."""
     most_stale: int = 0
     """Off-policy learners only: steps by which parameters may be old (robo_rl.collecting.asynchronous.Pace)."""
@@ -70,8 +75,8 @@ def collected_training(
     run: Run, recipe: Recipe[Any], settings: CollectingSettings, plan: TrainingPlan
 ) -> SynchronousTraining | AsynchronousTraining:
     """Returns a training whose collectors are started with its first step; `dismissed` ends them."""
-    patience = Patience(answer=settings.patience)
-    crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, patience=patience)
+    timeouts = replace(TIMEOUTS, answer=settings.patience)
+    crew = Crew(engine_of(run, settings), {"recipe": to_yaml(recipe)}, settings.count, timeouts=timeouts)
     if plan.loop is COLLECTED_ROLLOUTS:
         learner = recipe.learner.build(run.spec, recipe.seed, steps=recipe.steps)
         return SynchronousTraining(learner, crew, recipe.learner, steps=recipe.steps)
@@ -96,8 +101,22 @@ def collected_training(
 def engine_of(run: Run, settings: CollectingSettings) -> Engine:
     """Returns what starts collectors, here or on a cluster."""
     if settings.ray:
-        return RayEngine(settings.ray, "robo_cli.collector:RemoteCollector", settings.count)
+        return RayEngine(partial(_cluster, settings), "robo_cli.collector:packed_collector")
     return LocalEngine([sys.executable, "-m", "robo_cli.collector"], run.path / LOG)
+
+
+@contextmanager
+def _cluster(settings: CollectingSettings) -> Iterator[Cluster]:
+    """Enters the cluster; raises InvalidSetting if it has fewer cores than there are collectors."""
+    cores = max(settings.count, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    with connected(settings.ray, cores=cores, again=AGAIN_THERE) as cluster:
+        if cluster.cores < settings.count:
+            raise InvalidSetting(
+                "The cluster has fewer cores than there are to be collectors.",
+                got=f"{cluster.cores:g} cores, {settings.count} collectors",
+                fix="add machines to the cluster, or lower --collectors; then robo-rl resume",
+            )
+        yield cluster
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from robo_cli.environments import RecipeEnvironments
 from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, parse_recipe
 from robo_rl.actor_learner.acting import transferable
-from robo_rl.checkpoints import packed, unpacked
+from robo_rl.cluster.host import serve
+from robo_rl.collecting.crew import Collector, packed_collectors
 from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.collecting.segments import SegmentCollector
-from robo_rl.collecting.worker import Collector, serve
 from robo_rl.contract import COLLECTED_ROLLOUTS
 from robo_rl.protocols import VectorFactory
 from robo_rl.spec import specification
@@ -50,21 +50,9 @@ def _of_segments(recipe: Recipe[Any], birth: int) -> SegmentCollector:
     return SegmentCollector(environment, policy, seed=recipe.seed, birth=birth, extras=extras)
 
 
-class RemoteCollector:
-    """A collector whose messages are bytes, as an actor of a cluster makes it (robo_rl.collecting.over_ray)."""
-
-    def __init__(self, job: bytes) -> None:
-        self._collector = collector_of(unpacked(job))
-
-    def load(self, parameters: bytes) -> bytes:
-        """Acts with these parameters from now on."""
-        self._collector.load_parameters(unpacked(parameters))
-        return b""
-
-    def answer(self, request: bytes) -> bytes:
-        """Returns the answer to a request."""
-        return packed(self._collector.handle(unpacked(request)))
+packed_collector = packed_collectors(collector_of)
+"""Made on a node of a cluster, too."""
 
 
 if __name__ == "__main__":
-    serve(inherited(int(sys.argv[1])), collector_of)
+    serve(inherited(int(sys.argv[1])), packed_collector)

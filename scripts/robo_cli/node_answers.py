@@ -16,7 +16,7 @@ from typing_extensions import override
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster
 from robo_rl.cluster.environment import ray_library
-from robo_rl.cluster.worker import Host, content_of, made_of
+from robo_rl.cluster.host import Host, content_of, made_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.answer_cache import AnswerCache, Answers

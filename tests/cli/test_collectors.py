@@ -17,10 +17,10 @@ from safetensors.numpy import load_file
 
 from robo_cli import collecting, main
 from robo_cli.collecting import CollectingSettings, require_collectable
-from robo_cli.collector import RemoteCollector, collector_of
+from robo_cli.collector import collector_of, packed_collector
 from robo_cli.recipe import parse_recipe, to_yaml
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.collecting.in_process import InProcessEngine
+from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import InvalidSetting
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
@@ -61,7 +61,7 @@ def written(tmp_path: Path) -> Callable[[dict[str, Any]], str]:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collectors without processes, which take seconds to start."""
-    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(collector_of))
+    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(packed_collector))
 
 
 def learnt(run: Run, step: int) -> dict[str, bytes]:
@@ -153,12 +153,11 @@ def test_seeds_and_collectors_are_not_combined(written: Any) -> None:
 def test_an_actor_of_a_cluster_answers_as_a_process_does() -> None:
     recipe = parse_recipe(PPO, source="a test")
     job = {"recipe": to_yaml(recipe), "index": 1, "count": 2, "birth": 1}
-    remote, here = RemoteCollector(packed(job)), collector_of(job)
+    remote, here = packed_collector(packed(job)), collector_of(job)
     parameters = packed(recipe.learner.build(find_spec(recipe), 7).policy.parameters())
-    remote.load(parameters)
     here.load_parameters(unpacked(parameters))
     request = {"do": "rollout", "step": 0, "steps": 8, "version": 0}
-    assert remote.answer(packed(request)) == packed(here.handle(request))
+    assert remote.answer(packed(request), parameters) == packed(here.handle(request))
 
 
 def find_spec(recipe: Any) -> Any:

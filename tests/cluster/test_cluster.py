@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,11 +18,11 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.checkpoints import checkpoint_steps
-from robo_rl.cluster import entrance, worker
+from robo_rl.cluster import entrance, host
 from robo_rl.cluster.connection import connected
 from robo_rl.cluster.left_folders import held_folder
 from robo_rl.cluster.pool import Pool
-from robo_rl.cluster.worker import Patience, Worker
+from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
 from robo_rl.rewards.answer_cache import AnswerCache
 from robo_rl.rewards.judge_doubles import Chance
@@ -174,15 +173,15 @@ def sockets_of(pids: set[int]) -> set[str]:
 
 def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
     said = []
-    patience = Patience(answer=8.0)
-    with Pool(cluster, "asked:Asked", [b">"] * 2, patience=patience, say=said.append) as pool:
+    timeouts = Timeouts(answer=8.0)
+    with Pool(cluster, "asked:Asked", [b">"] * 2, timeouts=timeouts, say=said.append) as pool:
         words = ["a", f"die {tmp_path / 'died'}", "b", f"hang {tmp_path / 'hung'}", "c"]
         found = dict(pool.results(word.encode() for word in words))
         assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
         assert sorted("died" in line for line in said) == [False, True] and all("is replaced" in line for line in said)
-        while not all(each.is_ready for each in pool.workers):  # the one that takes the place of the hung one begins
-            assert [each.answer() for each in pool.workers] == [None, None]
-            time.sleep(0.05)
+        while len(pool.idle) < 2:  # the one that takes the place of the hung one begins
+            reply = pool.next(0.05)
+            assert reply is None or reply.content == b"made"
         drawn = []
         tasks = (drawn.append(word) or word for word in [f"slow {tmp_path / 'slow'}".encode(), b"b", b"c", b"d", b"e"])
         results = pool.results(tasks, ahead=3)
@@ -196,7 +195,7 @@ def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp
 
 def test_what_no_node_can_hold_is_refused(cluster):
     with pytest.raises(InvalidSetting, match="No node has that many cores"):
-        Worker(cluster, "asked:Asked", cores=3.0)
+        Pool(cluster, "asked:Asked", [b""], cores=3.0)
 
 
 def test_another_ray_or_python_is_refused_at_the_door(cluster):
@@ -219,18 +218,18 @@ def test_another_ray_or_python_is_refused_at_the_door(cluster):
 
 
 def test_another_robo_rl_ends_the_command_with_one_error(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "version", lambda _: "0.0.1")
+    monkeypatch.setattr(host, "version", lambda _: "0.0.1")
     with pytest.raises(ClusterUnavailable, match=r"A node has another robo-rl\.\n  got: .*\n  allowed: 0\.0\.1"):
         dispatch(["train", *SHORT, "--seeds", "0-2", "--out", str(tmp_path), "--ray", "auto"])
 
 
 def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
-    patience = Patience(losses=1)
-    fatal = pytest.raises(WorkerFailed, match=r"worker 0 died 1 times in a row before it was ready")
-    with Pool(cluster, "asked:Fatal", [b""], patience=patience) as pool, fatal:
+    timeouts = Timeouts(losses=1)
+    fatal = pytest.raises(WorkerFailed, match=r"Worker 0 was lost 1 times in a row")
+    with Pool(cluster, "asked:Fatal", [b""], timeouts=timeouts) as pool, fatal:
         list(pool.results([b"a"]))
-    with Pool(cluster, "asked:Asked", [b""] * 3, patience=patience) as pool:
-        assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and not all(each.is_ready for each in pool.workers)
+    with Pool(cluster, "asked:Asked", [b""] * 3, timeouts=timeouts) as pool:
+        assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and len(pool.idle) < 3
 
 
 # commands

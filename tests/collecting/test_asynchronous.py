@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from robo_rl.checkpoints import checkpoint_steps
+from robo_rl.cluster.local import InProcessEngine, InProcessLink
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.in_process import InProcessEngine, InProcessLink
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.errors import InvalidSetting, RunError
 from robo_rl.rows import columns_of

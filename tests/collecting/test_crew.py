@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from typing import Any
 
 import pytest
 
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.collecting.crew import Crew, Patience
+from robo_rl.cluster.workers import Timeouts
+from robo_rl.collecting.crew import Crew
 from robo_rl.errors import RunError, SimulationFailed
 
 
@@ -31,7 +33,7 @@ class Scripted:
         self.is_closed = True
 
     def say(self, index: int, **content: Any) -> None:
-        self.answers.append((self.links[index], packed(content)))
+        self.answers.append((self.links[index], b"+" + packed(content)))
 
     def lose(self, index: int) -> None:
         self.answers.append((self.links[index], None))
@@ -41,13 +43,14 @@ class ScriptedLink:
     def __init__(self, job: Any) -> None:
         self.job, self.asked, self.has_ended = job, [], False
 
-    def ask(self, request: bytes, parameters: bytes) -> None:
-        self.asked.append((unpacked(request), unpacked(parameters) if parameters else None))
+    def ask(self, method: str, request: bytes, *parameters: bytes) -> None:
+        assert method == "answer"
+        self.asked.append((unpacked(request), unpacked(parameters[0]) if parameters else None))
 
-    def end(self) -> None:
+    def stop(self) -> None:
         self.has_ended = True
 
-    def last_words(self) -> str:
+    def output(self) -> str:
         return "Segmentation fault"
 
 
@@ -59,7 +62,7 @@ class Clock:
 
 
 def crew_of(engine: Scripted, clock: Clock | None = None) -> Crew:
-    crew = Crew(engine, {"recipe": "r"}, 2, patience=Patience(start=100, answer=10, losses=3), clock=clock or Clock())
+    crew = Crew(engine, {"recipe": "r"}, 2, timeouts=Timeouts(start=100, answer=10, losses=3), clock=clock or Clock())
     crew.publish(0, {"a": 1})
     return crew
 
@@ -95,7 +98,7 @@ def test_one_that_dies_is_replaced_gets_the_parameters_anew_and_its_last_answer_
     engine.lose(1)
     reply = crew.next(0.0)
     assert reply is not None and reply.content is None and reply.place == 1
-    assert told == ["collector 1 died; another one takes its place, and its environments begin new episodes"]
+    assert told == ["collector 1 died and is replaced; its environments begin new episodes"]
     assert engine.links[1].has_ended and engine.links[2].job["birth"] == 2 and crew.losses == 1 and crew.open(1) == 0
     engine.say(1, x=1)  # was on its way
     assert crew.next(0.0) is None
@@ -149,7 +152,7 @@ def test_what_another_one_would_meet_too_ends_the_training_at_once(kind: str, ra
     engine = Scripted()
     crew = crew_of(engine)
     crew.ask(1, {})
-    engine.say(1, error="Unknown task 'Reech'.", kind=kind)
+    engine.answers.append((engine.links[1], b"-" + json.dumps([kind, "Unknown task 'Reech'."]).encode()))
     with pytest.raises(raised, match=r"Collector 1 cannot go on.\n.*Reech"):
         crew.next(0.0)
 

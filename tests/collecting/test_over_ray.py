@@ -14,9 +14,9 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_cli import collecting, main
-from robo_cli.collector import collector_of
+from robo_cli.collector import packed_collector
 from robo_rl.cluster import head
-from robo_rl.collecting.in_process import InProcessEngine
+from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import ClusterUnavailable
 from robo_rl.record import RunRecord
 from robo_rl.runs import Run, find_run
@@ -82,7 +82,7 @@ def kill(name: str) -> None:
 def test_ppo_learns_the_same_bits_on_a_cluster_as_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = written(tmp_path, "ppo", PPO, 128)
     there = train(recipe, tmp_path / "there")
-    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(collector_of))
+    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(packed_collector))
     here = train(recipe, tmp_path / "here")
     assert learnt(here, 128) == learnt(there, 128)
     assert not descendants("gcs_server") and not descendants("ray::")
@@ -96,7 +96,7 @@ def test_actors_that_are_killed_are_replaced_and_the_learner_learns_on(
     parts = run.load().parts
     assert parts["training"]["step"] == 300 == int(parts["replay"]["rows"]["starts"].sum())
     assert parts["learner"]["updates"] == 300 - 20 + 1 and parts["training"]["births"] == 4
-    assert capsys.readouterr().out.count("another one takes its place") == 2
+    assert capsys.readouterr().out.count("is replaced; its environments begin new episodes") == 2
 
 
 def test_a_head_that_is_killed_is_told_of_and_the_run_goes_on_with_another_one(

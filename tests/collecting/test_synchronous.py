@@ -13,8 +13,8 @@ from gymnasium.vector import AutoresetMode
 
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.collecting.crew import Crew
-from robo_rl.collecting.in_process import InProcessEngine, InProcessLink
+from robo_rl.cluster.local import InProcessEngine, InProcessLink
+from robo_rl.collecting.crew import Crew, packed_collectors
 from robo_rl.collecting.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
 from robo_rl.collecting.synchronous import SynchronousTraining
 from robo_rl.discovery import make_vector_environment
@@ -86,7 +86,7 @@ def training_of(
     collectors: int, config: PPOConfig = CONFIG, make: Any = pendulums, steps: int = 128, engine: type = InProcessEngine
 ) -> SynchronousTraining:
     learner = config.build(make(1).environment_spec, 5)
-    crew = Crew(engine(partial(collector_of, make, config)), {}, collectors)
+    crew = Crew(engine(packed_collectors(partial(collector_of, make, config))), {}, collectors)
     return SynchronousTraining(learner, crew, config, steps=steps)
 
 
@@ -276,7 +276,7 @@ def test_one_that_is_lost_costs_its_part_of_the_rollout_and_nothing_else() -> No
         training.crew.tell = told.append
         training.run(observer)
         assert observer.steps == [32, 64, 96, 128] and observer.metrics[-1]["collect/lost"] == len(told)
-    assert told == ["collector 0 died; another one takes its place, and its environments begin new episodes"]
+    assert told == ["collector 0 died and is replaced; its environments begin new episodes"]
     whole, lossy = kept[InProcessEngine], kept[Losing]
     for step in (0, 1):
         assert leaves(vars(whole[step])) == leaves(vars(lossy[step]))

@@ -15,12 +15,13 @@ import gymnasium
 import numpy as np
 
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
+from robo_rl.cluster.host import serve
+from robo_rl.cluster.local import LocalEngine
+from robo_rl.cluster.workers import Engine, Timeouts
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.crew import Crew, Engine, Patience
-from robo_rl.collecting.local import LocalEngine
+from robo_rl.collecting.crew import Crew, packed_collectors
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import SegmentCollector
-from robo_rl.collecting.worker import serve
 from robo_rl.replay_learning import ReplayLearner
 from robo_rl.sampling import Sampling
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -109,6 +110,7 @@ class Fitting:
         self.updates, self.trace = state["updates"], state["trace"]
 
 
+@packed_collectors
 def collector_of(job: Any) -> SegmentCollector:
     return SegmentCollector(Numbered(job["birth"]), Slope(job["birth"]), seed=1, birth=job["birth"])
 
@@ -155,7 +157,7 @@ def local(folder: Path) -> LocalEngine:
 
 def train_and_die(folder: Path, step: int) -> None:
     engine = local(folder)
-    crew = crew_of(engine, patience=Patience(start=600.0, answer=600.0))
+    crew = crew_of(engine, timeouts=Timeouts(start=600.0, answer=600.0))
 
     def die() -> None:
         (folder / "pids.txt").write_text(" ".join(str(link.pid) for link in engine.links))

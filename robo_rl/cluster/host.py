@@ -1,0 +1,105 @@
+"""An object of ours in another process, which takes bytes and returns bytes: nothing of ours is pickled.
+
+The object is made there by `Class(setup)`. A reply is b"+" and what a method returned, or b"-" and the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from pkgutil import resolve_name
+from typing import Any
+
+from robo_rl import errors
+from robo_rl.errors import ClusterUnavailable, RoboRLError, WorkerFailed
+
+MADE = b"made"
+"""Content of the reply to a call without a method."""
+Make = Callable[[bytes], Any]
+
+
+class Host:
+    """Makes the object at the first call, and turns its errors into words."""
+
+    def __init__(self, kind: str | Make, setup: bytes, here: str = "", robo_rl: str = "") -> None:
+        """kind: "module:Class", or the class. here: the driver's folder, for relative paths. robo_rl: the driver's version."""
+        self._kind, self._setup, self._here, self._version = kind, setup, here, robo_rl
+        self._object: Any = None
+
+    def call(self, method: str, *contents: bytes) -> bytes:
+        """Return the reply of a method; without a method the object is only made."""
+        try:
+            if self._object is None:
+                self._object = self._made()
+            return b"+" + (getattr(self._object, method)(*contents) if method else MADE)
+        except RoboRLError as error:
+            return b"-" + json.dumps([type(error).__name__, str(error)]).encode()
+        except Exception:
+            traceback.print_exc()
+            return b"-" + json.dumps(["", traceback.format_exc()]).encode()
+
+    def _made(self) -> Any:
+        with suppress(OSError):  # another machine need not have the folder
+            os.chdir(self._here or ".")
+        if (there := version("robo-rl")) != (self._version or there):
+            raise ClusterUnavailable(
+                "A node has another robo-rl.", got=there, allowed=self._version, fix="install the same on every node"
+            )
+        return (resolve_name(self._kind) if isinstance(self._kind, str) else self._kind)(self._setup)
+
+
+def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
+    """Return the arguments of a Host for this process."""
+    return kind, setup, os.getcwd(), version("robo-rl")
+
+
+def error_of(reply: bytes) -> tuple[str, str] | None:
+    """Return name and words of the error in a Host's reply, None if there is none; one that is none of ours has no name."""
+    if reply[:1] == b"+":
+        return None
+    kind, words = json.loads(reply[1:])
+    return kind, words
+
+
+def content_of(name: str, reply: bytes) -> bytes:
+    """Return what a Host's object returned; raise what it raised, WorkerFailed with `name` if that is no error of ours."""
+    if (refused := error_of(reply)) is None:
+        return reply[1:]
+    kind, words = refused
+    found = getattr(errors, kind, None) if kind else None
+    if found is None:
+        raise WorkerFailed(f"{name} failed.", got=words)
+    error: RoboRLError = found.__new__(found)
+    error.args = (words,)
+    raise error
+
+
+def serve(connection: Connection, make: Make) -> None:
+    """Host an object for the process at the other end of a socket, and end this process as soon as that end is gone.
+
+    Messages: the setup; then for each call the method and the number of its contents, and these.
+    """
+    messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, messages), daemon=True).start()
+    host = Host(make, messages.get())
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while True:
+            method, count = messages.get().decode().split(" ")
+            connection.send_bytes(host.call(method, *(messages.get() for _ in range(int(count)))))
+
+
+def _receive(connection: Connection, messages: queue.SimpleQueue[bytes]) -> None:
+    """In a thread of its own: whoever calls never waits for an object that is busy, and no object outlives who called."""
+    try:
+        while True:
+            messages.put(connection.recv_bytes())
+    except (EOFError, OSError):
+        os._exit(0)  # nobody needs what is being done

@@ -1,0 +1,96 @@
+"""Workers on this machine: child processes, or objects in this process, without any cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from robo_rl.cluster.host import Host, Make
+from robo_rl.cluster.workers import Engine, Link
+from robo_rl.supervised_process import SupervisedProcess
+
+
+class LocalEngine(Engine):
+    """Starts a command for each worker, which gets the number of an inherited socket as its last word (host.serve)."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        """log: takes what workers print."""
+        self._command, self._log = list(command), log
+        self.links: list[LocalLink] = []
+        """Those that were started and may run."""
+        self._replies: queue.SimpleQueue[tuple[LocalLink, bytes | None]] = queue.SimpleQueue()
+
+    @override
+    def start(self, setup: bytes) -> LocalLink:
+        link = LocalLink(self._command, self._log, self._replies)
+        link.send(setup)
+        self.links = [*(link for link in self.links if link.status is None), link]
+        return link
+
+    @override
+    def next(self, timeout: float) -> tuple[LocalLink, bytes | None] | None:
+        with contextlib.suppress(queue.Empty):
+            return self._replies.get(timeout > 0, timeout or None)
+        return None
+
+    @override
+    def close(self) -> None: ...
+
+
+class LocalLink(SupervisedProcess):
+    """A worker's process."""
+
+    def __init__(self, command: Sequence[str], log: Path, replies: queue.SimpleQueue[tuple[LocalLink, bytes | None]]) -> None:
+        super().__init__(command, on_message=lambda message: replies.put((self, message)), log=log)
+
+    def ask(self, method: str, *contents: bytes) -> None:
+        """Send a request to its Host."""
+        for message in (f"{method} {len(contents)}".encode(), *contents):
+            self.send(message)
+
+
+class InProcessEngine(Engine):
+    """Answers requests in this process, in the order in which they were sent: the reference for other engines."""
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self.open: deque[tuple[InProcessLink, str, tuple[bytes, ...]]] = deque()
+        """Requests that are not answered yet."""
+
+    @override
+    def start(self, setup: bytes) -> InProcessLink:
+        return InProcessLink(self, Host(self._make, setup))
+
+    @override
+    def next(self, timeout: float) -> tuple[InProcessLink, bytes | None] | None:
+        if not self.open:
+            return None
+        link, method, contents = self.open.popleft()
+        return link, link.host.call(method, *contents)
+
+    @override
+    def close(self) -> None: ...
+
+
+class InProcessLink(Link):
+    """A worker that answers when the engine has it answer."""
+
+    def __init__(self, engine: InProcessEngine, host: Host) -> None:
+        self._engine, self.host = engine, host
+
+    @override
+    def ask(self, method: str, *contents: bytes) -> None:
+        self._engine.open.append((self, method, contents))
+
+    @override
+    def stop(self) -> None:
+        self._engine.open = deque(each for each in self._engine.open if each[0] is not self)
+
+    @override
+    def output(self) -> str:
+        return ""

@@ -1,0 +1,98 @@
+"""Workers on a Ray cluster: one actor each. Requests and replies are bytes in Ray's own envelopes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+from typing_extensions import override
+
+from robo_rl.cluster.connection import Cluster
+from robo_rl.cluster.host import Host, made_of
+from robo_rl.cluster.workers import Engine, Link
+from robo_rl.errors import InvalidSetting
+from robo_rl.supervised_process import SHOWN
+
+
+class RayEngine(Engine):
+    """Starts actors (robo_rl.cluster.host.Host), from the first on connected to a cluster, which chooses where."""
+
+    def __init__(self, connected: Callable[[], AbstractContextManager[Cluster]], kind: str, *, cores: float = 1.0) -> None:
+        """connected: enters a cluster, at the first start. kind: "module:Class", made there by Class(setup). cores: of each."""
+        self._connected, self._kind, self._cores = connected, kind, cores
+        self._connection = ExitStack()
+        self._cluster: Cluster | None = None
+        self._links: list[RayLink] = []
+        self._shared: tuple[bytes, Any] = (b"", None)
+
+    @override
+    def start(self, setup: bytes) -> RayLink:
+        """Start an actor; raises InvalidSetting if no node has so many cores, and what `connected` raises."""
+        cluster = self._cluster = self._cluster or self._connection.enter_context(self._connected())
+        if self._cores > cluster.largest:
+            got, allowed = f"{self._cores:g}", f"{cluster.largest:g} or fewer"
+            raise InvalidSetting("No node has that many cores.", got=got, allowed=allowed)
+        # one that is lost is not restarted by Ray, which does not know what it was asked
+        host = cluster.ray.remote(Host).options(num_cpus=self._cores, max_restarts=0)
+        link = RayLink(cluster, host.remote(*made_of(self._kind, setup)), self._share)
+        self._links = [*(link for link in self._links if not link.has_ended), link]
+        return link
+
+    @override
+    def next(self, timeout: float) -> tuple[RayLink, bytes | None] | None:
+        """Return as documented; raises ClusterUnavailable if the node of this machine or the head is gone."""
+        waiting = {link.pending[0]: link for link in self._links if link.pending and not link.has_ended}
+        if self._cluster is None or not waiting:
+            return None
+        self._cluster.require()
+        ray = self._cluster.ray
+        ready, _ = ray.wait([*waiting], num_returns=1, timeout=timeout)
+        if not ready:
+            return None
+        link = waiting[ready[0]]
+        link.pending.popleft()
+        try:
+            return link, ray.get(ready[0])
+        except ray.exceptions.RayError as error:
+            link.words = str(error)[-SHOWN:]
+            return link, None
+
+    @override
+    def close(self) -> None:
+        """Leave the cluster; one that was begun for this ends."""
+        self._cluster, self._shared = None, (b"", None)
+        self._connection.close()
+
+    def _share(self, content: bytes) -> Any:
+        """Return bytes as many actors get them: put into the cluster's store once, from where machines share them."""
+        assert self._cluster is not None
+        if content is not self._shared[0]:
+            self._shared = content, self._cluster.ray.put(content)
+        return self._shared[1]
+
+
+class RayLink(Link):
+    """One actor."""
+
+    def __init__(self, cluster: Cluster, actor: Any, share: Callable[[bytes], Any]) -> None:
+        self._cluster, self._actor, self._share = cluster, actor, share
+        self.pending: deque[Any] = deque()
+        """References to the replies that are to come, in the order of the requests."""
+        self.words, self.has_ended = "", False
+
+    @override
+    def ask(self, method: str, *contents: bytes) -> None:
+        """Send a request; all contents but the first are shared by actors."""
+        self.pending.append(self._actor.call.remote(method, *contents[:1], *map(self._share, contents[1:])))
+
+    @override
+    def stop(self) -> None:
+        if not self.has_ended and not self._cluster.is_lost:
+            self._cluster.ray.kill(self._actor)
+        self.has_ended = True
+
+    @override
+    def output(self) -> str:
+        return self.words

@@ -1,0 +1,185 @@
+"""Workers in processes here or on a cluster: asked in bytes, replaced if they die or hang."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from robo_rl.cluster.host import content_of, error_of
+from robo_rl.errors import RoboRLError, WorkerFailed
+from robo_rl.supervised_process import SHOWN
+
+
+class Link(Protocol):
+    """One worker, as its engine has started it."""
+
+    def ask(self, method: str, *contents: bytes) -> None:
+        """Call a method of its Host; never waits for the worker."""
+
+    def stop(self) -> object:
+        """End it at once; twice is no error."""
+
+    def output(self) -> str:
+        """Return the last that it printed."""
+
+
+class Engine(Protocol):
+    """Starts workers, and hears of all of them."""
+
+    def start(self, setup: bytes) -> Link:
+        """Start one, and do not wait until it is there."""
+
+    def next(self, timeout: float) -> tuple[Link, bytes | None] | None:
+        """Return the next reply of a Host, None in its place if the worker is gone; None if none comes in `timeout` [s]."""
+
+    def close(self) -> None:
+        """End what the engine itself needs."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long a worker may be silent, and how often one may be lost."""
+
+    start: float = 300.0
+    """[s] until its first reply, waiting for room on a node included."""
+    answer: float = 600.0
+    """[s] until each other; then it counts as hung and is replaced."""
+    losses: int = 3
+    """Workers lost at one place in a row, without a reply in between, until it is an error."""
+    counts_start: bool = False
+    """True if one that was silent for `start` counts as lost: it does not wait for room."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What becomes of lost workers of a kind."""
+
+    error: type[RoboRLError] = WorkerFailed
+    """Raised if one is lost again and again."""
+    fix: str = "look whether it runs here, without --ray; the logs of a node are in its /tmp/ray/session_latest/logs"
+    consequence: str = ""
+    """Of a replacement, in words."""
+    retried: Sequence[str] = ()
+    """Names of errors that cost the worker, because another one may not meet them; "" for those that are none of ours."""
+
+
+USUAL = Timeouts()
+
+
+class Reply(NamedTuple):
+    """Reply of the worker at a place."""
+
+    place: int
+    name: str
+    raw: bytes | None
+    """None: it was lost with all that it was asked; another one has its place and waits for a request."""
+
+    @property
+    def content(self) -> bytes:
+        """What its object returned; raises what that raised."""
+        assert self.raw is not None
+        return content_of(self.name, self.raw)
+
+
+@dataclass
+class _Place:
+    link: Link
+    since: float
+    """When its oldest open request was sent, or became the oldest."""
+    open: int = 0
+    has_replied: bool = False
+    losses: int = 0
+
+
+class Workers:
+    """One worker at each place; started at the first request."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        setup: Callable[[int], bytes],
+        names: Sequence[str],
+        say: Callable[[str], None],
+        *,
+        timeouts: Timeouts = USUAL,
+        kind: Kind = Kind(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """setup: of a worker that begins at a place. names: one for each place. say: prints that a worker is replaced."""
+        self._engine, self._setup, self._names, self._say = engine, setup, names, say
+        self._timeouts, self._kind, self._clock = timeouts, kind, clock
+        self._places: list[_Place] = []
+        self.losses = 0
+        """Workers that were replaced."""
+
+    @property
+    def idle(self) -> list[int]:
+        """Places of the workers that have replied, and have no open request."""
+        return [index for index, place in enumerate(self._places) if place.has_replied and not place.open]
+
+    def open(self, index: int) -> int:
+        """Return the number of requests to a place that are not answered yet."""
+        return self._places[index].open if self._places else 0
+
+    def ask(self, index: int, method: str = "", *contents: bytes) -> None:
+        """Call a method of a worker, or only have it made."""
+        if not self._places:
+            self._places = [self._begun(place) for place in range(len(self._names))]
+        place = self._places[index]
+        if not place.open:
+            place.since = self._clock()
+        place.open += 1
+        place.link.ask(method, *contents)
+
+    def next(self, timeout: float) -> Reply | None:
+        """Return the next reply of any worker, None if there is none in `timeout` [s]; replace a worker that is lost.
+
+        Raises the error of its kind if workers are lost again and again.
+        """
+        for index, place in enumerate(self._places):
+            allowed = self._timeouts.answer if place.has_replied else self._timeouts.start
+            if place.open and self._clock() - place.since > allowed:
+                is_loss = place.has_replied or self._timeouts.counts_start
+                return self._replaced(index, f"was silent for {allowed:g} s", is_loss=is_loss)
+        found = self._engine.next(timeout)
+        index = -1 if found is None else self._index(found[0])
+        if found is None or index < 0:  # nothing, or the last of one that was replaced
+            return None
+        reply, place = found[1], self._places[index]
+        if reply is None:
+            return self._replaced(index, "died")
+        if (error := error_of(reply)) is not None and error[0] in self._kind.retried:
+            return self._replaced(index, "failed", error[1])
+        place.open, place.since = place.open - 1, self._clock()
+        place.has_replied, place.losses = True, 0
+        return Reply(index, self._names[index], reply)
+
+    def close(self) -> None:
+        """End all of them."""
+        places, self._places = self._places, []
+        for place in places:
+            place.link.stop()
+        self._engine.close()
+
+    def _begun(self, index: int) -> _Place:
+        return _Place(self._engine.start(self._setup(index)), self._clock())
+
+    def _index(self, link: Link) -> int:
+        return next((index for index, place in enumerate(self._places) if place.link is link), -1)
+
+    def _replaced(self, index: int, why: str, output: str = "", *, is_loss: bool = True) -> Reply:
+        lost, name = self._places[index], self._names[index]
+        lost.link.stop()
+        losses = lost.losses + is_loss
+        if losses >= self._timeouts.losses:
+            got = f"it {why}; its output: {output[-SHOWN:] or lost.link.output() or 'none'}"
+            raise self._kind.error(
+                f"{name[0].upper()}{name[1:]} was lost {losses} times in a row.", got=got, fix=self._kind.fix
+            )
+        self.losses += 1
+        self._say(f"{name} {why} and is replaced{self._kind.consequence}")
+        self._places[index] = self._begun(index)
+        self._places[index].losses = losses
+        return Reply(index, name, None)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.durable_files import sync_folder
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 from robo_rl.plain_files import content_of
 from robo_rl.types import StateDict
@@ -121,15 +122,6 @@ def remove_leftovers(folder: Path) -> None:
     """Removes half-written folders of processes that were killed."""
     for path in folder.glob("*.tmp-*"):
         shutil.rmtree(path, ignore_errors=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _finished(folder: Path) -> list[Path]:

@@ -6,7 +6,6 @@ runs/<time>-<recipe>-<seed>/  recipe.yaml  run.json  spec.json  metrics.jsonl  e
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
 import json
 import os
@@ -25,8 +24,9 @@ from typing import IO, Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint, sync_folder
+from robo_rl.checkpoints import Checkpoint, checkpoint_steps, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import operation
+from robo_rl.durable_files import exclusive_lock, write_durably
 from robo_rl.errors import InvalidSetting, RoboRLError, RunError, RunNotFound, UnknownName
 from robo_rl.evaluation import FIRST_SEED, Evaluation
 from robo_rl.plain_files import read_object, read_yaml
@@ -53,7 +53,7 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._metrics: IO[str] | None = None
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -99,14 +99,8 @@ class Run:
 
     def __enter__(self) -> Self:
         """Begins writing; raises RunError if another process is writing this run."""
-        self._lock = (self.path / "lock").open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._close()
-            raise RunError(
-                f"Another process is writing the run {self.path.name}.", fix="wait for it, or stop it, then try again"
-            ) from None
+        what, fix = f"Another process is writing the run {self.path.name}.", "wait for it, or stop it, then try again"
+        self._lock = exclusive_lock(self.path / "lock", RunError(what, fix=fix))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -298,17 +292,7 @@ def _metrics_in(line: str, path: Path, number: int) -> dict[str, Any]:
 
 def write_text(path: Path, text: str) -> None:
     """Replaces a file in one step, durably."""
-    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    try:
-        with temporary.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
+    write_durably(path, text.encode())
 
 
 def circumstances() -> dict[str, Any]:

@@ -8,7 +8,6 @@ names of the episodes' files, which hold their digests: other episodes are anoth
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -25,7 +24,7 @@ from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_datasets.mapped_rows import map_rows, write_rows
-from robo_rl.checkpoints import sync_folder
+from robo_rl.durable_files import exclusive_lock, sync_folder
 from robo_rl.errors import DatasetError, InvalidSetting
 from robo_rl.extras import Extra, recorded_columns
 from robo_rl.memory import GIGABYTE, size_of
@@ -239,12 +238,11 @@ def _locked(places: Sequence[Path]) -> Iterator[Path]:
             continue
         try:
             place.mkdir(parents=True, exist_ok=True)
-            file = (place / "lock").open("a")
+            lock = exclusive_lock(place / "lock")
         except OSError as error:
             problems.append(f"{place}: {error.strerror}")
             continue
-        with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with lock:
             yield place
         return
     raise DatasetError(

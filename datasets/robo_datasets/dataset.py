@@ -11,7 +11,6 @@ quarantine/       what could not be read; nothing is ever deleted
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import uuid
@@ -25,6 +24,7 @@ from robo_datasets.catalogue import Catalogue, Entry
 from robo_datasets.draft import drafted
 from robo_datasets.episode_file import copy_episode, read_episode, store_episode, write_episode
 from robo_datasets.packed_pictures import EXACT, packing
+from robo_rl.durable_files import exclusive_lock
 from robo_rl.errors import DatasetBusy, DatasetError, DatasetNotFound, RoboRLError, fix_of
 from robo_rl.journal import Journal
 from robo_rl.runs import write_text
@@ -96,29 +96,33 @@ class Dataset:
         return DatasetWriter(self)
 
 
+def dataset_lock(path: Path, name: str, busy: DatasetBusy) -> IO[bytes]:
+    """Return a lock of a dataset, held until it is closed; raises `busy`, and DatasetError if nothing may be written."""
+    try:
+        return exclusive_lock(path / name, busy)
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be written to.", got=error, fix="look at its permissions, or copy it") from None
+
+
 class DatasetWriter:
     """Adds episodes; holds the dataset's lock, so that two processes never write at once."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
-        self._lock: IO[str] | None = None
+        self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         """Takes the lock; raises DatasetBusy while another process has it, DatasetError where nothing may be written."""
         path = self.dataset.path
         require_no_links(path)
-        try:
-            self._lock = (path / "lock").open("a")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._release()
-            raise DatasetBusy(f"Another process is writing {path}.", fix="wait for it, or record into another folder") from None
-        except OSError as error:
-            raise DatasetError(f"{path} cannot be written to.", got=error, fix="look at its permissions, or copy it") from None
+        busy = DatasetBusy(f"Another process is writing {path}.", fix="wait for it, or record into another folder")
+        self._lock = dataset_lock(path, "lock", busy)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._release()
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
 
     def add(self, episode: Episode, identity: str | None = None) -> Entry:
         """Stores an episode; when this returns it is on disk and in the catalogue, and no crash takes it away."""
@@ -155,11 +159,6 @@ class DatasetWriter:
     def journal(self) -> Journal:
         """Begins the journal of an episode; store the episode under the identity that its file name has."""
         return Journal(self.dataset.path / "journal", new_identity(), self.dataset.spec)
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-        self._lock = None
 
 
 def _unwritten(folder: Path, error: OSError) -> DatasetError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from robo_rl.checkpoints import sync_folder
+from robo_rl.durable_files import exclusive_lock, sync_folder
 from robo_rl.errors import DatasetBusy, DatasetError
 
 LOCK = ".robo_rl.lock"
@@ -32,11 +31,8 @@ def drafted(out: Path, *beside: Path) -> Iterator[Path]:
     require_free(out, *beside)
     folder = out.with_name(f".{out.name}.partial")
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DatasetBusy(f"Another process is making {out}.", fix="wait for it, or name another with --out") from None
+    busy = DatasetBusy(f"Another process is making {out}.", fix="wait for it, or name another with --out")
+    with exclusive_lock(folder / LOCK, busy):
         try:
             _empty(folder)
             yield folder / out.name

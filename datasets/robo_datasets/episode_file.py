@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ import numpy as np
 
 from robo_datasets.hdf5_arrays import Array, read_arrays, write_array
 from robo_datasets.packed_pictures import Packing, packed, unpacked
-from robo_rl.checkpoints import sync_folder
+from robo_rl.durable_files import write_durably
 from robo_rl.errors import EpisodeCorrupt, InvalidEpisode, RoboRLError
 from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Episode
@@ -107,17 +106,7 @@ def copy_episode(path: Path, folder: Path) -> FileName:
 
 def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> None:
     """Writes a file durably under its name; raises OSError where the disk is full."""
-    temporary = folder / f"{name.identity}{TEMPORARY}"
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(folder / str(name))
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(folder)
+    write_durably(folder / str(name), content, draft=folder / f"{name.identity}{TEMPORARY}")
 
 
 def read_episode(path: Path) -> EpisodeFile:

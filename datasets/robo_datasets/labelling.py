@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
@@ -10,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from robo_datasets.catalogue import Entry
-from robo_datasets.dataset import Dataset, require_no_links
+from robo_datasets.dataset import Dataset, dataset_lock, require_no_links
 from robo_datasets.label_cache import LabelCache, Maker
 from robo_datasets.labels import LabelSet
-from robo_rl.errors import DatasetBusy, DatasetError, InvalidSetting, RoboRLError
+from robo_rl.errors import DatasetBusy, InvalidSetting, RoboRLError
 from robo_rl.prefetch import prefetched
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.types import RewardLabels
@@ -142,17 +141,6 @@ def _told(maker: tuple[str, str]) -> str:
 def _alone(dataset: Dataset, name: str) -> Iterator[None]:
     """Keeps a second process from labelling the same set."""
     require_no_links(dataset.path)
-    try:
-        file = (dataset.path / "labels" / f"{name}.lock").open("a")
-    except OSError as error:
-        raise DatasetError(
-            f"{dataset.path} cannot be written to.", got=error, fix="look at its permissions, or copy it"
-        ) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DatasetBusy(
-                f"Another process is labelling {dataset.path} as {name!r}.", fix="wait for it, or give another --name"
-            ) from None
+    what, fix = f"Another process is labelling {dataset.path} as {name!r}.", "wait for it, or give another --name"
+    with dataset_lock(dataset.path, f"labels/{name}.lock", DatasetBusy(what, fix=fix)):
         yield

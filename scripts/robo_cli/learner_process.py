@@ -5,7 +5,6 @@ RUN/learner/  steps/ (the log)  demonstrations/  initial/ (what the learner goes
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -29,6 +28,7 @@ from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
 from robo_rl.actor_learner.process import LearnerProcess
 from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.durable_files import exclusive_lock
 from robo_rl.errors import RunError
 from robo_rl.plain_files import read_object
 from robo_rl.plan import Acting, TrainingPlan
@@ -138,8 +138,7 @@ def main(path: str, dataset: str, descriptor: str) -> int:
         os.nice(NICE)
     use_threads(recipe.threads)
     folder = run.path / FOLDER
-    with (folder / LOCK).open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one whose acting process was killed may still be saving
+    with exclusive_lock(folder / LOCK):  # one whose acting process was killed may still be saving
         training = _learning(run, recipe)
         return learn(training, connection, run.path / "checkpoints", partial(StepReader, folder / STEPS))
 

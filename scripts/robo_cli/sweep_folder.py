@@ -6,7 +6,6 @@ OUT/NAME-sweep/  sweep.yaml  what is searched     journal.log  of Optuna     tri
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from robo_cli.jobs import Job
 from robo_cli.recipe import Recipe, to_yaml
 from robo_cli.sweep_stopping import Course, Score, score
 from robo_cli.trainings import EVALUATION, begun, finished, training
+from robo_rl.durable_files import exclusive_lock
 from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
 from robo_rl.plain_files import read_yaml
@@ -37,12 +37,8 @@ class SweepFolder:
     def held(self) -> Iterator[None]:
         """Keeps other sweeps out of the folder; raises RunError where one is in it."""
         (self.path / "trials").mkdir(parents=True, exist_ok=True)
-        with (self.path / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                fix = "wait for it, or stop it, then give the command again"
-                raise RunError(f"Another process runs the sweep in {self.path}.", fix=fix) from None
+        fix = "wait for it, or stop it, then give the command again"
+        with exclusive_lock(self.path / "lock", RunError(f"Another process runs the sweep in {self.path}.", fix=fix)):
             yield
 
     def keep(self, asked: Mapping[str, Any]) -> None:

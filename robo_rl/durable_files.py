@@ -1,0 +1,49 @@
+"""Files that a kill or a power cut leaves whole, and the lock of the process that writes them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+from robo_rl.errors import RoboRLError
+
+
+def exclusive_lock(path: Path, busy: RoboRLError | None = None) -> IO[bytes]:
+    """Return an open file whose lock this process holds until the file is closed, or this process ends.
+
+    busy: raised if another process holds it; None to wait for that. Raises OSError if the file cannot be made.
+    """
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if busy is None else fcntl.LOCK_NB))
+    except BlockingIOError:
+        file.close()
+        assert busy is not None
+        raise busy from None
+    return file
+
+
+def write_durably(path: Path, content: bytes | memoryview, *, draft: Path | None = None) -> None:
+    """Replace a file in one step: until the content is on disk it has the name of `draft`. Raises OSError."""
+    draft = draft or path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        with draft.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

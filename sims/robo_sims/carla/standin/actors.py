@@ -38,7 +38,7 @@ class Box:
 
 @dataclass(eq=False)
 class Actor:
-    """What the client calls an actor."""
+    """Actor as the client sees it."""
 
     id: int
     type_id: str

@@ -1,4 +1,4 @@
-"""What can be spawned, in the words of CARLA's blueprints; a few attributes more exist only here and say so."""
+"""Blueprints of everything that can be spawned, with CARLA's names; a few extra attributes exist only here and say so."""
 
 from __future__ import annotations
 

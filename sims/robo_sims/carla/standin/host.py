@@ -1,4 +1,4 @@
-"""What the calls work on: the world, its streams and the maps that can be loaded."""
+"""Context of all calls: the world, its streams and the maps that can be loaded."""
 
 from __future__ import annotations
 

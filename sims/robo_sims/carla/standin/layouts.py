@@ -180,7 +180,7 @@ class Colour(IntEnum):
 
 
 class Area(IntEnum):
-    """What a polygon of a navigation mesh is; its flag is the bit of this number."""
+    """Area type of a navigation mesh's polygon; its flag is the bit of this number."""
 
     BLOCK = 0
     SIDEWALK = 1
@@ -190,7 +190,7 @@ class Area(IntEnum):
 
 
 class Tag(IntEnum):
-    """What a pixel of a semantic picture shows, since 0.9.14."""
+    """Semantic class of a pixel, since CARLA 0.9.14."""
 
     ROAD = 1
     SIDEWALK = 2

@@ -31,7 +31,7 @@ NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a light stands and counts."""
+    """Position of a traffic light and the stretch of lane it applies to."""
 
     signal: Signal
     road: Road

@@ -24,7 +24,7 @@ TRIES = 20
 
 @dataclass(frozen=True)
 class Population:
-    """How many there are in each episode."""
+    """Numbers of vehicles and walkers in each episode."""
 
     cars: int = 0
     walkers: int = 0

@@ -1,4 +1,4 @@
-"""How answers are wrapped: the client's Response<T>, where a value, nothing or a list of answers is expected."""
+"""Envelopes of answers: the client's Response<T> for a value, nothing or a list of answers."""
 
 from __future__ import annotations
 

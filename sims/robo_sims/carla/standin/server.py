@@ -33,7 +33,7 @@ ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Options:
-    """What a server simulates and where it listens."""
+    """Options of a server: world and addresses."""
 
     port: int = 2000
     """Of calls; streams use the next one. 0 takes a free pair."""

@@ -24,7 +24,7 @@ RED = (40, 40, 200)
 
 @dataclass(frozen=True)
 class Post(Place):
-    """Where a sign stands and counts."""
+    """Position of a sign and the stretch of lane it applies to."""
 
     @property
     def reach(self) -> float:

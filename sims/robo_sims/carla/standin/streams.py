@@ -26,7 +26,7 @@ class Subscriber:
 
 
 class Streams:
-    """Who listens to what."""
+    """Streams and their subscribers."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener = listener
@@ -53,7 +53,7 @@ class Streams:
         return token
 
     def is_heard(self, stream: int) -> bool:
-        """Whether anybody listens."""
+        """Return True if a client listens."""
         return bool(self.subscribers.get(stream))
 
     def send(self, stream: int, *parts: bytes | memoryview) -> None:

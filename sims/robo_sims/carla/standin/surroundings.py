@@ -1,4 +1,4 @@
-"""What vehicles are told about their place: the speed limit, and the light that counts for them."""
+"""Speed limit and traffic light that apply to each vehicle."""
 
 from __future__ import annotations
 

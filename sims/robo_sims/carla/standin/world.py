@@ -46,7 +46,7 @@ CALM = [0.0] * 4 + [0.0, 60.0] + [0.0] * 8
 
 
 class World:
-    """What a server simulates."""
+    """World of a server."""
 
     def __init__(self, town: Town, streams: Streams, *, physics: str = "kinematic", rate: float = RATE) -> None:
         self.streams, self.physics = streams, physics

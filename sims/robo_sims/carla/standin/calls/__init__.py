@@ -1,4 +1,4 @@
-"""What a client can call, by topic; `table` has all of it."""
+"""Calls of a client by topic; `table` has all of them."""
 
 from __future__ import annotations
 

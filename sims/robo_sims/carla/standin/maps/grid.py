@@ -88,7 +88,7 @@ class Grid:
         return [arm for arm in near if arm[1] in edges]
 
     def is_connected(self) -> bool:
-        """Whether every node has two streets, and all can be reached."""
+        """Return True if every node has at least two streets and the graph is connected."""
         if any(len(self.arms_of(node)) < 2 for node in self.nodes()):
             return False
         seen, border = {self.nodes()[0]}, [self.nodes()[0]]

@@ -134,7 +134,7 @@ class Lanes:
 
 
 def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: Link) -> bool:
-    """Whether a connecting road begins at this end of the road: a road may touch a junction with both."""
+    """Return True if a connecting road begins at this end of the road: both ends may touch one junction."""
     way = road_map.by_id[connecting]
     back = way.predecessor if contact == "start" else way.successor
     end = "end" if link is road.successor else "start"

@@ -1,4 +1,4 @@
-"""Where people walk: pavements, the corners between them and crossings, as convex polygons with common edges."""
+"""Walkable areas: pavements, their corners and crossings, as convex polygons with common edges."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Polygon:
 
 @dataclass(frozen=True)
 class End:
-    """Where a pavement ends at a junction: its edges, and the direction [rad] in which it would go on."""
+    """End of a pavement at a junction: its edges, and its direction [rad]."""
 
     right: Floats
     left: Floats

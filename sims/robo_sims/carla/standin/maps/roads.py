@@ -1,4 +1,4 @@
-"""What a road map is made of, as OpenDRIVE 1.4 has it: x east, y north, heading anticlockwise [rad], lengths [m].
+"""Elements of a road map as in OpenDRIVE 1.4: x east, y north, heading anticlockwise [rad], lengths [m].
 
 A `Road` has one lane section: a road of a file with several is a chain of them with the same `source`, which are written as
 one road again.
@@ -94,7 +94,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Link:
-    """What an end of a road touches: a road's "start" or "end", or a junction."""
+    """Neighbour at an end of a road: a road's "start" or "end", or a junction."""
 
     kind: str
     id: int
@@ -264,7 +264,7 @@ class Controller:
 
 @dataclass(frozen=True)
 class Junction:
-    """Where roads meet."""
+    """Junction of roads."""
 
     id: int
     connections: tuple[Connection, ...]

@@ -55,7 +55,7 @@ class Town:
 
     @cached_property
     def pavements(self) -> list[Polygon]:
-        """Where a client can lead walkers: pavements and crossings that are connected."""
+        """Connected pavements and crossings, on which a client can lead walkers."""
         return connected(polygons(self.road_map, self.ground, self.buildings))
 
     @cached_property

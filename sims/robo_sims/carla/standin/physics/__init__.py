@@ -1,1 +1,1 @@
-"""How vehicles move: two models of a bicycle over arrays of vehicles, and their documented parameters."""
+"""Vehicle dynamics: two bicycle models over arrays of vehicles, and their documented parameters."""

@@ -19,7 +19,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Functions:
-    """What the equations are calculated with: numpy's for many vehicles; Python's for one, where numpy's calls cost most."""
+    """Functions of the equations: NumPy's for many vehicles, Python's for one, because NumPy's calls cost most there."""
 
     sin: Function
     cos: Function
@@ -85,7 +85,7 @@ class Parameters:
 
 
 class State:
-    """Where vehicles are and how they move, in their own frames: x forward, y to the right, turning to the right positive."""
+    """Poses and velocities of vehicles, in their own frames: x forward, y to the right, turning to the right positive."""
 
     NAMES = ("x", "y", "yaw", "forward", "sideways", "turning", "wheel")
     functions = ARRAYS
@@ -108,7 +108,7 @@ class State:
 
 
 class Controls:
-    """What drivers ask for."""
+    """Commands of the drivers."""
 
     NAMES = ("throttle", "steer", "brake", "hand_brake", "direction")
 

@@ -1,4 +1,4 @@
-"""Where a camera looks: rays, the map of its pixels onto the flat ground, and boxes as it sees them.
+"""Camera geometry: rays, the map of its pixels onto the flat ground, and boxes in its view.
 
 Camera frame: x forward, y to the right, z up [m]; pixels from the upper left corner.
 """

@@ -113,7 +113,7 @@ class PictureSensor(Sensor):
         self.more_sky = sky if sky.any() else None
 
     def _rides(self, world: World) -> bool:
-        """Whether it is so near to its own car that it does not see it: a box has no low bonnet to look over."""
+        """Return True if it is too near to its own car to see it: a box has no low bonnet to look over."""
         if self.rides is None:
             carrier = world.bodies.by_id.get(self.actor.parent)
             (x, y, z), _ = world.attachments.poses.get(self.actor, [[0.0] * 3] * 2)
@@ -129,7 +129,7 @@ class PictureSensor(Sensor):
 
 
 class Semantic(PictureSensor):
-    """What each pixel shows, in the red channel."""
+    """Semantic class of each pixel, in the red channel."""
 
     kind = SensorType.SEMANTIC
 
@@ -142,7 +142,7 @@ class Semantic(PictureSensor):
 
 
 class Instance(PictureSensor):
-    """What each pixel shows, in the red channel, and whom: the id of the actor, its low byte green and its high byte blue."""
+    """Semantic class of each pixel in the red channel; the actor's id with its low byte in green, its high byte in blue."""
 
     kind = SensorType.INSTANCE
 

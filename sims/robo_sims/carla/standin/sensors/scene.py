@@ -1,4 +1,4 @@
-"""What stands on the ground, as boxes: gathered once a step, for all cameras and lidars."""
+"""Objects on the ground as boxes, gathered once a step for all cameras and lidars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all sensors have: an actor that carries them, and a time when they measure."""
+"""Base of all sensors: the actor that carries it, and the time of its next measurement."""
 
 from __future__ import annotations
 

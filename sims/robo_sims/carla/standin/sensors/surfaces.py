@@ -65,7 +65,7 @@ class Normals(SurfaceSensor):
 
 
 class OpticalFlow(SurfaceSensor):
-    """How far each pixel's surface moved since the camera's last picture, in halves of the picture: right and up."""
+    """Optical flow of each pixel since the camera's last picture, in halves of the picture: right and up."""
 
     kind = SensorType.OPTICAL_FLOW
 

@@ -275,7 +275,7 @@ class Cars:
         return np.asarray(((held <= self.s[cars, None]) | (self.way != self.way[cars, None])).all(1))
 
     def _has_room(self, number: int) -> bool:
-        """Whether a car finds a place behind the junction, so that it does not stand in it."""
+        """Return True if a car finds room behind the junction, so that it does not stop inside."""
         way = self.after[number]
         if way < 0:
             return True
@@ -332,7 +332,7 @@ class Cars:
         return True
 
     def _users_leave_room(self, side: int, s: float) -> bool:
-        """Whether no client's car is near a place of a lane."""
+        """Return True if no client's car is near a place of a lane."""
         users = self.user_places
         if not len(users):
             return True

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Driver:
-    """How all of them drive; values for city traffic near those of the paper's table I."""
+    """Parameters of all drivers; values for city traffic near those of the paper's table I."""
 
     acceleration: float = 1.8
     """[m/s2]"""

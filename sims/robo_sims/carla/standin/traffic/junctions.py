@@ -1,4 +1,4 @@
-"""Who may enter a junction: nobody on a red light, and of two ways that cross only one, the one that goes first."""
+"""Right of way at junctions: no car enters on a red light; of two crossing ways only one is used, first come first served."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ ROOM = 40.0
 
 
 def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats, lengths: Floats | float = LENGTHS) -> bool:
-    """Whether a car fits beside the others of a lane, at a place along it; lengths: of half of it and half of each [m]."""
+    """Return True if a car fits between the others of a lane; lengths: half of its own and half of each other [m]."""
     offset = others_s - s
     before = offset >= 0
     needed = np.where(
@@ -31,5 +31,5 @@ def is_free(s: float, speed: float, others_s: Floats, others_speed: Floats, leng
 
 
 def wants_past(speed_wanted: float, gap: float, leader: float) -> bool:
-    """Whether who is ahead is worth passing."""
+    """Return True if the car ahead is near and slow enough to overtake."""
     return gap < NEAR and leader < SLOWER * speed_wanted

@@ -26,7 +26,7 @@ class Clock:
         self.elapsed += dt
 
     def until_due(self, dt: float) -> float:
-        """Returns the time [s] until the next frame of asynchronous mode, 0 where it is due; time that was lost stays lost."""
+        """Returns the time [s] until the next frame of asynchronous mode, 0 if it is due; time that was lost stays lost."""
         now = time.monotonic()
         self.due = min(self.due, now + dt)
         if self.due > now:

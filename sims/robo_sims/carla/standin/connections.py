@@ -67,7 +67,7 @@ class Connection:
             self.selector.modify(self.sock, selectors.EVENT_READ, self.handler)
 
     def received(self) -> bytes | None:
-        """Returns what has arrived; b"" where nothing has, None where the other side is gone."""
+        """Returns what has arrived; b"" if nothing has, None if the other side is gone."""
         try:
             return bytes(BUFFER[: self.sock.recv_into(BUFFER)]) or None
         except BlockingIOError:
@@ -90,7 +90,7 @@ SLOW: set[Connection] = set()
 
 
 def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:
-    """Returns a client that has called, or None where it is gone again or there are too many."""
+    """Returns a client that has called, or None if it is gone again or there are too many."""
     try:
         sock, _ = listener.accept()
     except OSError as error:

@@ -61,7 +61,7 @@ class Host:
         LOG.info("map %s, episode %d", chosen.name, self.world.episode)
 
     def receive(self, text: str) -> None:
-        """Keeps a map that a client sent; raises InvalidMap where it is broken, and Refused where it is no text."""
+        """Keeps a map that a client sent; raises InvalidMap if it is broken, and Refused if it is no text."""
         if not isinstance(text, str):
             raise Refused("A map is no text.", got=type(text).__name__)
         self.sent = Town(from_opendrive(text, OWN))

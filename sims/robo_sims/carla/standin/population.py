@@ -31,7 +31,7 @@ class Population:
     seed: int = 0
 
     def settle(self, world: World) -> None:
-        """Puts them where there is room; fewer, where there is not."""
+        """Puts them where there is room, fewer if there is too little."""
         random = np.random.default_rng([self.seed, 3])
         places = world.town.spawn_points
         for number in random.permutation(len(places)):

@@ -17,7 +17,7 @@ LOG = logging.getLogger(__name__)
 REQUEST, REPLY = 0, 1
 LARGEST = 4 * 1024 * 1024
 """[bytes] of calls that have not come to their end, of all clients together; beyond it, whoever has most is given up. Maps are
-the largest calls. What has come of a call may take 80 times as much memory, where it is a list of empty lists."""
+the largest calls. What has come of a call may take 80 times as much memory if it is a list of empty lists."""
 LONGEST = 100_000
 """Entries of a list in a call: a batch is the longest. Room for all is made when the first has come."""
 MOST_WITHHELD = 64 * 1024

@@ -21,7 +21,7 @@ class Settings:
     no_rendering: bool = False
     """Whether cameras are still."""
     fixed_delta: tuple[bool, float] | tuple[bool] = (False,)
-    """[s] of a step, where it is given."""
+    """[s] of a step if it is given."""
     substepping: bool = True
     max_substep_delta: float = 0.01
     max_substeps: int = 10
@@ -49,7 +49,7 @@ class Settings:
         return [list(value) if isinstance(value, tuple) else value for value in astuple(self)]
 
     def step(self, otherwise: float) -> float:
-        """Returns the step [s], or another one where none is fixed."""
+        """Returns the step [s], or another one if none is fixed."""
         return self.fixed_delta[1] if len(self.fixed_delta) > 1 and self.fixed_delta[1] > 0 else otherwise
 
 

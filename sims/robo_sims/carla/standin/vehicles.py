@@ -56,7 +56,7 @@ class Driven:
         """Read the parameters of all vehicles again."""
         self.parameters = Parameters([effective(actor) for actor in self.actors])
         self.only = One(self.parameters) if len(self) == 1 else None
-        """The parameters, where there is one vehicle."""
+        """The parameters if there is one vehicle."""
 
     def override(self, actor: Actor) -> Override:
         """Return the departures of a vehicle from its model, to be changed."""

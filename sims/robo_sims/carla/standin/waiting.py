@@ -23,7 +23,7 @@ class Waiting:
         self._pauses = float("inf"), float("inf")
 
     def ready(self, patience: float | None) -> Ready:
-        """Returns what is ready within so many seconds, None being for ever; only who may wait for ever lingers."""
+        """Returns what is ready within that many seconds, None being for ever; only who may wait for ever lingers."""
         began = time.perf_counter()
         found = self._look(began) if patience is None and max(self._pauses) < self._linger else []
         found = found or self._selector.select(patience)

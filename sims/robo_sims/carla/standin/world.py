@@ -102,7 +102,7 @@ class World:
     # actors
 
     def actor(self, number: object) -> Actor:
-        """Returns an actor by its id; raises Refused where there is none."""
+        """Returns an actor by its id; raises Refused if there is none."""
         found = self.bodies.by_id.get(number) if isinstance(number, int) else None
         if found is None:
             raise Refused(f"actor {number} is not there")
@@ -142,7 +142,7 @@ class World:
         return actor
 
     def _require_pavement(self, walker: Actor) -> None:
-        """Raise Refused where a client would look in vain for a way for a walker, and end in a segmentation fault."""
+        """Raise Refused if a client would look in vain for a way for a walker, and end in a segmentation fault."""
         if not self.town.navigation:
             return
         x, y = self.bodies.motion[walker.row, :2].tolist()
@@ -233,7 +233,7 @@ class World:
             self.reindex()
 
     def group_of(self, actor: Actor) -> Driven:
-        """Returns the physical model that moves a vehicle; raises Refused where a client does not drive it."""
+        """Returns the physical model that moves a vehicle; raises Refused if a client does not drive it."""
         for group in self.driven.values():
             if actor in group.actors:
                 return group
@@ -274,7 +274,7 @@ class World:
         return self.settings.step(1.0 / self.clock.rate)
 
     def tick(self, *, snapshot_first: bool = False) -> int:
-        """Does one step and tells everybody, measurements first where it is not asked otherwise; returns its frame."""
+        """Does one step and tells everybody, measurements first if it is not asked otherwise; returns its frame."""
         dt = self.step_seconds
         self.clock.advance(dt)
         count = max(math.ceil(dt / LONGEST - 1e-9), 1)

@@ -64,7 +64,7 @@ class Actors:
         return actor is not None
 
     def destroy_present(self, number: int) -> None:
-        """Removes an actor; raises Refused where there is none."""
+        """Removes an actor; raises Refused if there is none."""
         self.host.world.destroy(self.host.world.actor(number))
 
     def by_id(self, wanted: list[int]) -> list[object]:

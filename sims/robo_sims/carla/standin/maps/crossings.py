@@ -54,7 +54,7 @@ class Crossing:
     def _moves(self) -> Iterator[tuple[Arm, Arm, int, int]]:
         """Returns from, to, the first lane and how many.
 
-        Straight on with all lanes, to the left from the inner, to the right from the outer; with all where there is no choice.
+        Straight on with all lanes, to the left from the inner, to the right from the outer; with all if there is no choice.
         """
         for start in self.arms:
             ends = [(end, self._turn(start, end)) for end in self.arms if self._turn(start, end) in TURNS]

@@ -46,7 +46,7 @@ def distance(polygons: Sequence[Polygon], x: float, y: float) -> float:
 
 
 def mesh(polygons: Sequence[Polygon]) -> bytes:
-    """Return the file for polygons; b"" where there are none, or more than a tile can have."""
+    """Return the file for polygons; b"" if there are none, or more than a tile can have."""
     if not 0 < len(polygons) <= MOST:
         return b""
     corners, faces = _welded(polygons)

@@ -62,7 +62,7 @@ class End:
 
 
 def polygons(road_map: RoadMap, ground: Ground, buildings: Floats) -> list[Polygon]:
-    """Return what can be walked on and is free of roads and of `buildings` (n, 6); nothing where there is no pavement."""
+    """Return what can be walked on and is free of roads and of `buildings` (n, 6); nothing if there is no pavement."""
     along = [polygon for road in road_map.roads for polygon in _of_road(road)]
     corners = [polygon for junction in road_map.junctions for polygon in _corners(road_map, junction)]
     found = along + corners

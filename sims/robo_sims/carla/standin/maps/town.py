@@ -50,7 +50,7 @@ class Town:
 
     @cached_property
     def navigation(self) -> bytes:
-        """The navigation mesh of the pavements; b"" where there are none."""
+        """The navigation mesh of the pavements; b"" if there are none."""
         return mesh(self.pavements)
 
     @cached_property

@@ -52,7 +52,7 @@ class Sensor(ABC):
 
 
 def setting(actor: Actor, name: str, low: float, high: float) -> float:
-    """Returns a number among a sensor's attributes; raises Refused where it is none or out of range."""
+    """Returns a number among a sensor's attributes; raises Refused if it is none or out of range."""
     text = actor.attributes[name]
     try:
         value = float(text)

@@ -73,7 +73,7 @@ class Cars:
         self.placed, self.span = 0, span_of(rows_of([]))
         """Cars at the last reindexing, and their rows."""
         self.way, self.next, self.after = (np.zeros(0, np.intp) for _ in range(3))
-        """The lane of a car and the two that it takes then; -1 where there is none."""
+        """The lane of a car and the two that it takes then; -1 if there is none."""
         self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
         """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
         self.gap, self.leader = np.zeros(0), np.zeros(0)
@@ -84,7 +84,7 @@ class Cars:
         self.turn = 0
         """Whose turn it is to look for a better lane."""
         self.seen: Floats | None = None
-        """Motion of all that is solid, as of the last look; None where it counts no more."""
+        """Motion of all that is solid, as of the last look; None if it counts no more."""
         self.stretch: Stretch | None = None
         """None once a car has taken another lane."""
 
@@ -94,7 +94,7 @@ class Cars:
     # coming and going
 
     def check(self, pose: list[list[float]]) -> None:
-        """Raises Refused where a car would not begin on a lane."""
+        """Raises Refused if a car would not begin on a lane."""
         _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
         if distance > NEAREST_LANE:
             raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)
@@ -178,7 +178,7 @@ class Cars:
         return self.stretch
 
     def _plan(self, number: int) -> None:
-        """Chooses the next two lanes where they are not chosen."""
+        """Chooses the next two lanes if they are not chosen."""
         if self.next[number] < 0:
             self.next[number] = self._choice(number, int(self.way[number]))
         if self.after[number] < 0 <= self.next[number]:

@@ -31,7 +31,7 @@ DRIVER = Driver()
 
 
 def free_road(speed: Floats, wanted: Floats, driver: Driver = DRIVER) -> Floats:
-    """Returns the acceleration where nobody is ahead (first two terms of equation 3)."""
+    """Returns the acceleration if nobody is ahead (first two terms of equation 3)."""
     return driver.acceleration * (1.0 - (speed / np.maximum(wanted, 0.1)) ** 4)
 
 

@@ -40,7 +40,7 @@ class OfflineThenOnline:
 
     @property
     def resumed(self) -> str | None:
-        """How the training was restored: that of the phase it was in."""
+        """ "exact" or "warm" of the phase that was restored; None before."""
         return self.online.resumed or self.offline.resumed
 
     @property

@@ -40,7 +40,7 @@ class OfflineThenOnline:
 
     @property
     def resumed(self) -> str | None:
-        """ "exact" or "warm" of the phase that was restored; None before."""
+        """State of the restored phase, "exact" or "warm"; None before."""
         return self.online.resumed or self.offline.resumed
 
     @property

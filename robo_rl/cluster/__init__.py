@@ -1,5 +1,7 @@
-"""Work on many machines by Ray, an extra: nothing here imports Ray before a cluster is asked for.
+"""Work in other processes, here or on many machines: nothing here imports Ray before a cluster is asked for.
 
-connection.connected(WHERE) ── Cluster ──▶ worker.Worker: an object of ours in a process on some node, replaced where it dies
-                                       └─▶ pool.Pool: many of those, tasks in and results out, in bytes
+workers.Workers: one at each place, asked in bytes, replaced if it dies or hangs
+    ├─ engines: local.LocalEngine (child processes), local.InProcessEngine, over_ray.RayEngine (actors of a connection.Cluster)
+    ├─ host.Host: the other end, which makes the object and calls it
+    └─ pool.Pool: many of those on a cluster, tasks in and results out
 """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.workers import Engine, Kind, Timeouts, Workers
@@ -21,32 +22,22 @@ KIND = Kind(
 )
 
 
-class Collector(Protocol):
-    """Acts in environments of its own, with parameters that it is sent."""
+class Collector(ABC):
+    """Acts in environments of its own, with parameters that it is sent; a Host has it (robo_rl.cluster.host)."""
 
+    @abstractmethod
     def load_parameters(self, parameters: StateDict) -> None:
-        """Acts with these from now on."""
+        """Act with these from now on."""
 
+    @abstractmethod
     def handle(self, request: StateDict) -> StateDict:
-        """Does what is asked, and returns what came of it."""
-
-
-class PackedCollector:
-    """A collector whose messages are bytes, as a Host makes it (robo_rl.cluster.host)."""
-
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+        """Do what is asked, and return what came of it."""
 
     def answer(self, request: bytes, parameters: bytes | None = None) -> bytes:
-        """Returns the answer to a request; parameters: newer ones."""
+        """Return the packed answer to a packed request; parameters: newer ones."""
         if parameters is not None:
-            self._collector.load_parameters(unpacked(parameters))
-        return packed(self._collector.handle(unpacked(request)))
-
-
-def packed_collectors(make: Callable[[StateDict], Collector]) -> Callable[[bytes], PackedCollector]:
-    """Returns what makes a collector of a packed job."""
-    return lambda job: PackedCollector(make(unpacked(job)))
+            self.load_parameters(unpacked(parameters))
+        return packed(self.handle(unpacked(request)))
 
 
 class Answer(NamedTuple):

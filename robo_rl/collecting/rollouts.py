@@ -11,7 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
+from robo_rl.collecting.crew import Collector
 from robo_rl.on_policy import Environments, OnPolicyLearner, RunningEpisodes, VectorStep
 from robo_rl.protocols import Stateful, TransferablePolicy
 from robo_rl.step_sources import episode_seed
@@ -94,18 +96,19 @@ class CollectedLearner(OnPolicyLearner, Protocol):
         """Takes in a whole rollout that was acted in with the policy as it is now; `update` learns from it."""
 
 
-class RolloutCollector:
-    """Acts in n of the environments of a training (robo_rl.collecting.worker.Collector)."""
+class RolloutCollector(Collector):
+    """Acts in n of the environments of a training."""
 
     def __init__(self, environments: Environments, policy: VectorPolicy, *, seed: int, first: int) -> None:
         self._environments, self._policy, self._seed, self._first = environments, policy, seed, first
         self._episodes = RunningEpisodes(environments.num_envs)
         self._newest: Mapping[str, Array] | None = None  # None: no episode was begun
 
+    @override
     def load_parameters(self, parameters: StateDict) -> None:
-        """Acts with these from now on."""
         self._policy.load_parameters(parameters)
 
+    @override
     def handle(self, request: StateDict) -> StateDict:
         """Collects a rollout, or saves or restores the environments."""
         return {"rollout": self._rollout, "save": self._save, "restore": self._restore}[request["do"]](request)

@@ -8,7 +8,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from typing_extensions import override
 
+from robo_rl.collecting.crew import Collector
 from robo_rl.extras import Extra, recorded
 from robo_rl.protocols import Policy, TransferablePolicy
 from robo_rl.rollout import RandomPolicy, Rollout
@@ -19,8 +21,8 @@ from robo_rl.types import ActionSource, StateDict, Transition
 EPISODES = 10**6  # more than one collector ever begins: the seeds of the next one follow
 
 
-class SegmentCollector:
-    """Acts in one environment, episode after episode (robo_rl.collecting.worker.Collector)."""
+class SegmentCollector(Collector):
+    """Acts in one environment, episode after episode."""
 
     def __init__(
         self,
@@ -42,10 +44,12 @@ class SegmentCollector:
         self._return, self._episodes = 0.0, 0
         self._acts_at_random = True
 
+    @override
     def load_parameters(self, parameters: StateDict) -> None:
-        """Acts with these from now on, also in the middle of an episode."""
+        """Also in the middle of an episode."""
         self._policy.load_parameters(parameters)
 
+    @override
     def handle(self, request: StateDict) -> StateDict:
         """Takes so many steps, or fewer where an episode ends before, and returns them."""
         self._acts_at_random = request["is_random"]

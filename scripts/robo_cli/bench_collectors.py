@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from robo_cli.collector import packed_collector
+from robo_cli.collector import collector_of
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
@@ -29,7 +29,7 @@ from robo_rl.cluster.host import serve
 from robo_rl.cluster.local import InProcessEngine, LocalEngine
 from robo_rl.cluster.over_ray import RayEngine
 from robo_rl.cluster.workers import Engine
-from robo_rl.collecting.crew import Crew, packed_collectors
+from robo_rl.collecting.crew import Collector, Crew
 from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.discovery import make_environment
 from robo_rl.spec import specification
@@ -79,9 +79,9 @@ def _acting(count: int, effort: Effort) -> Measurement:
         local = [sys.executable, "-m", "robo_cli.collector"]
         crews = {
             name: stack.enter_context(_crew(engine, job, count))
-            for name, engine in _engines(local, "robo_cli.collector:packed_collector", count).items()
+            for name, engine in _engines(local, "robo_cli.collector:collector_of", count).items()
         }
-        crews["one process"] = stack.enter_context(_crew(InProcessEngine(packed_collector), job, 1))
+        crews["one process"] = stack.enter_context(_crew(InProcessEngine(collector_of), job, 1))
         trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
         case = f"act: {count} collectors, 16 {TASK}"
         return measurement("collectors", case, "steps/s", trials, effort, bounds=["one process"])
@@ -104,7 +104,7 @@ def _hop(case: str, kind: str, effort: Effort) -> Measurement:
         return 1e6 * taken / done
 
     with ExitStack() as stack:
-        engines = _engines([sys.executable, "-m", "robo_cli.bench_collectors"], "robo_cli.bench_collectors:packed_echo", 1)
+        engines = _engines([sys.executable, "-m", "robo_cli.bench_collectors"], "robo_cli.bench_collectors:Echo", 1)
         crews = {name: stack.enter_context(_crew(engine, {}, 1)) for name, engine in engines.items()}
         trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
         return measurement("collectors", f"{case}: a {kind}", "us", trials, effort)
@@ -155,10 +155,10 @@ def segment_of(kind: str) -> StateDict:
     return {"observations": {"seen": observed}, **steps, "version": 0, "birth": 0, "begins": False, "end": None}
 
 
-class Echo:
+class Echo(Collector):
     """A collector that has everything already."""
 
-    def __init__(self) -> None:
+    def __init__(self, job: bytes) -> None:
         self._segments = {kind: segment_of(kind) for kind in KINDS}
 
     def load_parameters(self, parameters: StateDict) -> None:
@@ -167,9 +167,6 @@ class Echo:
     def handle(self, request: StateDict) -> StateDict:
         """Returns a segment, which is packed each time."""
         return self._segments[request["kind"]]
-
-
-packed_echo = packed_collectors(lambda job: Echo())
 
 
 def _engines(command: list[str], kind: str, count: int) -> dict[str, Engine]:
@@ -215,4 +212,4 @@ def _processor_time(does: Callable[[], Any], each: int) -> Trial:
 
 
 if __name__ == "__main__":
-    serve(inherited(int(sys.argv[1])), packed_echo)
+    serve(inherited(int(sys.argv[1])), Echo)

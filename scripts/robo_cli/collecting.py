@@ -101,7 +101,7 @@ def collected_training(
 def engine_of(run: Run, settings: CollectingSettings) -> Engine:
     """Returns what starts collectors, here or on a cluster."""
     if settings.ray:
-        return RayEngine(partial(_cluster, settings), "robo_cli.collector:packed_collector")
+        return RayEngine(partial(_cluster, settings), "robo_cli.collector:collector_of")
     return LocalEngine([sys.executable, "-m", "robo_cli.collector"], run.path / LOG)
 
 

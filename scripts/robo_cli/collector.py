@@ -11,8 +11,9 @@ from robo_cli.environments import RecipeEnvironments
 from robo_cli.loops import loop_of
 from robo_cli.recipe import Recipe, parse_recipe
 from robo_rl.actor_learner.acting import transferable
+from robo_rl.checkpoints import unpacked
 from robo_rl.cluster.host import serve
-from robo_rl.collecting.crew import Collector, packed_collectors
+from robo_rl.collecting.crew import Collector
 from robo_rl.collecting.rollouts import CollectedLearner, RolloutCollector
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.contract import COLLECTED_ROLLOUTS
@@ -21,11 +22,11 @@ from robo_rl.spec import specification
 from robo_rl.step_sources import episode_seed
 from robo_rl.supervised_process import inherited
 from robo_rl.threads import use_threads
-from robo_rl.types import StateDict
 
 
-def collector_of(job: StateDict) -> Collector:
+def collector_of(packed_job: bytes) -> Collector:
     """Returns the collector that a job describes: the text of a recipe, and which of how many collectors it is."""
+    job = unpacked(packed_job)
     recipe = parse_recipe(yaml.safe_load(job["recipe"]), source="the recipe of a collector")
     use_threads(recipe.threads)
     if loop_of(recipe, collectors=True) is COLLECTED_ROLLOUTS:
@@ -50,9 +51,5 @@ def _of_segments(recipe: Recipe[Any], birth: int) -> SegmentCollector:
     return SegmentCollector(environment, policy, seed=recipe.seed, birth=birth, extras=extras)
 
 
-packed_collector = packed_collectors(collector_of)
-"""Made on a node of a cluster, too."""
-
-
 if __name__ == "__main__":
-    serve(inherited(int(sys.argv[1])), packed_collector)
+    serve(inherited(int(sys.argv[1])), collector_of)

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from robo_cli import collecting, main
 from robo_cli.collecting import CollectingSettings, require_collectable
-from robo_cli.collector import collector_of, packed_collector
+from robo_cli.collector import collector_of
 from robo_cli.recipe import parse_recipe, to_yaml
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.local import InProcessEngine
@@ -61,7 +61,7 @@ def written(tmp_path: Path) -> Callable[[dict[str, Any]], str]:
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Collectors without processes, which take seconds to start."""
-    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(packed_collector))
+    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(collector_of))
 
 
 def learnt(run: Run, step: int) -> dict[str, bytes]:
@@ -153,7 +153,7 @@ def test_seeds_and_collectors_are_not_combined(written: Any) -> None:
 def test_an_actor_of_a_cluster_answers_as_a_process_does() -> None:
     recipe = parse_recipe(PPO, source="a test")
     job = {"recipe": to_yaml(recipe), "index": 1, "count": 2, "birth": 1}
-    remote, here = packed_collector(packed(job)), collector_of(job)
+    remote, here = collector_of(packed(job)), collector_of(packed(job))
     parameters = packed(recipe.learner.build(find_spec(recipe), 7).policy.parameters())
     here.load_parameters(unpacked(parameters))
     request = {"do": "rollout", "step": 0, "steps": 8, "version": 0}

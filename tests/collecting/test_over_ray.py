@@ -14,7 +14,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_cli import collecting, main
-from robo_cli.collector import packed_collector
+from robo_cli.collector import collector_of
 from robo_rl.cluster import head
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.errors import ClusterUnavailable
@@ -82,7 +82,7 @@ def kill(name: str) -> None:
 def test_ppo_learns_the_same_bits_on_a_cluster_as_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = written(tmp_path, "ppo", PPO, 128)
     there = train(recipe, tmp_path / "there")
-    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(packed_collector))
+    monkeypatch.setattr(collecting, "engine_of", lambda run, settings: InProcessEngine(collector_of))
     here = train(recipe, tmp_path / "here")
     assert learnt(here, 128) == learnt(there, 128)
     assert not descendants("gcs_server") and not descendants("ray::")

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.local import InProcessEngine, InProcessLink
-from robo_rl.collecting.crew import Crew, packed_collectors
+from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.rollouts import CollectedLearner, CollectedRollout, RolloutCollector
 from robo_rl.collecting.synchronous import SynchronousTraining
 from robo_rl.discovery import make_vector_environment
@@ -75,7 +75,8 @@ def shorts(count: int) -> Any:
     return vector
 
 
-def collector_of(make: Any, config: PPOConfig, job: Any) -> RolloutCollector:
+def collector_of(make: Any, config: PPOConfig, packed_job: bytes) -> RolloutCollector:
+    job = unpacked(packed_job)
     each = config.num_envs // job["count"]
     environments = make(each)
     policy = config.build(environments.environment_spec, 5).policy
@@ -86,7 +87,7 @@ def training_of(
     collectors: int, config: PPOConfig = CONFIG, make: Any = pendulums, steps: int = 128, engine: type = InProcessEngine
 ) -> SynchronousTraining:
     learner = config.build(make(1).environment_spec, 5)
-    crew = Crew(engine(packed_collectors(partial(collector_of, make, config))), {}, collectors)
+    crew = Crew(engine(partial(collector_of, make, config)), {}, collectors)
     return SynchronousTraining(learner, crew, config, steps=steps)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from robo_rl.checkpoints import has_checkpoint, load_checkpoint
+from robo_rl.checkpoints import has_checkpoint, load_checkpoint, unpacked
 from robo_rl.cluster.host import serve
 from robo_rl.cluster.local import LocalEngine
 from robo_rl.cluster.workers import Engine, Timeouts
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.crew import Crew, packed_collectors
+from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.replay_learning import ReplayLearner
@@ -110,9 +110,9 @@ class Fitting:
         self.updates, self.trace = state["updates"], state["trace"]
 
 
-@packed_collectors
-def collector_of(job: Any) -> SegmentCollector:
-    return SegmentCollector(Numbered(job["birth"]), Slope(job["birth"]), seed=1, birth=job["birth"])
+def collector_of(job: bytes) -> SegmentCollector:
+    birth = unpacked(job)["birth"]
+    return SegmentCollector(Numbered(birth), Slope(birth), seed=1, birth=birth)
 
 
 def crew_of(engine: Engine, count: int = 2, **more: Any) -> Crew:

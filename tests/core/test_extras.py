@@ -19,10 +19,10 @@ from robo_datasets.dataset import Dataset
 from robo_rl.actor_learner.acting import Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining
 from robo_rl.actor_learner.office import Finished
-from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, unpacked
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
-from robo_rl.collecting.crew import Crew, packed_collectors
+from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.segment_log import SegmentLog
 from robo_rl.collecting.segments import SegmentCollector
 from robo_rl.errors import InvalidSetting
@@ -480,10 +480,10 @@ def test_the_learner_process_gets_what_extras_recorded(tmp_path, has_model):
 
 
 def test_collectors_send_what_extras_recorded(tmp_path):
-    def collector(job: Any) -> SegmentCollector:
-        return SegmentCollector(Tagged(), Still(), seed=1, birth=job["birth"], extras=SAMPLING.extras)
+    def collector(job: bytes) -> SegmentCollector:
+        return SegmentCollector(Tagged(), Still(), seed=1, birth=unpacked(job)["birth"], extras=SAMPLING.extras)
 
-    crew, log = Crew(InProcessEngine(packed_collectors(collector)), {}, 2), SegmentLog(tmp_path / "collected")
+    crew, log = Crew(InProcessEngine(collector), {}, 2), SegmentLog(tmp_path / "collected")
     paths = tmp_path / "checkpoints"
     training = AsynchronousTraining(student(seed=1), crew, log, paths, steps=80, pace=Pace(4, 2, 5))
     training.go_on(None)

@@ -7,7 +7,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
-from robo_rl.actor_learner.office import EVERY, Finished, Office
+from robo_rl.actor_learner.server import EVERY, Finished, LearnerServer
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import RoboRLError
 from robo_rl.protocols import TrainingObserver
@@ -71,14 +71,14 @@ class LearningTraining(OnlineTraining[LogSteps]):
         self.told: dict[str, StateDict] = {}
         """parts of a checkpoint that are the acting process's, as it last told them"""
 
-    def learn_from(self, steps: StepReader, office: Office) -> NoReturn:
+    def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
         """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""
-        self.source.open(steps, lambda: office.attend(self.step, self, IDLE))
-        office.publish(self.step, self.policy)
-        office.attend(self.step, self)  # what was asked for before the first step
-        self.run(office)  # type: ignore[arg-type]
+        self.source.open(steps, lambda: server.serve(self.step, self, IDLE))
+        server.publish(self.step, self.policy)
+        server.serve(self.step, self)  # what was asked for before the first step
+        self.run(server)  # type: ignore[arg-type]
         while True:
-            office.attend(self.step, self, IDLE)
+            server.serve(self.step, self, IDLE)
 
     def load_from(self, parts: dict[str, StateDict], steps: StepReader) -> None:
         """Restores a checkpoint, exactly; `steps` goes on behind its last one, and has what waits for its reward."""
@@ -101,14 +101,14 @@ def learn(
     """
     checkpoint = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     steps = steps_from(0 if checkpoint is None else checkpoint.step)
-    office = Office(connection, checkpoints, steps.forget, every=every)
+    server = LearnerServer(connection, checkpoints, steps.forget, every=every)
     try:
         if checkpoint is not None:
             training.load_from(checkpoint.parts, steps)
-        training.learn_from(steps, office)
+        training.learn_from(steps, server)
     except Finished:
         return 0
     except RoboRLError as error:
-        office.fail(error)
+        server.fail(error)
         return 1
     return 0

@@ -1,6 +1,6 @@
-"""The learner's process as the acting one sees it: started, listened to, replaced where it dies or falls silent.
+"""Learner's process, seen from the acting process: started, polled, replaced if it dies or hangs.
 
-Messages are states packed as safetensors, in frames of `multiprocessing.connection`; nothing is pickled.
+Messages are states packed as safetensors; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from robo_rl.types import Metrics, StateDict
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long a learner may be silent before it counts as hung, and how often it may die."""
+class LearnerTimeouts:
+    """Silence after which a learner counts as hung, and deaths after which training ends."""
 
     beat: float = 20.0
-    """[s] between two words of a learner that learns or waits; it speaks twice a second where an update is short."""
+    """[s] between two messages of a learner that learns or waits; it sends two a second if updates are short."""
     slow: float = 600.0
-    """[s] for what takes long and is announced: starting, and writing a checkpoint."""
+    """[s] for starting, and for writing a checkpoint."""
     deaths: int = 5
-    """in a row, without one step learnt in between, after which the training ends"""
+    """In a row, without one step learnt in between."""
 
 
 class LearnerProcess:
-    """Runs a command that learns; `poll` reads what it says."""
+    """Runs a command that learns; `poll` reads its messages."""
 
-    def __init__(self, command: Sequence[str], log: Path, patience: Patience = Patience()) -> None:
-        """command: gets the number of an inherited socket as its last word. log: takes what it prints."""
-        self._command, self._log, self._patience = list(command), log, patience
+    def __init__(self, command: Sequence[str], log: Path, timeouts: LearnerTimeouts = LearnerTimeouts()) -> None:
+        """command: gets the number of an inherited socket as its last argument. log: takes its output."""
+        self._command, self._log, self._timeouts = list(command), log, timeouts
         self.step = 0
-        """steps that it has learnt from, by its last word"""
+        """Steps that it has learnt from, by its last message."""
         self.is_ready = False
-        """whether it has spoken since it was started"""
+        """True if a message has come since it was started."""
         self.restarts = 0
         self.version = -1
-        """of the newest parameters: the steps that were learnt from when they were taken"""
+        """Of the newest parameters: steps learnt from until then."""
         self.saved = -1
-        """step of the newest checkpoint that it told of"""
+        """Step of the newest checkpoint."""
         self.problem = ""
-        """why its last checkpoint was not written; empty where it was"""
+        """Reason why the last checkpoint was not written; empty if it was."""
         self.tell: Callable[[str], None] = lambda words: None
-        """Is told what a person should know."""
+        """Prints a message for the user."""
         self._parameters: StateDict | None = None
         self._metrics: Metrics = {}
         self._asked: StateDict = {}
@@ -62,9 +62,9 @@ class LearnerProcess:
         return self._process.pid
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Reads all that has come, waiting at most so long [s] for it; replaces a learner that has died or is hung.
+        """Read all messages, waiting at most `timeout` [s] for the first; replace a learner that has died or hangs.
 
-        Raises RunError where it cannot go on, or dies again and again.
+        Raises RunError if it cannot go on, or dies again and again.
         """
         with contextlib.suppress(queue.Empty):
             while True:
@@ -79,31 +79,31 @@ class LearnerProcess:
             self._replace("said nothing for too long")
 
     def parameters(self) -> tuple[int, StateDict] | None:
-        """Returns the newest parameters and their version, once; None where there are no newer ones."""
+        """Return the newest parameters and their version, once; None if there are no newer ones."""
         found, self._parameters = self._parameters, None
         return None if found is None else (self.version, found)
 
     def metrics(self) -> Metrics:
-        """Returns what the learner has measured since the last call."""
+        """Return the learner's metrics since the last call."""
         found, self._metrics = self._metrics, {}
         return found
 
     def ask(self, **what: Any) -> None:
-        """Has it save at a step, with parts, or finish at one; told again to a learner that takes the place of this one."""
+        """Request `save` at a step, with `parts`, or `finish` at one; sent again to a replacement."""
         self._asked |= what
         self._process.send(packed(self._asked))
 
     def wait_until(self, is_done: Callable[[], bool]) -> None:
-        """Listens until something holds; raises RunError where the learner cannot go on."""
+        """Poll until something holds; raises RunError if the learner cannot go on."""
         while not is_done():
             self.poll(0.05)
 
     def kill(self) -> None:
-        """Ends it at once. What it had not saved is in the log of steps."""
+        """End it at once; what it has not saved is in the log of steps."""
         self._process.stop()
 
     def finish(self, step: int) -> None:
-        """Returns once it has learnt from all steps, saved, given its last parameters, and ended."""
+        """Return once it has learnt from all steps, saved, sent its last parameters, and ended."""
         self.problem = ""
         self.ask(finish=step)
         self.wait_until(lambda: self._is_over)
@@ -115,7 +115,7 @@ class LearnerProcess:
 
     @property
     def _is_over(self) -> bool:
-        """Whether nothing more is to be expected of it."""
+        """True if nothing more is to be expected of it."""
         finish = self._asked.get("finish")
         return finish is not None and (self.saved >= finish or bool(self.problem))
 
@@ -123,7 +123,7 @@ class LearnerProcess:
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process = SupervisedProcess(self._command, on_message=self._messages.put, log=self._log)
         self.is_ready = False
-        self._silent_until = time.monotonic() + self._patience.slow
+        self._silent_until = time.monotonic() + self._timeouts.slow
         if self._asked:
             self._process.send(packed(self._asked))
 
@@ -131,7 +131,7 @@ class LearnerProcess:
         if "error" in message:
             self._process.wait()
             raise RunError("The learner cannot go on.", got=message["error"], fix=f"look at {self._log}; then robo-rl resume")
-        allowed = self._patience.slow if message.get("is_slow") else self._patience.beat
+        allowed = self._timeouts.slow if message.get("is_slow") else self._timeouts.beat
         self._silent_until = time.monotonic() + allowed
         self.step, self.is_ready = message["step"], True
         self._metrics |= message.get("metrics", {})
@@ -147,14 +147,14 @@ class LearnerProcess:
             self._asked = {name: value for name, value in self._asked.items() if name == "finish"}
 
     def _replace(self, why: str) -> None:
-        """Starts another learner in the place of this one."""
+        """Start another learner in place of this one."""
         status = self._process.stop()
         self._deaths = 1 if self.step > self._learnt else self._deaths + 1
         self._learnt = max(self.step, self._learnt)
-        if self._deaths >= self._patience.deaths:
+        if self._deaths >= self._timeouts.deaths:
             raise RunError(
                 f"The learner died {self._deaths} times in a row.",
-                got=f"exit status {status}; its last words: {self._process.output() or 'none'}",
+                got=f"exit status {status}; its output: {self._process.output() or 'none'}",
                 fix=f"look at {self._log}; then robo-rl resume",
             )
         self.restarts += 1

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robo_rl.cluster import last_words
-from robo_rl.cluster.entrance import require_open
+from robo_rl.cluster import exit_reporter
 from robo_rl.cluster.environment import AUTO, environment, ray_library, read_again, require_library
-from robo_rl.cluster.head import Head
-from robo_rl.cluster.left_folders import held_folder
+from robo_rl.cluster.head_monitor import HeadMonitor
+from robo_rl.cluster.preflight import require_open
+from robo_rl.cluster.temp_folders import held_folder
 from robo_rl.errors import ClusterUnavailable
 from robo_rl.supervised_process import SupervisedProcess
 
@@ -41,7 +41,7 @@ class Cluster:
     """HOST:PORT of the head."""
     node: socket.socket
     """A line to the node of this machine on which nothing is ever said; it ends with that process of Ray's."""
-    head: Head
+    head: HeadMonitor
     """Looked at in a thread."""
     again: str
     """What is to be done where either is gone."""
@@ -135,7 +135,7 @@ def connected(where: str, *, cores: int = 0, again: str = AGAIN) -> Iterator[Clu
         with _begun(ray, cores) if where == AUTO else _entered(ray, where), _joined(again) as cluster:
             told = str(without_node(again)), str(without_head(cluster.address, "nobody answers there", again))
             node = cluster.node.fileno()
-            words = [sys.executable, "-I", "-S", last_words.__file__, str(node), cluster.address, *told]
+            words = [sys.executable, "-I", "-S", exit_reporter.__file__, str(node), cluster.address, *told]
             last.enter_context(SupervisedProcess(words, stdin=subprocess.PIPE, descriptors=[node]))
             yield cluster
 
@@ -194,6 +194,6 @@ def _joined(again: str) -> Iterator[Cluster]:
     ray = ray_library()
     here = ray.get_runtime_context()
     path = next(node["RayletSocketName"] for node in ray.nodes() if node["NodeID"] == here.get_node_id())
-    with socket.socket(socket.AF_UNIX) as node, Head(here.gcs_address) as head:
+    with socket.socket(socket.AF_UNIX) as node, HeadMonitor(here.gcs_address) as head:
         node.connect(path)
         yield Cluster(ray, here.gcs_address, node, head, again)

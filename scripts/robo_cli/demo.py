@@ -14,7 +14,7 @@ from robo_cli.actions import run_action
 from robo_cli.completion import completed
 from robo_cli.person import CONSOLE, robot_at
 from robo_cli.recipe import DemonstrationSettings, EnvironmentSettings, HumanSettings, Recipe, read_recipe, require_at_least
-from robo_cli.twin_beside import twin_beside
+from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.runs import Run
 
@@ -70,7 +70,7 @@ def hil(arguments: Hil) -> int:
     pictures = f"cameras={'[front,wrist]' if arguments.human == CONSOLE else '[]'}"
     task = read_recipe(RECIPES[arguments.task]).environment.name
     options = (f"task={task}", f"speed={arguments.speed}", pictures, f"image_size={PICTURE}")
-    with twin_beside(arguments.out / "audit.jsonl", *options) as url:
+    with twin_process(arguments.out / "audit.jsonl", *options) as url:
         print(f"the twin is at {url}", flush=True)
         return _go_on(arguments, url, demonstrations)
 

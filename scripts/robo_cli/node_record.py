@@ -16,7 +16,7 @@ from robo_datasets.packed_pictures import packing
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import is_connected
 from robo_rl.cluster.environment import ray_library
-from robo_rl.cluster.head import end_without
+from robo_rl.cluster.head_monitor import end_without
 from robo_rl.discovery import make_environment
 from robo_rl.errors import ServerUnavailable
 from robo_rl.rollout import rollout

@@ -12,7 +12,7 @@ from typing import Any
 from robo_cli.folder_copies import ChangingFolder, place
 from robo_cli.job import command_of
 from robo_rl.checkpoints import packed, unpacked
-from robo_rl.cluster.left_folders import held_folder
+from robo_rl.cluster.temp_folders import held_folder
 from robo_rl.supervised_process import SupervisedProcess
 
 BEAT = 1.0

@@ -22,7 +22,7 @@ import numpy as np
 
 from robo_rl.actor_learner.acting import ActingTraining, Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining, learn
-from robo_rl.actor_learner.process import LearnerProcess, Patience
+from robo_rl.actor_learner.process import LearnerProcess, LearnerTimeouts
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint
 from robo_rl.errors import NonFiniteUpdate
 from robo_rl.protocols import Policy
@@ -190,7 +190,9 @@ class Observer:
 def acting(folder: Path, steps: int, environment: Any = None) -> ActingTraining:
     told = settings(folder)
     command = [sys.executable, __file__, "learn", str(folder)]
-    process = LearnerProcess(command, folder / "log.txt", Patience(beat=told["beat"], slow=told["slow"], deaths=told["deaths"]))
+    process = LearnerProcess(
+        command, folder / "log.txt", LearnerTimeouts(beat=told["beat"], slow=told["slow"], deaths=told["deaths"])
+    )
     checkpoints = folder / "checkpoints"
     found = load_checkpoint(checkpoints) if has_checkpoint(checkpoints) else None
     log = StepLog(folder / "steps", SPEC, 0 if found is None else found.step)

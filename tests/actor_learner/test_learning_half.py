@@ -12,7 +12,7 @@ import pytest
 
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_rl.actor_learner.learning import LearningTraining
-from robo_rl.actor_learner.office import Finished
+from robo_rl.actor_learner.server import Finished
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.human import PersonInTheLoop
 from robo_rl.replay_learning import ReplayLearner
@@ -111,7 +111,7 @@ class Until:
 
     def publish(self, step: int, policy: Any) -> None: ...
 
-    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+    def serve(self, step: int, training: Any, timeout: float = 0.0) -> None:
         if timeout:  # it would wait
             raise Finished
 

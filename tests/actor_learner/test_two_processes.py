@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from robo_rl.actor_learner.acting import ActingTraining, RemoteLearner
-from robo_rl.actor_learner.office import Finished
+from robo_rl.actor_learner.server import Finished
 from robo_rl.checkpoints import load_checkpoint
 from robo_rl.errors import RunError
 from robo_rl.rows import columns_of
@@ -44,7 +44,7 @@ class Alone:
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
-    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+    def serve(self, step: int, training: Any, timeout: float = 0.0) -> None:
         if timeout:  # it would wait
             raise Finished
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from robo_cli.main import dispatch
-from robo_cli.twin_beside import twin_beside
+from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.runs import find_run
 from robo_rl.types import ActionSource
@@ -112,7 +112,7 @@ def test_a_person_begins_takes_over_labels_and_is_lost_and_a_learner_that_dies_o
     command = [sys.executable, "-m", "robo_cli.main", "refine", "latest", "--runs", str(runs), "--demos", str(demos)]
     command += ["--human", "console", "--port", "0", "--no-browser", "--steps", "60", "--episodes", "1"]
     with (
-        twin_beside(tmp_path / "audit.jsonl", "cameras=[]") as url,
+        twin_process(tmp_path / "audit.jsonl", "cameras=[]") as url,
         subprocess.Popen([*command, "--robot", url], stdout=subprocess.PIPE, text=True) as process,
     ):
         person = Person(process.stdout.readline(), runs)

@@ -12,7 +12,7 @@ import pytest
 
 from robo_cli import demo
 from robo_cli.main import dispatch
-from robo_cli.twin_beside import twin_beside
+from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import RobotUnavailable
 from robo_rl.record import RunRecord
@@ -65,7 +65,7 @@ def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):
     original = subprocess.Popen
     dead = [sys.executable, "-c", ""]
     monkeypatch.setattr(subprocess, "Popen", lambda command, **rest: original(dead, **rest))
-    with pytest.raises(RobotUnavailable, match="The twin could not be started"), twin_beside(tmp_path / "audit.jsonl"):
+    with pytest.raises(RobotUnavailable, match="The twin could not be started"), twin_process(tmp_path / "audit.jsonl"):
         pass
 
 

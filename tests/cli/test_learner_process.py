@@ -21,8 +21,8 @@ from robo_cli import assembly, learner_process, main
 from robo_cli.assembly import recipe_of
 from robo_cli.loops import loop_of
 from robo_cli.recipe import EnvironmentSettings, parse_recipe
-from robo_rl.actor_learner.office import Finished
 from robo_rl.actor_learner.process import LearnerProcess
+from robo_rl.actor_learner.server import Finished
 from robo_rl.checkpoints import load_checkpoint
 from robo_rl.contract import ACTOR_LEARNER
 from robo_rl.errors import InvalidSetting, RobotUnavailable
@@ -110,7 +110,7 @@ def test_a_robot_that_is_lost_before_the_first_step_leaves_no_learner_behind(
         with monkeypatch.context() as patched, pytest.raises(RobotUnavailable):
             patched.setattr(place, lost)
             main.dispatch(["resume", "latest", "--runs", str(tmp_path)])
-    assert [process._process.returncode for process in started] == [-signal.SIGKILL] * 2
+    assert [process._process.status for process in started] == [-signal.SIGKILL] * 2
     assert main.dispatch(["resume", "latest", "--runs", str(tmp_path)]) == 0
     assert_all_was_learnt_from(find_run("latest", tmp_path))
 
@@ -172,7 +172,7 @@ class Alone:
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
-    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+    def serve(self, step: int, training: Any, timeout: float = 0.0) -> None:
         if timeout:  # it would wait
             raise Finished
 

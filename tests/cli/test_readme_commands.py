@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from robo_cli.main import dispatch
-from robo_cli.twin_beside import twin_beside
+from robo_cli.twin_process import twin_process
 from robo_rl.runs import find_run
 
 ROOT = Path(__file__).parents[2]
@@ -159,7 +159,7 @@ def test_first_hour_runs_in_order(number: int, is_slow: bool) -> None:
             seeds = sorted(Path("runs/arm-pick-rlpd-seeds/runs").iterdir())
             names |= {"RUN_A": str(seeds[0]), "RUN_B": str(seeds[1])}
         if "URL" in command:
-            with twin_beside(Path("twin.log"), "task=robo/ArmPick-v0") as address:
+            with twin_process(Path("twin.log"), "task=robo/ArmPick-v0") as address:
                 run(command, names | {"URL": address})
         else:
             run(command, names)

@@ -19,7 +19,7 @@ from robo_cli.main import dispatch
 from robo_cli.person import operator_of
 from robo_cli.recipe import parse_recipe
 from robo_cli.refine import Refine, refinement
-from robo_cli.twin_beside import twin_beside
+from robo_cli.twin_process import twin_process
 from robo_datasets.dataset import Dataset
 from robo_real.environment import RobotEnv
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
@@ -43,7 +43,7 @@ RECIPE = {
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory):
     """Gives the address of a twin in real time: a faster one cuts episodes where the machine is busy."""
-    with twin_beside(tmp_path_factory.mktemp("twin") / "audit.jsonl", "speed=1", "cameras=[]") as url:
+    with twin_process(tmp_path_factory.mktemp("twin") / "audit.jsonl", "speed=1", "cameras=[]") as url:
         yield url
 
 
@@ -293,7 +293,7 @@ def test_a_run_that_was_evaluated_elsewhere_can_be_resumed(trained, tmp_path):
 def test_cameras_that_a_policy_does_not_read_refuse_nothing(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("robo_real.remote.MOST_AGE", 60.0)  # a busy machine draws late, which stops the arm with good reason
     run = source(trained).path
-    with twin_beside(tmp_path / "audit.jsonl", "cameras=[front]", "image_size=32") as url:
+    with twin_process(tmp_path / "audit.jsonl", "cameras=[front]", "image_size=32") as url:
         there = ["--environment", f"robot:{url}?action_repeat=2&max_steps=20", "--episodes", "1", "--json"]
         assert dispatch(["evaluate", str(run), "--runs", str(trained / "runs"), *there]) == 0
         assert json.loads(capsys.readouterr().out)["environment"] == "robo/ArmReach-v0"

@@ -9,7 +9,7 @@ import pytest
 
 from robo_cli.assembly import policy_of, recipe_of
 from robo_cli.main import dispatch
-from robo_cli.twin_beside import twin_beside
+from robo_cli.twin_process import twin_process
 from robo_rl.discovery import make_environment
 from robo_rl.errors import SpecMismatch
 from robo_rl.evaluation import Evaluation, evaluate
@@ -45,7 +45,7 @@ def test_a_policy_of_the_quickstart_is_refused_where_it_does_not_fit_and_refined
     trained = find_run("latest", runs)
     settings = ["--episodes", "20", "--noise", "0.1", "--arguments", "action_repeat=3"]
     dispatch(["record", "robo/ArmPick-v0", "--out", str(demos), *settings])
-    with twin_beside(tmp_path / "audit.jsonl", "task=robo/ArmPick-v0", f"speed={SPEED}") as url:
+    with twin_process(tmp_path / "audit.jsonl", "task=robo/ArmPick-v0", f"speed={SPEED}") as url:
         order = ["--demos", str(demos), "--human", "perfect", "--runs", str(runs), "--episodes", str(EPISODES["twin"])]
         refused = {
             "end_effector_position.unit: 'mm' here, 'm' there": [changed(trained, tmp_path / "unit", unit="mm"), url],

@@ -18,10 +18,10 @@ from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.checkpoints import checkpoint_steps
-from robo_rl.cluster import entrance, host
+from robo_rl.cluster import host, preflight
 from robo_rl.cluster.connection import connected
-from robo_rl.cluster.left_folders import held_folder
 from robo_rl.cluster.pool import Pool
+from robo_rl.cluster.temp_folders import held_folder
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
 from robo_rl.rewards.answer_cache import AnswerCache
@@ -77,7 +77,7 @@ def test_where_nobody_listens_it_says_so_at_once():
 def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "x" * 64)
-    monkeypatch.setattr(entrance, "PATIENCE", 3.0)
+    monkeypatch.setattr(preflight, "PATIENCE", 3.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         where = f"127.0.0.1:{mute.getsockname()[1]}"
         with (
@@ -88,7 +88,7 @@ def test_a_port_that_says_nothing_is_not_waited_for(monkeypatch):
 
 
 def test_folders_of_those_who_were_killed_are_removed(tmp_path):
-    script = "from pathlib import Path; from robo_rl.cluster.left_folders import held_folder\n"
+    script = "from pathlib import Path; from robo_rl.cluster.temp_folders import held_folder\n"
     script += f"import os, signal; held = held_folder('ray-', Path({str(tmp_path)!r})); os.kill(os.getpid(), signal.SIGKILL)"
     (tmp_path / "ray-of-somebody").mkdir()
     first, lock = held_folder("ray-", tmp_path)
@@ -104,7 +104,7 @@ def test_held_folder_does_not_wait_for_a_fifo(tmp_path):
     """Anybody may put one into a folder of everybody's: to open it would wait for a writer."""
     (tmp_path / "ray-trap").mkdir()
     os.mkfifo(tmp_path / "ray-trap" / "robo-rl.lock")
-    script = "from pathlib import Path; from robo_rl.cluster.left_folders import held_folder\n"
+    script = "from pathlib import Path; from robo_rl.cluster.temp_folders import held_folder\n"
     script += f"held_folder('ray-', Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
@@ -199,7 +199,7 @@ def test_what_no_node_can_hold_is_refused(cluster):
 
 
 def test_another_ray_or_python_is_refused_at_the_door(cluster):
-    entrance.require_open(cluster.address)
+    preflight.require_open(cluster.address)
     usage = importlib.import_module("ray._common.usage.usage_lib")
     space = importlib.import_module("ray._private.ray_constants").KV_NAMESPACE_CLUSTER
     client = importlib.import_module("ray._private.worker").global_worker.gcs_client
@@ -212,7 +212,7 @@ def test_another_ray_or_python_is_refused_at_the_door(cluster):
         try:
             put({**known, name: other})
             with pytest.raises(ClusterUnavailable, match=rf"(?s)lets nobody in.*Version mismatch.*{other}.*the same Ray and"):
-                entrance.require_open(cluster.address)
+                preflight.require_open(cluster.address)
         finally:
             put(known)
 

@@ -18,7 +18,7 @@ from robo_datasets.cache import CachedEpisodes
 from robo_datasets.dataset import Dataset
 from robo_rl.actor_learner.acting import Apart, acting_training
 from robo_rl.actor_learner.learning import LearningTraining
-from robo_rl.actor_learner.office import Finished
+from robo_rl.actor_learner.server import Finished
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint, unpacked
 from robo_rl.cluster.local import InProcessEngine
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
@@ -413,7 +413,7 @@ class Until:
 
     def publish(self, step: int, policy: Any) -> None: ...
 
-    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+    def serve(self, step: int, training: Any, timeout: float = 0.0) -> None:
         if timeout:  # it would wait
             raise Finished
 

@@ -15,7 +15,7 @@ from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_real.console.asked import HOLDS, READY
 from robo_real.console.operator import operator_at
 from robo_rl.actor_learner.learning import LearningTraining
-from robo_rl.actor_learner.office import Finished
+from robo_rl.actor_learner.server import Finished
 from robo_rl.discovery import make_environment
 from robo_rl.replay_learning import ReplayLearner
 from robo_rl.rollout import RandomPolicy, rollout
@@ -96,7 +96,7 @@ class Until:
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
-    def attend(self, step: int, training: Any, timeout: float = 0.0) -> None:
+    def serve(self, step: int, training: Any, timeout: float = 0.0) -> None:
         if timeout:  # it would wait
             raise Finished
 

@@ -17,7 +17,7 @@ PATIENCE = 10.0
 
 
 @contextmanager
-def twin_beside(log: Path, *options: str) -> Iterator[str]:
+def twin_process(log: Path, *options: str) -> Iterator[str]:
     """Serves a twin meanwhile and gives its address; options: NAME=VALUE, of `robo-rl robot serve`. log: the audit log."""
     words = ["robot", "serve", "--port", "0", "--log", str(log), *(["--options", *options] if options else [])]
     process = SupervisedProcess(command_of(words), stdout=subprocess.PIPE)

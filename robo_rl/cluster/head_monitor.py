@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Self
 
-from robo_rl.cluster.entrance import NOBODY
+from robo_rl.cluster.preflight import NOBODY
 
 LOOK = 5.0
 """[s] between two looks."""
@@ -19,7 +19,7 @@ LEASE = 8.0
 as dead (five times 3 s), and begins another worker elsewhere."""
 
 
-class Head:
+class HeadMonitor:
     """Knows whether the head is there; to be used in a `with` block."""
 
     def __init__(self, address: str) -> None:

@@ -1,6 +1,6 @@
 """Try a cluster before it is joined: Ray retries for minutes, and some of its failures end the process.
 
-python -m robo_rl.cluster.entrance HOST:PORT     joins it and leaves it at once, or says why not
+python -m robo_rl.cluster.preflight HOST:PORT     joins it and leaves it at once, or says why not
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def require_open(address: str) -> None:
         raise ClusterUnavailable(
             f"Nobody listens at {address}.", got=error, fix="on that machine: RAY_AUTH_MODE=token ray start --head"
         ) from None
-    words = [sys.executable, "-m", "robo_rl.cluster.entrance", address]
+    words = [sys.executable, "-m", "robo_rl.cluster.preflight", address]
     with SupervisedProcess(words, log=tempfile.TemporaryFile()) as entering:
         for _ in range(int(PATIENCE / 0.1)):
             # a wrong token is tried again by Ray for a while

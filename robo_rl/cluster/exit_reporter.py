@@ -2,7 +2,7 @@
 
 Ray ends a process at once whose node is gone while it is asked for anything, and one whose head is gone for a minute.
 
-python last_words.py DESCRIPTOR HOST:PORT WITHOUT_NODE WITHOUT_HEAD     ends with its input; knows what was gone before that
+python exit_reporter.py DESCRIPTOR HOST:PORT WITHOUT_NODE WITHOUT_HEAD     ends with its input; knows what was gone before that
 """
 
 from __future__ import annotations

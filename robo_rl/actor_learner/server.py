@@ -1,4 +1,4 @@
-"""The learner's end: takes requests of the acting process, tells it what is new, writes checkpoints."""
+"""Learner's end of the socket: serves requests of the acting process, sends parameters, writes checkpoints."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from robo_rl.types import Metrics, StateDict
 if TYPE_CHECKING:
     from robo_rl.actor_learner.learning import LearningTraining
 
-BEAT = 0.5  # [s] between two words where there is nothing else to say
+BEAT = 0.5  # [s] between two messages without news
 EVERY = 10  # steps learnt from between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
 
 
 class Finished(Exception):
-    """Nobody needs this learner any more."""
+    """The acting process needs this learner no more."""
 
 
-class Office:
+class LearnerServer:
     """Observes a training that learns from a log (robo_rl.protocols.TrainingObserver)."""
 
     def __init__(self, connection: Connection, checkpoints: Path, forget: Callable[[int], None], *, every: int = EVERY) -> None:
-        """forget: is told from which step on steps are still needed, whichever checkpoint a learner goes on from."""
+        """forget: called with the first step that is still needed, whichever checkpoint a learner goes on from."""
         self._connection, self._checkpoints, self._forget, self._every = connection, checkpoints, forget, every
         self._asked: StateDict = {}
         self._metrics: Metrics = {}
-        self._spoken = self._published = -1.0
+        self._sent = self._published = -1.0
         self._saved = -1
 
     def on_episode(self, step: int, **outcome: object) -> None:
         """Episodes are the acting process's."""
 
     def on_metrics(self, step: int, metrics: Metrics) -> None:
-        """Keeps what a learner reported for the next word."""
+        """Keep the learner's metrics for the next message."""
         self._metrics |= metrics
 
     def on_step(self, step: int, training: LearningTraining) -> None:
-        """A step was learnt from: listens, and says what is due."""
-        self.attend(step, training)
+        """Serve requests after a step that was learnt from, and publish if that is due."""
+        self.serve(step, training)
         if step - self._published >= self._every or self._metrics:
             self.publish(step, training.policy)
 
-    def attend(self, step: int, training: LearningTraining, timeout: float = 0.0) -> None:
-        """Takes requests, does those that are due; beats. Raises Finished at the end, or where the acting process is gone."""
+    def serve(self, step: int, training: LearningTraining, timeout: float = 0.0) -> None:
+        """Take requests, do those that are due; beat. Raises Finished at the end, or if the acting process is gone."""
         try:
             while self._connection.poll(timeout):
                 self._asked |= unpacked(self._connection.recv_bytes())
@@ -62,33 +62,33 @@ class Office:
             if self._saved != step:
                 self._save(step, training)
             raise Finished
-        if time.monotonic() - self._spoken > BEAT:
-            self._say(step)
+        if time.monotonic() - self._sent > BEAT:
+            self._report(step)
 
     def publish(self, step: int, policy: Policy) -> None:
-        """Sends the parameters."""
+        """Send the parameters."""
         assert isinstance(policy, TransferablePolicy)
         self._published = step
-        self._say(step, parameters=policy.parameters())
+        self._report(step, parameters=policy.parameters())
 
-    def announce(self, step: int) -> None:
-        """Says that something slow follows."""
-        self._say(step, is_slow=True)
+    def notify_slow(self, step: int) -> None:
+        """Send that something slow follows."""
+        self._report(step, is_slow=True)
 
     def fail(self, error: Exception) -> None:
-        """Says why the learner cannot go on."""
-        self._tell({"error": str(error) or type(error).__name__})
+        """Send the reason why the learner cannot go on."""
+        self._send({"error": str(error) or type(error).__name__})
 
     def _save(self, step: int, training: LearningTraining) -> None:
-        self.announce(step)
+        self.notify_slow(step)
         problem = self._write(step, training, self._asked.pop("parts", {}))
         self._asked.pop("save", None)
         policy = training.policy
         assert isinstance(policy, TransferablePolicy)
-        self._say(step, problem=problem, parameters=policy.parameters())
+        self._report(step, problem=problem, parameters=policy.parameters())
 
     def _write(self, step: int, training: LearningTraining, parts: StateDict) -> str:
-        """Returns why the checkpoint could not be written, "" where it was."""
+        """Return the reason why the checkpoint could not be written, "" if it was."""
         try:
             save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.told | parts))
         except OSError as error:
@@ -98,12 +98,12 @@ class Office:
         self._forget(min(checkpoint_steps(self._checkpoints)))
         return ""
 
-    def _say(self, step: int, **what: object) -> None:
-        self._tell({"step": step, "metrics": self._metrics, **what})
+    def _report(self, step: int, **what: object) -> None:
+        self._send({"step": step, "metrics": self._metrics, **what})
         self._metrics = {}
 
-    def _tell(self, message: StateDict) -> None:
-        self._spoken = time.monotonic()
+    def _send(self, message: StateDict) -> None:
+        self._sent = time.monotonic()
         try:
             self._connection.send_bytes(packed(message))
         except OSError:

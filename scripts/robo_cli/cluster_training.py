@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from robo_cli.folder_copies import ChangingFolder, place
+from robo_cli.interruption import gentle_interruption
 from robo_cli.jobs import Begin, Job, fitting
 from robo_cli.main import status_of
 from robo_cli.trainings import TrainingJob, begun
@@ -45,23 +44,6 @@ def trainings_at(where: str, threads: int, at_once: int) -> Iterator[tuple[Begin
         yield begin, at_once or max(1, int(cluster.cores // threads))
 
 
-@contextmanager
-def put_off() -> Iterator[None]:
-    """Puts off Ctrl-C and SIGTERM until the end of the block."""
-    caught: list[int] = []
-    usual = {}
-    if threading.current_thread() is threading.main_thread():
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        usual = {number: signal.signal(number, lambda number, _: caught.append(number)) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-        if caught:
-            signal.raise_signal(caught[0])
-
-
 class TrainingElsewhere:
     """A training under way on some node; one whose node is lost goes on elsewhere from the last checkpoint that came back."""
 
@@ -81,8 +63,11 @@ class TrainingElsewhere:
     def status(self) -> int | None:
         """Returns None while it runs, then 0, or the status of the command; raises ClusterUnavailable."""
         if self._status is None:
-            with put_off():  # an answer that is taken and not stored would be lost, and nothing asked any more
+            interruptions: list[bool] = []
+            with gentle_interruption(lambda: interruptions.append(True)):  # a reply that is taken is stored first
                 self._look()
+            if interruptions:
+                raise KeyboardInterrupt
         return self._status
 
     def _look(self) -> None:

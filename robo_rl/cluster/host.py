@@ -1,6 +1,7 @@
 """An object of ours in another process, which takes bytes and returns bytes: nothing of ours is pickled.
 
-The object is made there by `Class(setup)`. A reply is b"+" and what a method returned, or b"-" and the error.
+The object is made there by `Class(setup)`. A reply is what a method returned, or ERROR, with which nothing else of ours
+begins, and the error: so replies are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from robo_rl import errors
 from robo_rl.errors import ClusterUnavailable, RoboRLError, WorkerFailed
 
+ERROR = b"\0robo-rl error\0"
 MADE = b"made"
 """Content of the reply to a call without a method."""
 Make = Callable[[bytes], Any]
@@ -39,12 +41,13 @@ class Host:
         try:
             if self._object is None:
                 self._object = self._made()
-            return b"+" + (getattr(self._object, method)(*contents) if method else MADE)
+            content: bytes = getattr(self._object, method)(*contents) if method else MADE
+            return content
         except RoboRLError as error:
-            return b"-" + json.dumps([type(error).__name__, str(error)]).encode()
+            return ERROR + json.dumps([type(error).__name__, str(error)]).encode()
         except Exception:
             traceback.print_exc()
-            return b"-" + json.dumps(["", traceback.format_exc()]).encode()
+            return ERROR + json.dumps(["", traceback.format_exc()]).encode()
 
     def _made(self) -> Any:
         with suppress(OSError):  # another machine need not have the folder
@@ -63,16 +66,16 @@ def made_of(kind: str, setup: bytes) -> tuple[str, bytes, str, str]:
 
 def error_of(reply: bytes) -> tuple[str, str] | None:
     """Return name and words of the error in a Host's reply, None if there is none; one that is none of ours has no name."""
-    if reply[:1] == b"+":
+    if not reply.startswith(ERROR):
         return None
-    kind, words = json.loads(reply[1:])
+    kind, words = json.loads(reply.removeprefix(ERROR))
     return kind, words
 
 
 def content_of(name: str, reply: bytes) -> bytes:
     """Return what a Host's object returned; raise what it raised, WorkerFailed with `name` if that is no error of ours."""
     if (refused := error_of(reply)) is None:
-        return reply[1:]
+        return reply
     kind, words = refused
     found = getattr(errors, kind, None) if kind else None
     if found is None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from robo_rl.checkpoints import packed, unpacked
+from robo_rl.cluster.host import ERROR
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.collecting.crew import Crew
 from robo_rl.errors import RunError, SimulationFailed
@@ -33,7 +34,7 @@ class Scripted:
         self.is_closed = True
 
     def say(self, index: int, **content: Any) -> None:
-        self.answers.append((self.links[index], b"+" + packed(content)))
+        self.answers.append((self.links[index], packed(content)))
 
     def lose(self, index: int) -> None:
         self.answers.append((self.links[index], None))
@@ -152,7 +153,7 @@ def test_what_another_one_would_meet_too_ends_the_training_at_once(kind: str, ra
     engine = Scripted()
     crew = crew_of(engine)
     crew.ask(1, {})
-    engine.answers.append((engine.links[1], b"-" + json.dumps([kind, "Unknown task 'Reech'."]).encode()))
+    engine.answers.append((engine.links[1], ERROR + json.dumps([kind, "Unknown task 'Reech'."]).encode()))
     with pytest.raises(raised, match=r"Collector 1 cannot go on.\n.*Reech"):
         crew.next(0.0)
 

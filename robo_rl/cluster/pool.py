@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from types import TracebackType
-from typing import Self
 
 from robo_rl.cluster.connection import Cluster
 from robo_rl.cluster.over_ray import RayEngine
@@ -18,7 +16,7 @@ TICK = 0.2
 
 
 class Pool(Workers):
-    """Workers of one kind, whose method `work` takes a task and returns its result; to be used in a `with` block."""
+    """Workers of one kind, whose method `work` takes a task and returns its result; to be closed."""
 
     def __init__(
         self,
@@ -36,12 +34,6 @@ class Pool(Workers):
         self._most_losses = timeouts.losses
         for index in names:
             self.ask(index)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def results(self, tasks: Iterable[bytes], *, ahead: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yields the number of each task with its result, as they come in; a task is drawn when a worker is free for it.

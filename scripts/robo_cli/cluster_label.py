@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def labelled_at(
             kept = begin_ledger(cluster) if asks_judges(model) else None
             with (
                 nullcontext(kept),
-                Pool(cluster, "robo_cli.node_label:NodeLabeller", [setup] * count, cores=cores, say=_say) as pool,
+                closing(Pool(cluster, "robo_cli.node_label:NodeLabeller", [setup] * count, cores=cores, say=_say)) as pool,
             ):
                 for number, result in pool.results(_task(dataset, entry) for entry in missing):
                     yield missing[number], RewardLabels(**unpacked(result))

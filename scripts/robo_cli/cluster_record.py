@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from robo_datasets.catalogue import Entry
@@ -37,7 +38,7 @@ def recorded_at(
         count = min(len(seeds), workers or max(1, int(cluster.cores // cores)))
         facts = {**settings, "spec": writer.dataset.spec.to_json(), "threads": threads}
         setups = [packed({**facts, "arguments": each}) for each in arguments_of_workers(settings["arguments"], count, cluster)]
-        with Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS) as pool:
+        with closing(Pool(cluster, "robo_cli.node_record:NodeRecorder", setups, cores=cores, timeouts=TIMEOUTS)) as pool:
             for _, result in pool.results((str(seed).encode() for seed in seeds), ahead=AHEAD * len(setups)):
                 told = unpacked(result)
                 yield writer.store(Entry(**told["entry"]), told["content"].tobytes())

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,7 +175,7 @@ def sockets_of(pids: set[int]) -> set[str]:
 def test_results_belong_to_their_tasks_and_lost_ones_are_done_again(cluster, tmp_path):
     said = []
     timeouts = Timeouts(answer=8.0)
-    with Pool(cluster, "asked:Asked", [b">"] * 2, timeouts=timeouts, say=said.append) as pool:
+    with closing(Pool(cluster, "asked:Asked", [b">"] * 2, timeouts=timeouts, say=said.append)) as pool:
         words = ["a", f"die {tmp_path / 'died'}", "b", f"hang {tmp_path / 'hung'}", "c"]
         found = dict(pool.results(word.encode() for word in words))
         assert found == {0: b">a", 1: b">die", 2: b">b", 3: b">hang", 4: b">c"}
@@ -226,9 +227,9 @@ def test_another_robo_rl_ends_the_command_with_one_error(cluster, tmp_path, monk
 def test_what_cannot_be_made_is_an_error_and_more_workers_than_cores_wait(cluster):
     timeouts = Timeouts(losses=1)
     fatal = pytest.raises(WorkerFailed, match=r"Worker 0 was lost 1 times in a row")
-    with Pool(cluster, "asked:Fatal", [b""], timeouts=timeouts) as pool, fatal:
+    with closing(Pool(cluster, "asked:Fatal", [b""], timeouts=timeouts)) as pool, fatal:
         list(pool.results([b"a"]))
-    with Pool(cluster, "asked:Asked", [b""] * 3, timeouts=timeouts) as pool:
+    with closing(Pool(cluster, "asked:Asked", [b""] * 3, timeouts=timeouts)) as pool:
         assert len([*pool.results([b"a", b"b", b"c", b"d"])]) == 4 and len(pool.idle) < 3
 
 

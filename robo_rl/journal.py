@@ -22,8 +22,8 @@ from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Episode, Transition
 
 SUFFIX = ".journal"
-COLUMNS = "columns/"
-"""Prefix of what a learner's extras recorded of a step."""
+OBSERVATIONS, COLUMNS = "observations/", "columns/"
+"""Prefixes of observations, and of what a learner's extras recorded of a step."""
 CRASH = "crash"
 
 
@@ -32,6 +32,15 @@ class Record(NamedTuple):
 
     facts: dict[str, Any]
     arrays: dict[str, Array]
+
+    @property
+    def observation(self) -> Observation:
+        """First observation of an episode, or the one after a step."""
+        return self.having(OBSERVATIONS)
+
+    def having(self, prefix: str) -> dict[str, Array]:
+        """Return the arrays whose names begin with a prefix, by the rest of their names."""
+        return {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
 
 
 class Journal:
@@ -111,7 +120,7 @@ def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
     successes = [step.facts["success"] for step in steps if step.facts["success"] is not None]
     success = any(successes) if successes else None
     episode = Episode(
-        observations={name: _stack([first, *steps], f"observations/{name}") for name in spec.observation},
+        observations={name: _stack([first, *steps], f"{OBSERVATIONS}{name}") for name in spec.observation},
         actions=_stack(steps, "action"),
         policy_actions=_stack(steps, "policy_action"),
         rewards=_column(steps, "reward", np.float32),
@@ -159,7 +168,7 @@ def _parse(payload: bytes) -> Record:
 
 
 def _prefixed(observation: Observation) -> dict[str, Array]:
-    return {f"observations/{name}": array for name, array in observation.items()}
+    return {f"{OBSERVATIONS}{name}": array for name, array in observation.items()}
 
 
 def _stack(entries: list[Record], name: str) -> Array:

@@ -14,9 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from robo_rl.journal import COLUMNS, SUFFIX, Journal, Record, read_record, records
 from robo_rl.spec import EnvironmentSpec, Observation
-from robo_rl.types import ActionSource, Array, Transition
-
-PREFIX = "observations/"
+from robo_rl.types import ActionSource, Transition
 
 
 class Key(NamedTuple):
@@ -105,7 +103,7 @@ class StepReader:
             self._open(earlier[-1])
             for _ in range(step - earlier[-1].step):
                 if (record := self._read()) is not None:
-                    self._observation = _observation(record)
+                    self._observation = record.observation
 
     @property
     def observation(self) -> Observation:
@@ -131,7 +129,7 @@ class StepReader:
             return []
         told = list(itertools.islice(records(_path(self._folder, self._key)), self.step - self._key.step + 1))
         pairs = list(itertools.pairwise(told))[-count:]
-        return [_transition(_observation(before), record) for before, record in pairs]
+        return [_transition(before.observation, record) for before, record in pairs]
 
     def forget(self, step: int) -> None:
         """Removes the episodes that ended before that step, from which nobody will go on any more."""
@@ -160,7 +158,7 @@ class StepReader:
                 return self.following()
             return None
         self._key, self._file = key, file
-        self._observation, self.instruction = _observation(record), record.facts["instruction"]
+        self._observation, self.instruction = record.observation, record.facts["instruction"]
         return Begun(self._observation, self.instruction)
 
     def _read(self) -> Record | None:
@@ -175,14 +173,6 @@ def _path(folder: Path, key: Key) -> Path:
     return folder / f"{key.stem}{SUFFIX}"
 
 
-def _observation(record: Record) -> Observation:
-    return _prefixed(record, PREFIX)
-
-
-def _prefixed(record: Record, prefix: str) -> dict[str, Array]:
-    return {name.removeprefix(prefix): array for name, array in record.arrays.items() if name.startswith(prefix)}
-
-
 def _transition(before: Observation, record: Record) -> Transition:
     facts = record.facts
     told = {name: facts[name] for name in ("stop_reason", "success") if facts[name] is not None}
@@ -190,11 +180,11 @@ def _transition(before: Observation, record: Record) -> Transition:
         observation=before,
         action=record.arrays["action"],
         reward=facts["reward"],
-        next_observation=_observation(record),
+        next_observation=record.observation,
         terminated=facts["terminated"],
         truncated=facts["truncated"],
         policy_action=record.arrays["policy_action"],
         source=ActionSource(facts["source"]),
         info=told | {"reward_terms": facts["reward_terms"]},
-        columns=_prefixed(record, COLUMNS),
+        columns=record.having(COLUMNS),
     )

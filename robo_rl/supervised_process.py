@@ -64,7 +64,7 @@ class SupervisedProcess:
         finally:
             if theirs is not None:
                 theirs.close()
-        self._messages = _Messages(Connection(ours.detach()), on_message) if ours and on_message else None
+        self._messages = _Messages(ours, on_message) if ours and on_message else None
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +121,7 @@ class SupervisedProcess:
         self._popen.terminate()
 
     def stop(self, timeout: float = 0.0, *, terminate: bool = False) -> int:
-        """Close its input, send SIGTERM if `terminate`, kill it after `timeout` [s], at once if that is 0; return its status.
+        """Close input and socket, send SIGTERM if `terminate`, kill it after `timeout` [s], at once if 0; return the exit status.
 
         A forked copy of this process only lets go of it. Stopping twice is no error.
         """
@@ -133,6 +133,8 @@ class SupervisedProcess:
                 self._popen.stdin.close()
         if not is_own:
             return -1
+        if self._messages is not None:
+            self._messages.end()
         if terminate:
             self._popen.terminate()
         if (status := self.wait(timeout or None)) is None:
@@ -158,20 +160,26 @@ class SupervisedProcess:
 class _Messages:
     """Whole messages over a socket, moved by two threads, so that neither side ever waits within one for the other."""
 
-    def __init__(self, connection: Connection, on_message: Callable[[bytes | None], None]) -> None:
-        self._connection, self._on_message = connection, on_message
+    def __init__(self, ours: socket.socket, on_message: Callable[[bytes | None], None]) -> None:
+        self._socket, self._connection, self._on_message = ours, Connection(os.dup(ours.fileno())), on_message
         self.outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.receiver = threading.Thread(target=self._receive, daemon=True)
         self._sender = threading.Thread(target=self._send, daemon=True)
         self.receiver.start()
         self._sender.start()
 
+    def end(self) -> None:
+        """Let the other end see the end of the messages."""
+        with contextlib.suppress(OSError):  # it is closed there, or here
+            self._socket.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
-        """End the threads; the other end is closed."""
+        """End the threads."""
         self.outgoing.put(None)
         self._sender.join()
         self.receiver.join()
         self._connection.close()
+        self._socket.close()
 
     def _receive(self) -> None:
         with contextlib.suppress(EOFError, OSError):

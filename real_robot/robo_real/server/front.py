@@ -108,7 +108,7 @@ class Front:
                 elif key.fileobj is self._control:
                     if not (ping := self._control.recv(PART)):
                         return
-                    self._control.send(ping[:1])
+                    self._control.send(ping)
                 elif isinstance(key.data, Channel):
                     if not self._answered(key.data):
                         return
@@ -303,11 +303,11 @@ class Front:
 
 
 def main(arguments: list[str]) -> None:
-    """Serve. arguments: address, then descriptors of the listening socket, of the control socket and of the channels."""
+    """Serve. arguments: address, then descriptors of the listening socket, of the channels and of the control socket."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the arm's process, which ends this one
     _run_behind()
     address, *descriptors = arguments
-    listener, control, *links = (socket.socket(fileno=int(each)) for each in descriptors)
+    listener, *links, control = (socket.socket(fileno=int(each)) for each in descriptors)
     with suppress(BrokenPipeError, ConnectionResetError):
         Front(listener, control, links, address).run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import subprocess
 import sys
@@ -42,7 +43,7 @@ class HttpProcess:
         self._began: deque[float] = deque(maxlen=MOST_RESTARTS + 1)
         self._thread: threading.Thread | None = None
         self._process: SupervisedProcess | None = None
-        self._control: socket.socket | None = None
+        self._signs: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self.is_lost = threading.Event()
         """Set once no more restart is tried."""
 
@@ -53,34 +54,32 @@ class HttpProcess:
 
     def start(self) -> None:
         """Serve from now on."""
-        control = self._begin()
-        self._thread = threading.Thread(target=self._supervise, args=(control,), name="supervisor", daemon=True)
+        process = self._begin()
+        self._thread = threading.Thread(target=self._supervise, args=(process,), name="supervisor", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End the process."""
         self._ends.set()
         if self._thread is not None:
-            with suppress(OSError):
-                if self._control is not None:
-                    self._control.shutdown(socket.SHUT_RDWR)  # which wakes the supervisor and ends the process
+            self._signs.put(None)  # which wakes the supervisor
             self._thread.join()
 
-    def _begin(self) -> socket.socket:
-        """Start a process and the threads that answer it; return the socket by which it shows that it lives."""
+    def _begin(self) -> SupervisedProcess:
+        """Start a process and the threads that answer it."""
         self._began.append(time.monotonic())
-        pairs = [socket.socketpair() for _ in range(CHANNELS + 1)]
+        pairs = [socket.socketpair() for _ in range(CHANNELS)]
         theirs = [self._listener, *(pair[1] for pair in pairs)]
         descriptors = [each.fileno() for each in theirs]
         command = [sys.executable, "-I", "-S", "-c", PROGRAM, self._address, *map(str, descriptors)]
-        self._process = SupervisedProcess(command, stdout=subprocess.DEVNULL, descriptors=descriptors)
-        for _, other in pairs:
+        self._signs = queue.SimpleQueue()
+        self._process = SupervisedProcess(
+            command, on_message=self._signs.put, stdout=subprocess.DEVNULL, descriptors=descriptors
+        )
+        for number, (channel, other) in enumerate(pairs):
             other.close()
-        (control, _), *channels = pairs
-        for number, (channel, _) in enumerate(channels):
             threading.Thread(target=self._serve, args=(channel,), name=f"request-{number}", daemon=True).start()
-        self._control = control
-        return control
+        return self._process
 
     def _serve(self, channel: socket.socket) -> None:
         """Answer one request after the other until the process ends."""
@@ -88,38 +87,30 @@ class HttpProcess:
             while (request := receive_request(channel)) is not None:
                 send_answer(channel, self._answer(request))
 
-    def _supervise(self, control: socket.socket) -> None:
+    def _supervise(self, process: SupervisedProcess) -> None:
         while True:
-            why = self._watch(control)
-            control.close()
+            why = self._watch(process)
             if self._ends.is_set():
-                self._end()
+                process.stop(ENDS)
                 return
-            status = self._end()
+            status = process.stop()
             self._on_lost(why or f"ended with status {status}")
             first = self._began[0] if len(self._began) == self._began.maxlen else float("-inf")
             if time.monotonic() - first < WITHIN:
                 self.is_lost.set()
                 return
-            control = self._begin()
+            process = self._begin()
 
-    def _watch(self, control: socket.socket) -> str:
+    def _watch(self, process: SupervisedProcess) -> str:
         """Return when the process is to be replaced: why, "" if it has ended."""
-        heard = time.monotonic()
-        control.settimeout(LOOK)
-        with suppress(OSError):
-            while not self._ends.is_set():
-                control.send(b"?")
-                try:
-                    while control.recv(1):
-                        heard = time.monotonic()
-                    return ""
-                except TimeoutError:
-                    if time.monotonic() - heard > STUCK:
-                        return f"gave no sign of life for {STUCK:g} s"
+        signs, heard = self._signs, time.monotonic()
+        while not self._ends.is_set():
+            process.send(b"?")
+            try:
+                while signs.get(timeout=LOOK) is not None:
+                    heard = time.monotonic()
+                return ""
+            except queue.Empty:
+                if time.monotonic() - heard > STUCK:
+                    return f"gave no sign of life for {STUCK:g} s"
         return ""
-
-    def _end(self) -> int:
-        """Wait for the process, which ends when its sockets close; kill it if it does not. Return its status."""
-        assert self._process is not None
-        return self._process.stop(ENDS if self._ends.is_set() else 0.0)

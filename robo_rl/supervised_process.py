@@ -121,7 +121,7 @@ class SupervisedProcess:
         self._popen.terminate()
 
     def stop(self, timeout: float = 0.0, *, terminate: bool = False) -> int:
-        """Close input and socket, send SIGTERM if `terminate`, kill it after `timeout` [s], at once if 0; return the exit status.
+        """Close input and socket, send SIGTERM if `terminate`, kill after `timeout` [s], at once if 0; return the exit status.
 
         A forked copy of this process only lets go of it. Stopping twice is no error.
         """

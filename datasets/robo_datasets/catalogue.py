@@ -36,7 +36,7 @@ _KINDS: dict[str, tuple[type, ...]] = {  # SQLite keeps whatever it is given, wh
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an episode without reading it."""
+    """Facts about an episode that are known without reading it."""
 
     identity: str
     """32 hex digits"""

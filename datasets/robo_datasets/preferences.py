@@ -29,7 +29,7 @@ _COLUMNS = f"""first TEXT NOT NULL, first_start INTEGER NOT NULL, first_stop INT
 
 
 class PreferenceSet:
-    """What raters said of pairs; one answer of each rater to each pair."""
+    """Answers of raters on pairs; one of each rater to each pair."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         """Names a set, which begins to exist with its first comparison; raises InvalidSetting for a name that is no file's."""

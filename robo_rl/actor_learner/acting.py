@@ -28,7 +28,7 @@ MOST_AHEAD = 100
 
 @dataclass(frozen=True)
 class Apart:
-    """What connects the acting half to a learner in another process."""
+    """Connection of the acting half to a learner in another process."""
 
     log: StepLog
     process: LearnerProcess
@@ -124,7 +124,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
 
     @property
     def is_in_real_time(self) -> bool:
-        """Whether the environment's time goes on between two steps."""
+        """True if the environment's time goes on between two steps."""
         return self.source.is_in_real_time
 
     def may_begin(self) -> bool:
@@ -154,7 +154,7 @@ class ActingTraining(StepLoop[EnvironmentSteps, RemoteLearner]):
         self.process.ask(save=step, parts=parts)
 
     def close(self) -> None:
-        """Ends the learner once it has learnt from every step and saved; raises RunError where it cannot."""
+        """Ends the learner once it has learnt from every step and saved; raises RunError if it cannot."""
         self.student.log.close()
         self.process.finish(self.step)
         self.student.renew()
@@ -215,7 +215,7 @@ def acting_training(  # noqa: PLR0913
 
 
 def transferable(learner: Learner, *, fix: str = "set learner_process to off") -> TransferablePolicy:
-    """Returns a learner's policy, whose parameters can be sent; raises InvalidSetting where they cannot."""
+    """Returns a learner's policy, whose parameters can be sent; raises InvalidSetting if they cannot."""
     if isinstance(learner.policy, TransferablePolicy):
         return learner.policy
     raise InvalidSetting(

@@ -19,7 +19,7 @@ from robo_rl.types import Metrics, StateDict, Transition
 
 OWN = ("learner", "replay", "offline", "training")
 """parts of a checkpoint that are the learner's"""
-IDLE = 0.005  # [s] between two looks at the log where there is nothing new
+IDLE = 0.005  # [s] between two looks at a log without news
 
 
 class LogSteps:
@@ -69,7 +69,7 @@ class LearningTraining(OnlineTraining[LogSteps]):
     def __init__(self, student: ReplayLearner, *, steps: int) -> None:
         super().__init__(LogSteps(), student, steps=steps)
         self.told: dict[str, StateDict] = {}
-        """parts of a checkpoint that are the acting process's, as it last told them"""
+        """Parts of a checkpoint that are the acting process's, as it last sent them."""
 
     def learn_from(self, steps: StepReader, server: LearnerServer) -> NoReturn:
         """Learns; raises Finished once the acting process says that there is nothing more, or is gone."""

@@ -44,7 +44,7 @@ class Cluster:
     head: HeadMonitor
     """Looked at in a thread."""
     again: str
-    """What is to be done where either is gone."""
+    """Remedy if either is gone."""
 
     @property
     def cores(self) -> float:
@@ -57,7 +57,7 @@ class Cluster:
         return max(self._cores_of_nodes, default=0.0)
 
     def require(self) -> None:
-        """Raises ClusterUnavailable where the node of this machine or the head is gone.
+        """Raises ClusterUnavailable if the node of this machine or the head is gone.
 
         Ray would wait for others without end, or end this process after a minute of that.
         """
@@ -68,7 +68,7 @@ class Cluster:
 
     @property
     def is_lost(self) -> bool:
-        """Whether `require` raises: then nobody is there who would do what Ray is asked."""
+        """True if `require` raises: then no request to Ray is answered."""
         return self._is_without_node or self.head.gone is not None
 
     @property

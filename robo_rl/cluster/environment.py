@@ -1,4 +1,4 @@
-"""What Ray reads from the environment: where it listens, and which token it takes."""
+"""Environment variables of Ray: the address on which it listens, and the token that it takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def require_library() -> None:
-    """Raises MissingExtra where there is no Ray; does not load it."""
+    """Raises MissingExtra if there is no Ray; does not load it."""
     if importlib.util.find_spec("ray") is None:
         raise MissingExtra("--ray", "ray", "ray")
 
@@ -37,7 +37,7 @@ def environment(where: str) -> Iterator[None]:
     """Sets what Ray and its processes read from the environment, and takes it back at the end."""
     wanted = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "token")}
     if _is_on_loopback(where):
-        # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it is told it
+        # the switch that has Ray use 127.0.0.1: it replaces that address by the machine's own wherever it reads it
         wanted["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     if where == AUTO:
         wanted["RAY_worker_niceness"] = "0"  # 15 by Ray's default: slower beside others than the same command without Ray
@@ -56,7 +56,7 @@ def environment(where: str) -> Iterator[None]:
 
 
 def read_again(where: str) -> None:
-    """Has Ray read what it reads when it is loaded: somebody else may have loaded it before."""
+    """Have Ray read again what it reads when it is loaded: it may have been loaded before."""
     constants: Any = importlib.import_module("ray._private.ray_constants")
     native: Any = importlib.import_module("ray._raylet")
     constants.ENABLE_RAY_CLUSTER = not _is_on_loopback(where)

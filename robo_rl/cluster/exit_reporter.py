@@ -1,4 +1,4 @@
-"""What a command says last where Ray ends it from within: a process beside it says it, which outlives it by a moment.
+"""Reporter of a command that Ray ends from within: a process that outlives it by a moment prints the reason.
 
 Ray ends a process at once whose node is gone while it is asked for anything, and one whose head is gone for a minute.
 
@@ -16,7 +16,7 @@ LOOK = 5.0
 
 
 def main(descriptor: str, address: str, without_node: str, without_head: str) -> None:
-    """Waits for the end of the input, that is, of the command; then says what was gone, if anything was."""
+    """Wait for the end of the input, that is, of the command; then print what was gone, if anything was."""
     said = ""
     with socket.socket(fileno=int(descriptor)) as line:
         awaited = [sys.stdin, line]

@@ -1,4 +1,4 @@
-"""The head of a cluster, looked at from a thread: Ray would wait for it, and end the process after a minute."""
+"""Monitor of a cluster's head, in a thread: Ray would wait for the head, and end the process after a minute."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LOOK = 5.0
 CUT = 30.0
 """[s] without a way to it until it counts as gone; one that refuses is gone at once."""
 LEASE = 8.0
-"""[s] the same for a worker that has what nobody else may have: less than the 15 or more after which a cluster counts a node
+"""[s] the same for a worker that holds what no other may hold: less than the 15 or more after which a cluster counts a node
 as dead (five times 3 s), and begins another worker elsewhere."""
 
 
 class HeadMonitor:
-    """Knows whether the head is there; to be used in a `with` block."""
+    """State of the head; to be used in a `with` block."""
 
     def __init__(self, address: str) -> None:
         """address: HOST:PORT."""
@@ -43,7 +43,7 @@ class HeadMonitor:
 
 
 def end_without(address: str) -> None:
-    """Has this process, a worker, end at once where it has no way to the head for LEASE seconds."""
+    """Have this process, a worker, end at once if it cannot reach the head for LEASE seconds."""
 
     def watch() -> None:
         _loss(address, threading.Event(), LEASE / 4, LEASE)

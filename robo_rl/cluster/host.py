@@ -100,9 +100,9 @@ def serve(connection: Connection, make: Make) -> None:
 
 
 def _receive(connection: Connection, messages: queue.SimpleQueue[bytes]) -> None:
-    """In a thread of its own: whoever calls never waits for an object that is busy, and no object outlives who called."""
+    """Receive in a thread: the caller never waits for an object that is busy, and no object outlives its caller."""
     try:
         while True:
             messages.put(connection.recv_bytes())
     except (EOFError, OSError):
-        os._exit(0)  # nobody needs what is being done
+        os._exit(0)  # the result has no reader any more

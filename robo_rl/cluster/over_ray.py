@@ -61,7 +61,7 @@ class RayEngine(Engine):
 
     @override
     def close(self) -> None:
-        """Leave the cluster; one that was begun for this ends."""
+        """Leave the cluster; one that was started for this ends."""
         self._cluster, self._shared = None, (b"", None)
         self._connection.close()
 

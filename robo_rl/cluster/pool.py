@@ -1,4 +1,4 @@
-"""Workers that share tasks: each has one task at a time, lost ones are done again, and no more is begun than is asked for."""
+"""Workers that share tasks: each has one task at a time, lost ones are done again, and none is drawn before it is asked for."""
 
 from __future__ import annotations
 

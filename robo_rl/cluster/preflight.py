@@ -15,14 +15,14 @@ from robo_rl.errors import ClusterUnavailable, InvalidSetting
 from robo_rl.supervised_process import SupervisedProcess
 
 NOBODY = 5.0
-"""[s] until a port counts as one where nobody listens."""
+"""[s] until a port counts as one without a listener."""
 MOST_SAID = 1 << 20
 PATIENCE = 60.0
 """[s] for a cluster to let a driver in; Ray itself would wait for minutes."""
 
 
 def require_open(address: str) -> None:
-    """Raises InvalidSetting for what is not an address, ClusterUnavailable where no cluster lets us in."""
+    """Raises InvalidSetting for what is not an address, ClusterUnavailable if no cluster lets us in."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or "/" in host:
         raise InvalidSetting("--ray names no cluster.", got=address, allowed=f"{AUTO}, or HOST:PORT of a head: 10.0.0.1:6379")
@@ -59,11 +59,11 @@ def _refusal(address: str, said: str) -> ClusterUnavailable:
 
 
 def main(address: str) -> None:
-    """Returns where the cluster let us in; otherwise ends with status 1 and says why not."""
+    """Return if the cluster lets us in; otherwise end with status 1 and the reason."""
     ray = ray_library()
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:  # whatever it is, it is what the user is told
+    except Exception as error:  # whatever it is, the user reads it
         sys.exit(f"{type(error).__name__}: {error}" + (f" ({error.__cause__})" if error.__cause__ else ""))
     ray.shutdown()
 

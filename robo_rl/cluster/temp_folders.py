@@ -1,4 +1,4 @@
-"""Temporary folders that a kill leaves behind are removed by whoever makes the next one of their kind."""
+"""Temporary folders: those that a kill leaves behind are removed when the next one of their kind is made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def held_folder(prefix: str, parent: Path) -> tuple[Path, TextIO]:
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     lock = (folder / f"{LOCK}.new").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    (folder / f"{LOCK}.new").rename(folder / LOCK)  # nobody sees it before it is held
+    (folder / f"{LOCK}.new").rename(folder / LOCK)  # it is held before it is seen
     return folder, lock
 
 

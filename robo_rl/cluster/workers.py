@@ -22,11 +22,11 @@ class Link(Protocol):
         """End it at once; twice is no error."""
 
     def output(self) -> str:
-        """Return the last that it printed."""
+        """Return the end of its output."""
 
 
 class Engine(Protocol):
-    """Starts workers, and hears of all of them."""
+    """Starts workers, and receives the replies of all of them."""
 
     def start(self, setup: bytes) -> Link:
         """Start one, and do not wait until it is there."""
@@ -40,7 +40,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long a worker may be silent, and how often one may be lost."""
+    """Silence after which a worker counts as lost, and losses after which that is an error."""
 
     start: float = 300.0
     """[s] until its first reply, waiting for room on a node included."""
@@ -54,7 +54,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Kind:
-    """What becomes of lost workers of a kind."""
+    """Treatment of lost workers of a kind."""
 
     error: type[RoboRLError] = WorkerFailed
     """Raised if one is lost again and again."""
@@ -78,7 +78,7 @@ class Reply(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """What its object returned; raises what that raised."""
+        """Bytes that its object returned; raises what that raised."""
         assert self.raw is not None
         return content_of(self.name, self.raw)
 

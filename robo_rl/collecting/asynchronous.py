@@ -27,7 +27,7 @@ TICK = 0.5  # [s] between two looks for collectors that hang
 
 @dataclass(frozen=True)
 class Pace:
-    """How far collectors may run ahead of the learner."""
+    """Steps that collectors may run ahead of the learner."""
 
     segment: int = 32
     """Most steps that are sent at once."""
@@ -36,8 +36,8 @@ class Pace:
     every: int = 10
     """Steps that are learnt from between two versions of the parameters, as between two processes at a robot."""
     most_stale: int = 0
-    """Steps that may be learnt from between the parameters that chose an action, and learning from it, beside `every`; 0 for
-    two segments for each request that may be open."""
+    """Steps that may be learnt from between the parameters that chose an action, and learning from it, `every` not
+    counted; 0 for two segments for each request that may be open."""
 
     def __post_init__(self) -> None:
         positive = ("segment", "requests", "every")
@@ -91,7 +91,7 @@ class CollectedSteps:
         return self._steps.popleft()
 
     def report(self, observer: TrainingObserver) -> bool:
-        """Reports the episode that ended with the newest step, as its collector told it."""
+        """Report the episode that ended with the newest step, as its collector sent it."""
         if self._steps or self._segment is None or (end := self._segment.end) is None:
             return False
         self.episodes += 1

@@ -41,7 +41,7 @@ class Collector(ABC):
 
 
 class Answer(NamedTuple):
-    """What came from the collector of a place."""
+    """Answer of the collector at a place."""
 
     place: int
     content: StateDict | None
@@ -63,9 +63,9 @@ class Crew:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.count, self.births = count, 0
-        """births: collectors that were ever begun for the training; set it before the first request."""
+        """births: collectors that were ever started for the training; set it before the first request."""
         self.tell: Callable[[str], None] = lambda words: None
-        """Is told what a person should know."""
+        """Prints a message for the user."""
         self._job, names = job, [f"collector {index}" for index in range(count)]
         self._workers = Workers(engine, self._setup, names, self._say, timeouts=timeouts, kind=KIND, clock=clock)
         self._asked = [deque[int]() for _ in names]
@@ -86,7 +86,7 @@ class Crew:
 
     @property
     def oldest(self) -> int | None:
-        """The oldest version that an open request is answered with; None where none is open."""
+        """The oldest version that an open request is answered with; None if none is open."""
         return min((version for asked in self._asked for version in asked), default=None)
 
     def publish(self, version: int, parameters: StateDict) -> None:
@@ -105,9 +105,9 @@ class Crew:
         self._sent[index] = self._version
 
     def next(self, timeout: float) -> Answer | None:
-        """Returns what comes next from any of them, None where nothing does in time [s]; replaces those that are lost.
+        """Return the next answer of any of them, None if none comes in `timeout` [s]; replace those that are lost.
 
-        Raises RunError where one cannot go on, or is lost again and again.
+        Raises RunError if one cannot go on, or is lost again and again.
         """
         if (reply := self._workers.next(timeout)) is None:
             return None

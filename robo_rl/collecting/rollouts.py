@@ -41,7 +41,7 @@ class CollectedRollout:
     """whether all environments begin an episode with it"""
 
     def steps(self) -> Iterator[VectorStep]:
-        """Yields the steps as a training in one process would have told them."""
+        """Yields the steps as a training in one process would have yielded them."""
         done = 0
         for step in range(len(self.rewards)):
             cut = int(np.count_nonzero(self.truncated[step] & ~self.terminated[step]))
@@ -140,7 +140,7 @@ class RolloutCollector(Collector):
         return observations
 
     def _save(self, request: StateDict) -> StateDict:
-        """Returns the state of the environments; None where they have none to be restored from."""
+        """Returns the state of the environments; None if they have none to be restored from."""
         if not isinstance(self._environments, Stateful) or self._newest is None:
             return {"state": None}
         own = {"episodes": self._episodes.state_dict(), "newest": dict(self._newest)}
@@ -156,7 +156,7 @@ class RolloutCollector(Collector):
 
 
 class _Told:
-    """What came of the steps so far; also hears of the episodes that end."""
+    """Outcome of the steps so far; also observes the episodes that end."""
 
     def __init__(self) -> None:
         self.observations: list[Mapping[str, Array]] = []

@@ -23,7 +23,7 @@ class SegmentLog:
     """Is written and read by one process; goes on behind the last whole segment that an earlier one wrote."""
 
     def __init__(self, folder: Path, step: int = 0) -> None:
-        """step: of the checkpoint that the training goes on from, where a power cut has taken steps that it holds."""
+        """step: of the checkpoint that the training goes on from, if a power cut has taken steps that it holds."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         last = self._files()[-1:]
@@ -53,7 +53,7 @@ class SegmentLog:
                 before += len(segment)
 
     def forget(self, step: int) -> None:
-        """Begins a new file, and removes those that end at that step or before: nobody will go on from them any more."""
+        """Begins a new file, and removes those that end at that step or before: no learner goes on from them any more."""
         self.close()
         for path, following in pairwise(self._files()):
             if int(following.stem) <= step:

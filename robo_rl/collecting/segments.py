@@ -51,7 +51,7 @@ class SegmentCollector(Collector):
 
     @override
     def handle(self, request: StateDict) -> StateDict:
-        """Takes so many steps, or fewer where an episode ends before, and returns them."""
+        """Take so many steps, or fewer if an episode ends before, and return them."""
         self._acts_at_random = request["is_random"]
         begins = self._rollout is None
         if self._rollout is None:
@@ -77,12 +77,12 @@ class SegmentCollector(Collector):
 
     @property
     def acting(self) -> Policy:
-        """Who acts now."""
+        """Policy that acts now."""
         return self._random if self._acts_at_random else self._policy
 
 
 class _Acting:
-    """Acts as the collector was told with its last request."""
+    """Acts as the last request of the collector says."""
 
     def __init__(self, collector: SegmentCollector) -> None:
         self._collector = collector
@@ -131,7 +131,7 @@ class Segment:
 
     @property
     def begins(self) -> bool:
-        """Whether an episode begins with it."""
+        """True if an episode begins with it."""
         return bool(self.content["begins"])
 
     @property

@@ -80,7 +80,7 @@ class SynchronousTraining:
         return [part for _, part in sorted(self._asked(wanted).items())]
 
     def _restore(self) -> None:
-        """Puts the environments where a checkpoint has them; those of a collector that is lost over it begin anew."""
+        """Restore the environments from a checkpoint; those of a collector that is lost meanwhile begin new episodes."""
         for index, state in self._restored.items():
             self.crew.ask(index, {"do": "restore", "state": state})
         self._answers(set(self._restored), None)
@@ -93,7 +93,7 @@ class SynchronousTraining:
         return self._answers(set(range(self.crew.count)), request)
 
     def _answers(self, places: set[int], again: StateDict | None) -> dict[int, StateDict | None]:
-        """Returns the answers of places; where a collector is lost its successor is asked `again`, or None is its answer."""
+        """Return the answers of places; if a collector is lost its successor is asked `again`, or None is its answer."""
         found: dict[int, StateDict | None] = {}
         while places - set(found):
             reply = self.crew.next(TICK)
@@ -111,7 +111,7 @@ class SynchronousTraining:
             observer.on_episode(self.step + (told.pop("step") + 1) * self._environments, **told)
 
     def state_dict(self) -> StateDict:
-        """Returns learner, counters, and the environments where all of them can be saved."""
+        """Returns learner, counters, and the environments if all of them can be saved."""
         states = self._restored or {
             index: answer["state"] for index, answer in self._asked({"do": "save"}).items() if answer["state"] is not None
         }
@@ -123,7 +123,7 @@ class SynchronousTraining:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores a training and says in `resumed` whether its environments go on where they were."""
+        """Restore a training; `resumed` is "exact" if its environments go on as they were."""
         training, environments = state["training"], state["environments"]
         self.learner.load_state_dict(state["learner"])
         self.step = int(training["step"])

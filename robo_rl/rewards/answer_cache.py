@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS spent (judge TEXT NOT NULL, model TEXT NOT NULL, prom
 
 
 class AnswerCache:
-    """What judges answered; several processes may share one. To be used within `with cache.opened() as answers`."""
+    """Answers of judges; several processes may share one. To be used within `with cache.opened() as answers`."""
 
     def __init__(self, folder: str = "") -> None:
         """Names a folder; empty for the usual one. Nothing is made before it is opened."""

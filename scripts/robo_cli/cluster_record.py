@@ -19,7 +19,7 @@ from robo_rl.threads import threads_in_use
 TIMEOUTS = Timeouts(answer=1800.0)
 """An episode may be long, and its simulator slow."""
 AGAIN = "what is recorded is kept; go on with --append and --seed, which is the first that is missing, and --episodes, the rest"
-"""Where the cluster is gone."""
+"""Remedy if the cluster is gone."""
 AHEAD = 2
 """Episodes for each worker that may wait for an earlier one."""
 

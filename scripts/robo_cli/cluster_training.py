@@ -22,7 +22,7 @@ from robo_rl.cluster.workers import Timeouts, Workers
 from robo_rl.errors import ClusterUnavailable, RoboRLError
 
 TIMEOUTS = Timeouts(start=86_400.0, answer=120.0)
-"""A training waits a day for room on a node; it tells how it is every second, or at the end of a copy of its files."""
+"""A training waits a day for room on a node; it sends news every second, or at the end of a copy of its files."""
 STOPPED = 130
 """Status of a training that was ended, as of a command."""
 PERIOD = 0.1
@@ -127,7 +127,7 @@ class TrainingElsewhere:
             self._stops += self._stops == 1
 
     def _go_on(self) -> None:
-        """Goes on elsewhere, where that makes sense."""
+        """Go on elsewhere, if that makes sense."""
         self._losses += 1
         if self._ended is not None or self._stops:
             self._end(STOPPED if self._ended is None else self._ended)

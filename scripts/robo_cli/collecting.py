@@ -39,12 +39,12 @@ LOG, COLLECTED = "collectors.txt", "collected"
 
 @dataclass(frozen=True)
 class CollectingSettings:
-    """Who collects for a training."""
+    """Collectors of a training."""
 
     count: int
     """Collectors."""
     ray: str = ""
-    """Where: empty for processes of this machine, "auto" for a Ray cluster on it, HOST:PORT for one to join."""
+    """Place: empty for processes of this machine, "auto" for a Ray cluster on it, HOST:PORT for one to join."""
     patience: float = TIMEOUTS.answer
     """[s] after which a collector that has not answered counts as hung."""
     most_stale: int = 0

@@ -1,4 +1,4 @@
-"""A training on a node of a cluster: a command in a folder of its own, whose files and words are told to whoever began it."""
+"""A training on a node of a cluster: a command in a folder of its own, whose files and output are sent to the driver."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = "robo-rl-training-"
 
 
 class NodeTraining:
-    """One training; it is begun once."""
+    """One training; it is started once."""
 
     def __init__(self, _: bytes) -> None:
         self._folder, self._lock = held_folder(PREFIX, Path(tempfile.gettempdir()))
@@ -47,7 +47,7 @@ class NodeTraining:
         return self.news(b"")
 
     def news(self, _: bytes) -> bytes:
-        """Returns what was printed and written since the last time, and the status of the command where it has ended."""
+        """Returns what was printed and written since the last time, and the status of the command if it has ended."""
         deadline = time.monotonic() + BEAT
         while (status := self._process.status) is None and not self._has_news() and time.monotonic() < deadline:
             time.sleep(LOOK)
@@ -79,7 +79,7 @@ class NodeTraining:
         return words.decode(errors="replace")
 
     def _reached(self) -> list[str]:
-        """Returns what is worth to be told of: finished checkpoints and evaluations."""
+        """Return what is worth sending: finished checkpoints and evaluations."""
         found = [*self._runs.glob("*/checkpoints/*"), *self._runs.glob("*/evaluations/*.json")]
         return sorted(str(path) for path in found if path.stem.isdigit())
 

@@ -81,7 +81,7 @@ class Process:
         raise SandboxUnavailable("The process that runs reward programs did not start.", got=got, fix=f"mend that, {TELL}")
 
     def is_like(self, columns: Mapping[str, Array]) -> bool:
-        """Whether these columns are arrays of the very types and shapes of the last ones."""
+        """Return True if these columns are arrays of the very types and shapes of the last ones."""
         for name, dtype, shape in self.kinds:
             column = columns.get(name)
             if type(column) is not np.ndarray or column.dtype is not dtype or column.shape != shape:
@@ -115,7 +115,7 @@ class Process:
         return TIMEOUT if answer == ENDED and self._used_up_its_core() else answer
 
     def _used_up_its_core(self) -> bool:
-        """Whether the kernel ended it for the time of a core: on a busy machine that may come before the clock on the wall."""
+        """True if the kernel ended it for its core time: on a busy machine that may come before the clock on the wall."""
         return self.process.wait(timeout=1) == -signal.SIGXCPU
 
     def message(self) -> str:

@@ -56,11 +56,6 @@ class LearnerProcess:
         self._deaths, self._learnt = 0, -1  # in a row, and the step at the last one
         self._start()
 
-    @property
-    def pid(self) -> int:
-        """Its process."""
-        return self._process.pid
-
     def poll(self, timeout: float = 0.0) -> None:
         """Read all messages, waiting at most `timeout` [s] for the first; replace a learner that has died or hangs.
 

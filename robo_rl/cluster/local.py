@@ -21,15 +21,12 @@ class LocalEngine(Engine):
     def __init__(self, command: Sequence[str], log: Path) -> None:
         """log: takes what workers print."""
         self._command, self._log = list(command), log
-        self.links: list[LocalLink] = []
-        """Those that were started and may run."""
         self._replies: queue.SimpleQueue[tuple[LocalLink, bytes | None]] = queue.SimpleQueue()
 
     @override
     def start(self, setup: bytes) -> LocalLink:
         link = LocalLink(self._command, self._log, self._replies)
         link.send(setup)
-        self.links = [*(link for link in self.links if link.status is None), link]
         return link
 
     @override

@@ -77,9 +77,11 @@ def local(tmp_path):
     engine = LocalEngine([sys.executable, "-c", CHILD], tmp_path / "log")
     timeouts = Timeouts(losses=2)
     workers = Workers(engine, lambda index: f"setup {index}".encode(), ["first", "second"], said.append, timeouts=timeouts)
-    yield workers, engine, said
+    start, links = engine.start, []
+    engine.start = lambda setup: links.append(start(setup)) or links[-1]
+    yield workers, links, said
     workers.close()
-    assert all(link.status is not None for link in engine.links)
+    assert all(link.status is not None for link in links)
 
 
 def reply_of(workers):
@@ -109,10 +111,10 @@ def test_local_worker_that_dies_is_replaced_and_shows_its_output(local):
 
 
 def test_local_worker_that_is_stopped_by_a_signal_is_replaced(local):
-    workers, engine, _ = local
+    workers, links, _ = local
     workers.ask(0)
     assert reply_of(workers).content == MADE
-    os.kill(engine.links[0].pid, signal.SIGKILL)
+    os.kill(links[0].pid, signal.SIGKILL)
     workers.ask(0, "join")
     assert reply_of(workers).raw is None
     workers.ask(0, "join", b"again")

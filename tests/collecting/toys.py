@@ -16,7 +16,7 @@ import numpy as np
 
 from robo_rl.checkpoints import has_checkpoint, load_checkpoint, unpacked
 from robo_rl.cluster.host import serve
-from robo_rl.cluster.local import LocalEngine
+from robo_rl.cluster.local import LocalEngine, LocalLink
 from robo_rl.cluster.workers import Engine, Timeouts
 from robo_rl.collecting.asynchronous import AsynchronousTraining, Pace
 from robo_rl.collecting.crew import Crew
@@ -151,8 +151,20 @@ class Observer:
             self.deed()
 
 
-def local(folder: Path) -> LocalEngine:
-    return LocalEngine([sys.executable, __file__], folder / "collectors.txt")
+class Remembering(LocalEngine):
+    """Has a list of the collectors that were started and may run."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        super().__init__(command, log)
+        self.links: list[LocalLink] = []
+
+    def start(self, setup: bytes) -> LocalLink:
+        self.links = [*(link for link in self.links if link.status is None), super().start(setup)]
+        return self.links[-1]
+
+
+def local(folder: Path) -> Remembering:
+    return Remembering([sys.executable, __file__], folder / "collectors.txt")
 
 
 def train_and_die(folder: Path, step: int) -> None:

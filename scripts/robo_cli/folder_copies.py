@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.checkpoints import MANIFEST
-from robo_rl.durable_files import write_durably
 from robo_rl.errors import WorkerFailed
 
 Files = Mapping[str, npt.NDArray[np.uint8]]
@@ -63,7 +62,12 @@ def place(folder: Path, files: Files, gone: list[str]) -> None:
     for name in sorted(files, key=lambda name: (name == LAST, PurePosixPath(name).name == MANIFEST, name)):
         path = _inside(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(path, files[name].tobytes())
+        temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+        with temporary.open("wb") as file:
+            file.write(files[name].tobytes())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
     for name in gone:
         path = _inside(folder, name)
         path.unlink(missing_ok=True)

@@ -55,7 +55,7 @@ class Link:
     def is_open(self) -> bool:
         """Whether a server is there, as far as is known without asking it."""
         process = self._held.process
-        return self.client is not None and (process is None or process.poll() is None)
+        return self.client is not None and (process is None or process.status is None)
 
     def open(self) -> None:
         """Connects, at most `ATTEMPTS` times; raises ServerUnavailable."""
@@ -235,7 +235,7 @@ class Held:
     def kill(self) -> None:
         """Ends the server at once, where it was started here."""
         if self.process is not None:
-            self.process.kill()
+            self.process.stop()
 
     def release(self) -> None:
         """Ends the server."""

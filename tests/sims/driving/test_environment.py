@@ -209,7 +209,7 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
             assert threads() > before
             environment.step(np.zeros(2, np.float32))
             process = environment.link._held.server.process
-            process.send_signal(send)
+            os.kill(process.pid, send)
             if send == signal.SIGKILL:
                 process.wait()
             started = time.monotonic()
@@ -217,7 +217,7 @@ def test_a_server_that_dies_or_hangs_cuts_the_episode_and_the_next_one_begins(dr
             taken = time.monotonic() - started
             assert set(observation) == set(environment.environment_spec.observation)
             if send == signal.SIGSTOP:
-                process.send_signal(signal.SIGCONT)
+                os.kill(process.pid, signal.SIGCONT)
             while threads() > before and time.monotonic() < started + 20:
                 time.sleep(0.01)
             assert threads() == before, "the client is gone: it would hear the next server, and die of that"
@@ -239,8 +239,8 @@ def test_link_notices_at_once_that_its_own_server_dies_in_a_tick(driven):
         environment = FAMILY.make("Ring-v0", birdseye=0, patience=20.0)
         def step(later):
             process = environment.link._held.server.process
-            process.send_signal(signal.SIGSTOP)
-            timer = threading.Timer(1.0, process.send_signal, [later])
+            os.kill(process.pid, signal.SIGSTOP)
+            timer = threading.Timer(1.0, os.kill, [process.pid, later])
             timer.start()
             started = time.monotonic()
             info = environment.step(np.zeros(2, np.float32))[4]
@@ -268,8 +268,7 @@ def test_a_server_that_dies_while_an_episode_begins_is_followed_by_another_one(d
             actor = spawn(self, blueprint, *where)
             if not killed:
                 killed.append(self._held.server.process)
-                killed[0].kill()
-                killed[0].wait()
+                killed[0].stop()
             return actor
         environment = FAMILY.make("Ring-v0", birdseye=0, patience=1.5)
         environment.reset(seed=0)

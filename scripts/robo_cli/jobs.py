@@ -1,4 +1,4 @@
-"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, studies, races, sweeps."""
+"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, experiments and sweeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Protocol
 
 from robo_cli.board import Board
-from robo_cli.study_options import Words
+from robo_cli.options import Words
 from robo_rl.errors import RunError
 
 PERIOD = 0.2

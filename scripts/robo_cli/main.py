@@ -33,8 +33,9 @@ COMMANDS = {
     "audit": ("AuditOrder", "say whether to trust a reward: agreement with what was recorded, spoilt clips, verdict"),
     "prefer": ("Prefer", "have pairs of segments compared, for a reward to be learned from"),
     "reward": (None, "list reward models, show their settings, learn one from data"),
-    "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
-    "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
+    "experiment": ("ExperimentOrder", "methods on datasets or tasks, several seeds, resumable, with a table and claims"),
+    "study": ("ExperimentOrder", "the same as experiment"),
+    "race": ("ExperimentOrder", "the same as experiment"),
     "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
     "report": ("Report", "write one HTML page about one or several runs"),
     "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
@@ -44,6 +45,8 @@ COMMANDS = {
     "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
     "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
 }
+MODULES = {"study": "experiment", "race": "experiment"}
+"""Commands whose module has another name."""
 DIVERGED = 3
 """Exit status of a training whose numbers, or whose simulations, are finite no more."""
 START = """start with:
@@ -95,7 +98,7 @@ def dispatch(arguments: list[str]) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
-    module: Any = importlib.import_module(f"robo_cli.{name.replace('-', '_')}")
+    module: Any = importlib.import_module(f"robo_cli.{MODULES.get(name, name).replace('-', '_')}")
     options, text = COMMANDS[name]
     if options is None:  # a recipe decides which keys there are
         return int(module.main(rest))

@@ -153,9 +153,9 @@ def test_more_trials_go_on_and_other_settings_are_refused(stub, space, capsys):
     ledger = Path("runs/arm-reach-sac-sweep/ledger").read_text()
     sweep(space, trials=3)
     assert Path("runs/arm-reach-sac-sweep/ledger").read_text() == ledger
-    with pytest.raises(RunError, match="other: seeds, risk"):
+    with pytest.raises(RunError, match=r"seeds: \[0, 1, 2\], now \[0, 1\]; risk: 0\.05, now 0\.1"):
         sweep(space, "--seeds", "0-1", "--risk", "0.1")
-    with pytest.raises(RunError, match="other: recipe"):
+    with pytest.raises(RunError, match=r"recipe\.learner\.discount: .*, now 0\.9"):
         sweep(space, "--learner.discount", "0.9")
 
 

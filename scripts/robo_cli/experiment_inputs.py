@@ -14,7 +14,8 @@ import yaml
 from robo_cli.options import Settings, Words, options
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_cli.train import recipe_of
-from robo_cli.trainings import Training, changed_settings, other_settings
+from robo_cli.trainings import Training, changed_settings, flat, other_settings
+from robo_cli.typed_mappings import MAPPINGS
 from robo_datasets.dataset import DESCRIPTION, Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.checkpoints import MANIFEST
@@ -23,9 +24,8 @@ from robo_rl.plain_files import read_yaml
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 COMPLETION = "reward.completion.name"
-WHOLE = ("environment.arguments", "reward.settings", "reward.completion.settings")  # one that is missing is a change, too
-MOVABLE = ("demonstrations.dataset", "folder")
-"""Settings that are paths: the dataset, and the model of a reward, whose weights the run notes."""
+DATASET, FOLDER = "demonstrations.dataset", "folder"
+"""Settings that are paths, which may have been moved: the dataset, and the model of a reward, whose weights the run notes."""
 
 
 @dataclass(frozen=True)
@@ -220,22 +220,15 @@ def differing(run: Path, words: Words) -> dict[str, tuple[Any, Any]]:
 
     A setting that only one of them names is left out, as it came or went with a version of the program; so is a path.
     """
-    before, now = _by_setting(read_yaml(run / "recipe.yaml")), _by_setting(yaml.safe_load(to_yaml(recipe_of(words))))
+    before, now = _settings(read_yaml(run / "recipe.yaml")), _settings(yaml.safe_load(to_yaml(recipe_of(words))))
     return {name: (before[name], now[name]) for name in sorted(before.keys() & now.keys()) if before[name] != now[name]}
 
 
-def _by_setting(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the settings of a recipe by dotted path, without paths; those that name their own keys stay whole."""
-    settings: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = above + key
-        if name in WHOLE and isinstance(value, dict):
-            settings[name] = {part: told for part, told in value.items() if part not in MOVABLE}
-        elif isinstance(value, dict):
-            settings |= _by_setting(value, f"{name}.")
-        elif name not in MOVABLE:
-            settings[name] = value
-    return settings
+def _settings(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a recipe by dotted path, without paths of files; of a mapping a missing key is a change, too."""
+    found = flat(recipe, MAPPINGS)
+    without = {path: {key: told for key, told in found[path].items() if key != FOLDER} for path in MAPPINGS if found.get(path)}
+    return {path: value for path, value in {**found, **without}.items() if path != DATASET}
 
 
 def _told(settings: Mapping[str, Any], model: str, out: Path) -> list[str]:

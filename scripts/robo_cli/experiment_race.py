@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import yaml
 
 from robo_cli.experiment_study import Cell
 from robo_cli.jobs import Job
+from robo_cli.overrides import merged
 from robo_cli.recipe import parse_recipe
 from robo_cli.selection import runs_of
 from robo_cli.trainings import Training, keep_settings
@@ -73,19 +74,9 @@ class Race:
     def _tree(self, method: str, task: str) -> Tree:
         changes = dict(self.methods[method])
         on_task: Tree = changes.pop("tasks", {}).get(task, {})
-        tree = _merged(_merged(_merged(self.recipe_of_all, self.tasks[task]), changes), on_task)
+        tree = merged(merged(merged(self.recipe_of_all, self.tasks[task]), changes), on_task)
         return {"name": _name(method, task), **tree}
 
 
 def _name(method: str, task: str) -> str:
     return f"{method}--{task}".lower()
-
-
-def _merged(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> Tree:
-    """Return a tree in which the leaves of another replace its own."""
-    both = {key: _merged(tree[key], value) for key, value in changes.items() if _are_trees(tree.get(key), value)}
-    return {**tree, **changes, **both}
-
-
-def _are_trees(*values: object) -> bool:
-    return all(isinstance(value, Mapping) for value in values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,11 +104,13 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
     return {name: (old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)}
 
 
-def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return the leaves of a tree by dotted path."""
+def flat(tree: Mapping[str, Any], whole: Collection[str] = (), above: str = "") -> dict[str, Any]:
+    """Return the leaves of a tree by dotted path, and the mappings at the paths `whole` as they are."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
-        leaves |= flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else {f"{above}{key}": value}
+        path = f"{above}{key}"
+        is_branch = isinstance(value, Mapping) and value and path not in whole
+        leaves |= flat(value, whole, f"{path}.") if is_branch else {path: value}
     return leaves
 
 

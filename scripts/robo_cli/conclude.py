@@ -84,8 +84,7 @@ def regret(run: Run, recipe: Recipe[Any]) -> float | None:
     """
     if not recipe.online.steps:
         return None
-    files = sorted((run.path / "evaluations").glob("[0-9]*.json"))  # others were evaluated elsewhere
-    later = [Evaluation.read(file) for file in files if int(file.stem) > recipe.steps]
+    later = [Evaluation.read(file) for step, file in run.evaluation_files.items() if step > recipe.steps]
     shortfalls = [_shortfall(evaluation, recipe) for evaluation in later]
     known = [value for value in shortfalls if value is not None]
     return fmean(known) if known else None

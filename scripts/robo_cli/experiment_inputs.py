@@ -72,30 +72,26 @@ class Data:
 
     def command(self, path: Path, source: Training | None) -> Words:
         """Return the command that records it, or goes on recording."""
-        settings: Settings = {"family": self.family, "out": str(path)}
-        if source is not None:
-            settings["run"] = str(source.run)
-        if self.episodes:
-            settings["episodes"] = self.episodes
-        if self.expert:
-            settings["expert"] = self.expert
-        if self.arguments:
-            settings["arguments"] = _pairs(self.arguments)
         environment = self.environment if source is None else read_recipe(source.words[0]).environment.name
+        settings: Settings = {
+            "family": self.family,
+            "out": str(path),
+            "run": "" if source is None else str(source.run),
+            "episodes": self.episodes,
+            "expert": self.expert,
+            "arguments": _pairs(self.arguments),
+        }
         begun = ["--append"] if (path / DESCRIPTION).exists() else []
-        return ["record", environment, *options(settings), *begun]
+        return ["record", environment, *options({name: value for name, value in settings.items() if value}), *begun]
 
     def made(self, path: Path, source: Training | None) -> Dataset | None:
         """Return the dataset if it is complete, as its card then says; raise RunError if it was made with other settings."""
-        if not (path / DESCRIPTION).exists() or "content" not in Dataset(path).card:
+        if not (path / DESCRIPTION).exists() or "content" not in (card := Dataset(path).card):
             return None
-        card = Dataset(path).card
-        wanted: Settings = {"family": self.family}
-        if self.episodes:
-            wanted["planned"] = self.episodes
+        wanted: Settings = {"family": self.family, "planned": self.episodes or card.get("planned")}
         if self.environment:
             wanted |= {"environment": self.environment, "arguments": self.arguments}
-        told = {key: card[key] for key in wanted}
+        told = {key: card.get(key) for key in wanted}
         if source is not None and source.run is not None:
             wanted["run"], told["run"] = source.run.name, card["run"]["name"]
         if changed := changed_settings(told, wanted):

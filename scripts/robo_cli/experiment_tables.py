@@ -94,7 +94,7 @@ def _online_phase(run: Path, reference: Reference) -> dict[str, float] | None:
     success is declared.
     """
     offline_steps, regret = read_yaml(run / "recipe.yaml")["steps"], Run(run).description.get("regret")
-    start = next((file for file in (run / "evaluations").glob("*.json") if int(file.stem) == offline_steps), None)
+    start = Run(run).evaluation_files.get(offline_steps)
     if regret is None or start is None:
         return None
     before, after = (fmean(_scores(Evaluation.read(file).returns, reference)) for file in (start, run / EVALUATION))

@@ -46,10 +46,8 @@ def race_page(facts: Facts) -> str:
 
 def solved_at(run: Path, success: float) -> int | None:
     """Return the step of the first evaluation in training with that success rate or a higher one; None without one."""
-    for path in sorted((run / "evaluations").glob("*.json")):
-        if _rate(Evaluation.read(path)) >= success:
-            return int(path.stem)
-    return None
+    evaluations = Run(run).evaluation_files.items()
+    return next((step for step, file in evaluations if _rate(Evaluation.read(file)) >= success), None)
 
 
 def cycle_seconds(run: Path, evaluation: Evaluation) -> float | None:

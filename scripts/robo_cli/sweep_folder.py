@@ -20,7 +20,7 @@ from robo_cli.sweep_stopping import Course, Score, score
 from robo_cli.trainings import EVALUATION, Training, keep_settings
 from robo_rl.errors import RunError
 from robo_rl.evaluation import Evaluation
-from robo_rl.runs import write_text
+from robo_rl.runs import Run, write_text
 
 
 class SweepFolder:
@@ -78,8 +78,8 @@ class SweepFolder:
         course: dict[int, dict[int, Score]] = {}
         for seed in self._seeds if self._every else ():
             if (run := self.training(trial, seed).run) is not None:
-                for file in sorted((run / "evaluations").glob("*.json")):
-                    course.setdefault(int(file.stem) // self._every * self._every, {})[seed] = self._score(file)
+                for step, file in Run(run).evaluation_files.items():
+                    course.setdefault(step // self._every * self._every, {})[seed] = self._score(file)
         return course
 
     def _file(self, trial: int) -> Path:

@@ -23,7 +23,7 @@ class Curve(NamedTuple):
     steps: tuple[int, ...]
     values: tuple[float, ...]
     of: str
-    """What the values are: success, or the true return where none is declared."""
+    """Meaning of the values: success, or the true return if none is declared."""
 
 
 Methods = Mapping[str, Sequence[Curve]]

@@ -1,4 +1,4 @@
-"""What a study makes before its trainings, each kind by a command: episodes, datasets, reward models, programs, labels."""
+"""Inputs that a study makes before its trainings, by commands: episodes, datasets, reward models, programs, labels."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Data:
     environment: str = ""
     """If there is no source."""
     arguments: Settings = field(default_factory=dict)
-    """Of that environment."""
+    """Arguments of that environment."""
     episodes: int = 0
     """0 for all that there are, or `robo-rl record`'s own default."""
     expert: str = ""
@@ -149,7 +149,7 @@ class Compared:
     __pydantic_config__ = STRICT
     rater: str
     settings: Settings = field(default_factory=dict)
-    """Of the rater."""
+    """Settings of the rater."""
     model: str = ""
     """A model of the study, whose folder becomes the setting `folder` of the rater."""
     pairs: int = 2000

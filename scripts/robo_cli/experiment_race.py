@@ -29,7 +29,7 @@ class Race:
     name: str
     summary: str
     recipe_of_all: Tree
-    """What all recipes have in common."""
+    """Settings that all recipes have in common."""
     methods: dict[str, Tree]
     """Changes of each method, and under `tasks` its changes on one of them alone."""
     tasks: dict[str, Tree]

@@ -55,11 +55,11 @@ class Method:
     return_span: float = 0.0
     """Rewards are scaled so that their sums over a dataset's episodes span this; 0 leaves them. IQL's paper scales to 1,000."""
     labels: str = ""
-    """Of the study, whose rewards count in the place of the recorded ones."""
+    """Label set of the study, whose rewards count in the place of the recorded ones."""
     model: str = ""
-    """Of the study, which the reward of the recipe or the settings, and the completion beside it, read."""
+    """Model of the study that the reward, and the completion beside it, read."""
     program: str = ""
-    """Of the study, which the reward reads."""
+    """Program of the study that the reward reads."""
     only: tuple[str, ...] = ()
     """Datasets; none for all."""
 
@@ -74,7 +74,7 @@ class Claim:
     datasets: tuple[str, ...] = ()
     """Endings of their names, such as mixed; none for all."""
     share: float = 1.0
-    """Of the other's score that is to be exceeded."""
+    """Share of the other's score that is to be exceeded."""
     by: str = "return"
     """Or "success", or what the environment measures of an episode: returns of two rewards mean two things."""
     fewer: bool = False
@@ -98,7 +98,7 @@ class Study:
     """Label sets of every dataset, made in this order."""
     seeds: tuple[int, ...] = (0, 1, 2)
     settings: Settings = field(default_factory=dict)
-    """Of every training."""
+    """Settings of every training."""
     claims: tuple[Claim, ...] = ()
 
     def __post_init__(self) -> None:

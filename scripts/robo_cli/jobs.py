@@ -35,7 +35,7 @@ class UnderWay(Protocol):
 
     @property
     def job(self) -> Job:
-        """What it is."""
+        """The job."""
 
     def status(self) -> int | None:
         """Returns None while it runs, then 0, or the status of what failed."""
@@ -117,12 +117,12 @@ class Crew:
 
     @property
     def has_room(self) -> bool:
-        """Whether another job fits."""
+        """True if another job fits."""
         return len(self._running) < self._at_once
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs."""
+        """True while a job runs."""
         return bool(self._running)
 
     def begin(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What a training keeps beside its checkpoints: every episode as a dataset, and the policy of every evaluation."""
+"""Records of a training beside its checkpoints: every episode as a dataset, and the policy of every evaluation."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class SweepOrder(Train[Learner]):
     space: Path = tyro.MISSING
     """YAML file that gives settings of the recipe ranges or choices (docs/sweeps.md)."""
     trials: int = tyro.MISSING
-    """How many settings are tried; more of them go on."""
+    """Settings that are tried; with more of them the sweep goes on."""
     seeds: str = "0-2"
     """Training seeds of every trial, such as 0-4."""
     risk: float = 0.05

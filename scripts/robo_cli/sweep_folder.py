@@ -24,7 +24,7 @@ from robo_rl.runs import Run, write_text
 
 
 class SweepFolder:
-    """Where a sweep lies."""
+    """Folder of a sweep."""
 
     def __init__(self, path: Path, name: str, seeds: Sequence[int], every: int) -> None:
         """every: steps between evaluations."""

@@ -1,4 +1,4 @@
-"""What came of a sweep: sweep.json, table.md, report.html, the recipe of the best trial, and its confirmation."""
+"""Result of a sweep: sweep.json, table.md, report.html, the recipe of the best trial, and its confirmation."""
 
 from __future__ import annotations
 

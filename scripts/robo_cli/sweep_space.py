@@ -22,7 +22,7 @@ from robo_rl.settings import plain
 
 STRICT = pydantic.ConfigDict(extra="forbid")
 FIXED = ("name", "algorithm", "summary", "needs", "seed", "steps", "online.steps", "environment.name", "evaluation")
-"""What all trials have in common: how long they learn, what, and how they are judged and told apart."""
+"""Settings that all trials have in common: task, length of training, evaluation and name."""
 EXAMPLE = "learner.lr: {low: 1.0e-5, high: 1.0e-2, log: true} or learner.batch_size: {choices: [64, 256]}"
 Value = Any
 
@@ -83,7 +83,7 @@ Dimension = Range | Choices
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched, over a recipe."""
+    """Settings that are searched, over a recipe."""
 
     recipe: Recipe[Any]
     dimensions: Mapping[str, Dimension]

@@ -29,7 +29,7 @@ class Training:
     """The training of a recipe with a seed, whose run lies in a folder, or will."""
 
     name: str
-    """Of the recipe: names of its runs end with it and the seed."""
+    """Name of the recipe; the names of its runs end with it and the seed."""
     seed: int
     words: Words
     """Recipe and options, as after `robo-rl train`."""

@@ -116,7 +116,7 @@ class Search:
         found, kinds = self._space.dimensions[path], self._optuna.distributions
         if isinstance(found, Choices):
             return kinds.CategoricalDistribution(found.labels)
-        if self._space.is_whole(path):
+        if found.is_whole:
             return kinds.IntDistribution(found.low, found.high, log=found.log, step=found.step or 1)
         return kinds.FloatDistribution(found.low, found.high, log=found.log, step=found.step)
 

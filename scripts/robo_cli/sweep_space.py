@@ -55,6 +55,11 @@ class Range:
         """Values to try whether the recipe takes them."""
         return (self.low, self.high)
 
+    @property
+    def is_whole(self) -> bool:
+        """True if its values are whole numbers."""
+        return all(isinstance(value, int) for value in (self.low, self.high, self.step or 0))
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -96,15 +101,6 @@ class Space:
                     self.at({path: value}, self.recipe.name)
                 except RoboRLError as error:
                     raise InvalidSetting(f"The recipe refuses a value of {path}: {value!r}.", got=error) from None
-
-    def is_whole(self, path: str) -> bool:
-        """Returns whether the values of a range are whole numbers."""
-        found = self.dimensions[path]
-        assert isinstance(found, Range)
-        allowed = _numbers(self.recipe, path)
-        if allowed is None:  # in a mapping whose values may be anything
-            return all(isinstance(value, int) for value in (found.low, found.high, found.step or 0))
-        return float not in allowed
 
     def at(self, values: Mapping[str, Value], name: str) -> Recipe[Any]:
         """Return the recipe with these values; raise InvalidSetting, UnknownName if it refuses them."""
@@ -156,13 +152,13 @@ def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimensi
         problem = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
         raise InvalidSetting(f"{file}: {path} has no range and no choices.", got=problem, allowed=EXAMPLE) from None
     if isinstance(found, Range) and (allowed := _numbers(recipe, path)) is not None:
-        whole = all(float(value).is_integer() for value in (found.low, found.high, found.step or 0))
-        if not allowed or (float not in allowed and not whole):
+        number: Any = float if float in allowed else int
+        typed = [None if value is None else number(value) for value in (found.low, found.high, found.step)]
+        if not allowed or typed != [found.low, found.high, found.step]:
             words = "whole numbers" if allowed else "choices, since it is not a number"
             raise InvalidSetting(f"{file}: {path} cannot have this range.", got=told, allowed=words)
-        if float not in allowed:
-            step = None if found.step is None else int(found.step)
-            found = Range(int(found.low), int(found.high), found.log, step)
+        low, high, step = typed
+        return Range(low, high, found.log, step)
     return found
 
 

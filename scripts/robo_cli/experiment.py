@@ -7,8 +7,6 @@ race are never replaced.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -19,7 +17,7 @@ import tyro
 
 from robo_cli.curves import draw_curves
 from robo_cli.experiment_race import Race
-from robo_cli.experiment_study import Cell, Study
+from robo_cli.experiment_study import Study
 from robo_cli.experiment_tables import study_facts, study_page
 from robo_cli.jobs import run_jobs
 from robo_cli.race_table import race_facts, race_page
@@ -72,7 +70,8 @@ def run(arguments: ExperimentOrder) -> int:
     write_text(out / "table.md", page)
     print(page)
     if isinstance(plan, Race) or not plan.datasets:
-        draw_curves(_by_method(runs), out / "curves.png")
+        by_method = {method: [run for (name, *_), run in runs.items() if name == method] for method in plan.methods}
+        draw_curves(by_method, out / "curves.png")
     return 0
 
 
@@ -91,16 +90,10 @@ def read_plan(name: str) -> Study | Race:
     try:
         plan: Study | Race = pydantic.TypeAdapter(kind).validate_python({"name": path.stem, **found})
     except (pydantic.ValidationError, TypeError) as error:
-        fix = f"docs/{'words-as-beacons' if kind is Race else 'offline'}.md shows one"
-        raise InvalidSetting(f"{path} is not an experiment.", got=_reasons(error), fix=fix) from None
+        raise InvalidSetting(
+            f"{path} is not an experiment.", got=_reasons(error), fix="docs/experiments.md shows some"
+        ) from None
     return plan
-
-
-def _by_method(runs: Mapping[Cell, Path]) -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = defaultdict(list)
-    for (method, _, _), run in runs.items():
-        found[method].append(run)
-    return found
 
 
 def _reasons(error: Exception) -> Any:

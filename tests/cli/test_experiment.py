@@ -63,7 +63,7 @@ def test_a_race_is_refused_if_any_seed_began_otherwise(in_this_process: list[Any
         ("methods: {a: {recipe: arm-reach-sac, program: b}}", UnknownName, "program of the experiment plan 'b'"),
         ("methods: {a: {recipe: arm-reach-sac}}\ntaks: {}", InvalidSetting, "is not an experiment(.|\\n)*taks"),
         ("[1]", InvalidSetting, "is not an experiment"),
-        ("methods: {a: {}}\ntasks: {}", InvalidSetting, "recipe_of_all: Field required(.|\\n)*words-as-beacons"),
+        ("methods: {a: {}}\ntasks: {}", InvalidSetting, "recipe_of_all: Field required(.|\\n)*docs/experiments.md"),
     ],
 )
 def test_plans_are_strict(text: str, error: type[Exception], words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Training:
     runs: Path
     title: str = ""
     """Name of its job, NAME-SEED if empty."""
-    counts: Callable[[Path], bool] = lambda run: True
+    counts: Callable[[Path], bool] = field(default=lambda run: True, repr=False)
     """False for a run that was made with other settings, or from other data."""
 
     @property

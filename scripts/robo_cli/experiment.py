@@ -28,8 +28,9 @@ from robo_rl.plain_files import read_yaml
 from robo_rl.runs import write_text
 
 EXAMPLES = """robo-rl experiment offline --out experiments/offline
-robo-rl experiment beacons --out experiments/beacons --jobs 2
-robo-rl experiment my-plan.yaml --out experiments/mine --table"""
+robo-rl experiment my-plan.yaml --out experiments/mine --table
+robo-rl study offline --out studies/offline --jobs 2     (the same command)
+robo-rl race beacons --out races/beacons --jobs 2        (the same command)"""
 
 
 @dataclass(frozen=True)

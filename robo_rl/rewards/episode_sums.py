@@ -28,14 +28,14 @@ class EpisodeSums:
 
     def add(self, steps: Steps, values: Mapping[str, npt.NDArray[np.float64]]) -> None:
         """Adds the values (K,) of steps, by name; NaN, which is missing, adds nothing."""
-        for index in np.unique(steps.index).tolist():
-            rows = np.flatnonzero(steps.index == index)
-            ends = np.flatnonzero(steps.ended[rows]) + 1
-            for part in np.split(rows, ends):
-                if len(part):
-                    self._add(index, {name: float(np.nansum(each[part])) for name, each in values.items()})
-                    if steps.ended[part[-1]]:
-                        self._finish(index)
+        known = {name: np.where(np.isnan(each), 0.0, each) for name, each in values.items()}
+        order, ended = np.argsort(steps.index, kind="stable"), steps.ended
+        bounds = np.flatnonzero(np.diff(steps.index[order]).astype(np.bool_) | ended[order][:-1]) + 1
+        for part in np.split(order, bounds) if len(order) else ():
+            index = int(steps.index[part[0]])
+            self._add(index, {name: float(each[part].sum()) for name, each in known.items()})
+            if ended[part[-1]]:
+                self._finish(index)
 
     def restart(self) -> None:
         """Forgets the episodes under way."""

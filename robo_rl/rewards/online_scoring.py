@@ -32,7 +32,7 @@ class RunningReward(DelayedRewards):
 
     def __init__(self, reward: StepReward, place: Place) -> None:
         self._reward, self._place, self.repeats_itself = reward, place, reward.repeats_itself
-        self._queue, self._sums = StepQueue(reward.entries(place)), EpisodeSums()
+        self._queue, self._sums = StepQueue(reward.entries(place), reward.keep), EpisodeSums()
         self._over: set[int] = set()
         """Environments in which the reward has seen the task completed"""
         self._steps = self._missing = self._missing_in_a_row = 0

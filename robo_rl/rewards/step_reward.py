@@ -14,9 +14,9 @@ from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.judging import UsedProgram
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import Judged, StepQueue, Steps, copies
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Episode, Labels, Metrics, RewardLabels
+from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 
 class StepReward(RewardModel):
@@ -57,6 +57,13 @@ class StepReward(RewardModel):
     def entries(self, place: Place) -> Sequence[str]:
         """Return the entries of an observation that it looks at: all but pictures, unless told otherwise."""
         return [array.name for array in place.spec.observation.arrays if array.role != "image"]
+
+    def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return what is stored of N observations, name -> (N, ...), until their steps are scored: copies of all entries.
+
+        A reward that needs less may return less, under names that `score_steps` then finds in `Steps.before` and `after`.
+        """
+        return copies(observations)
 
     def is_due(self, waiting: StepQueue) -> bool:
         """Return True once enough steps wait for one call."""

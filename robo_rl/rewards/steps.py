@@ -105,12 +105,17 @@ class Judged:
         return self.labels.valid
 
 
+def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
+    """Return copies, because environments may write the next observation into the same memory."""
+    return {name: np.array(values) for name, values in observations.items()}
+
+
 class StepQueue:
     """Steps that wait, of one environment after the other or of all at once."""
 
-    def __init__(self, entries: Collection[str]) -> None:
-        """entries: names of what is kept of each observation; pictures that nobody looks at need not be hoarded."""
-        self._entries = tuple(entries)
+    def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
+        """entries: names that are read of each observation; keep: what is stored of N of them (`StepReward.keep`)."""
+        self._entries, self._keep = tuple(entries), keep
         self._newest: Mapping[str, Array] = {}
         """name -> (N, ...) after the last step of all at once; never written to"""
         self._last: dict[int, Mapping[str, Array]] = {}
@@ -154,14 +159,13 @@ class StepQueue:
         """Every environment took a step; arrays (N, ...)."""
         count = len(rewards)
         before = self._before(count)
-        after = {name: np.array(observations[name]) for name in self._entries}
-        for index in range(count):
-            self._numbers[index] += 1
-        number = np.array([self._numbers[index] for index in range(count)])
+        after = self._keep({name: observations[name] for name in self._entries})
+        numbers = [self._numbers[index] + 1 for index in range(count)]
+        self._numbers.update(enumerate(numbers))
         flags = np.array(terminated), np.array(truncated)
         told = [self._instructions[index] for index in range(count)]
         self._put(
-            Steps(np.arange(count), number, *flags, np.array(rewards, np.float64), before, np.array(actions), after, told)
+            Steps(np.arange(count), np.array(numbers), *flags, np.array(rewards, np.float64), before, np.array(actions), after, told)
         )
         self._newest, self._last = after, {}
 
@@ -181,8 +185,7 @@ class StepQueue:
 
     def _joined(self) -> Steps:
         none, whole, flag = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        nothing = dict.fromkeys(self._entries, none)
-        return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, nothing, none, nothing, [])])
+        return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, {}, none, {}, [])])
 
     def _of(self, index: int) -> Mapping[str, Array]:
         """Return the newest observation of an environment, (1, ...)."""
@@ -193,7 +196,7 @@ class StepQueue:
     def _before(self, count: int) -> Mapping[str, Array]:
         """Return the newest observations of all environments, (N, ...)."""
         if len(self._last) == count:
-            return {name: np.concatenate([self._last[index][name] for index in range(count)]) for name in self._entries}
+            return {name: np.concatenate([self._last[index][name] for index in range(count)]) for name in self._last[0]}
         if not self._last:
             return self._newest
         before = {name: values.copy() for name, values in self._newest.items()}
@@ -202,9 +205,8 @@ class StepQueue:
                 before[name][index] = value[0]
         return before
 
-    def _kept(self, observation: Observation) -> dict[str, Array]:
-        """Return copies, because environments may write the next observation into the same memory."""
-        return {name: np.array(observation[name])[None] for name in self._entries}
+    def _kept(self, observation: Observation) -> Mapping[str, Array]:
+        return self._keep({name: np.asarray(observation[name])[None] for name in self._entries})
 
     def state_dict(self) -> StateDict:
         """Return what waits and the newest observations."""

@@ -17,6 +17,10 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array
 
 
+LOOK = "look"
+"""Name of a captioner's looks where they are kept in the place of observations."""
+
+
 class Captioner(Protocol):
     """Describes steps, so that equal descriptions mean equal things; knows neither success nor reward."""
 
@@ -53,7 +57,8 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
     counts: number of an environment -> captions of its running episode so far, which is updated. says_task: put the instruction
     of the episode before each description of its steps.
     """
-    captions = captioner.captions(captioner.look(steps.before), steps.actions, captioner.look(steps.after))
+    looks = [side[LOOK] if LOOK in side else captioner.look(side) for side in (steps.before, steps.after)]
+    captions = captioner.captions(looks[0], steps.actions, looks[1])
     if says_task:
         pairs = zip(steps.instructions, captions, strict=True)
         captions = [f"Task: {told}. {caption}" if told else caption for told, caption in pairs]
@@ -66,11 +71,11 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
 
 def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, int]]) -> npt.NDArray[np.int64]:
     """Return how often each step's caption has been in its episode; one loop, because every step of all passes here."""
-    found = np.empty(len(captions), np.int64)
-    indices = [str(index) for index in steps.index.tolist()]
-    for step, (index, caption, begins) in enumerate(zip(indices, captions, steps.begins.tolist(), strict=True)):
+    found, running = [], [counts.get(str(index), {}) for index in range(int(steps.index.max(initial=-1)) + 1)]
+    for index, caption, begins in zip(steps.index.tolist(), captions, steps.begins.tolist(), strict=True):
         if begins:
-            counts[index] = {}
-        running = counts[index]
-        found[step] = running[caption] = running.get(caption, 0) + 1
-    return found
+            running[index] = {}
+        found.append(times := running[index].get(caption, 0) + 1)
+        running[index][caption] = times
+    counts.update(zip(map(str, range(len(running))), running, strict=True))
+    return np.array(found, np.int64)

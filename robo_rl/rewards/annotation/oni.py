@@ -20,7 +20,7 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.annotation.annotated import AnnotatedCaptions
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.captioning import Captioner, Described, captioner, described
+from robo_rl.rewards.annotation.captioning import LOOK, Captioner, Described, captioner, described
 from robo_rl.rewards.annotation.classification import Classification
 from robo_rl.rewards.annotation.kinds import CaptionRewards
 from robo_rl.rewards.annotation.network import Fit
@@ -140,6 +140,10 @@ class ONI(StepReward):
     def entries(self, place: Place) -> Sequence[str]:
         """Return all: the captioner knows what it looks at."""
         return [*place.spec.observation]
+
+    def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the captioner's looks, a fraction of the observations."""
+        return {LOOK: self.captions_of.look(observations)}
 
     def start(self, place: Place) -> None:
         """Make the annotator, so that a resumed run asks again what was under way."""

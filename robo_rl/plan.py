@@ -10,7 +10,6 @@ import gymnasium
 
 from robo_rl.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, Loop
 from robo_rl.errors import InvalidSetting
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.offline_to_online import OfflineThenOnline
 from robo_rl.protocols import EpisodeRecorder, Learner, Training, TrainingSupervisor, VectorFactory
 from robo_rl.reward_protocols import OnlineRewards
@@ -126,7 +125,7 @@ class TrainingPlan:
 
     def training(self) -> Training:
         """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
-        if isinstance(self.config, SelfTrainedConfig):
+        if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
             episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
             return self.config.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)

@@ -82,10 +82,20 @@ class PictureScoring(StepReward):
         """Return what is drawn for the reward alone."""
         return self.alone
 
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting if pictures are not drawn, or a model judges none by themselves, or not these or these words."""
+        blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
+        for model in self._models:
+            none = pictures_of(blank, model.eye)[:0]
+            model.score(none, none, model.instruction or place.spec.instruction)
+
+    @property
+    def _models(self) -> Sequence[PictureReward]:
+        return [self.model] if self.completion is None else [self.model, self.completion.model]
+
     def entries(self, place: Place) -> Sequence[str]:
         """Return all vectors, and the pictures of the cameras that are looked at."""
-        models = [self.model] if self.completion is None else [self.model, self.completion.model]
-        eyes = {name for model in models for name in (model.eye, f"camera_{model.eye}")}
+        eyes = {name for model in self._models for name in (model.eye, f"camera_{model.eye}")}
         return [*super().entries(place), *(name for name in place.spec.observation if name in eyes)]
 
     @property

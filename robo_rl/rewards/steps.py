@@ -165,7 +165,16 @@ class StepQueue:
         flags = np.array(terminated), np.array(truncated)
         told = [self._instructions[index] for index in range(count)]
         self._put(
-            Steps(np.arange(count), np.array(numbers), *flags, np.array(rewards, np.float64), before, np.array(actions), after, told)
+            Steps(
+                np.arange(count),
+                np.array(numbers),
+                *flags,
+                np.array(rewards, np.float64),
+                before,
+                np.array(actions),
+                after,
+                told,
+            )
         )
         self._newest, self._last = after, {}
 

@@ -16,7 +16,6 @@ from robo_rl.rewards.steps import Steps
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array
 
-
 LOOK = "look"
 """Name of a captioner's looks where they are kept in the place of observations."""
 

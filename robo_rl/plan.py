@@ -10,6 +10,7 @@ import gymnasium
 
 from robo_rl.contract import OFFLINE, OFFLINE_THEN_CORRECTED, OFFLINE_THEN_ONLINE, Loop
 from robo_rl.errors import InvalidSetting
+from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.offline_to_online import OfflineThenOnline
 from robo_rl.protocols import EpisodeRecorder, Learner, Training, TrainingSupervisor, VectorFactory
 from robo_rl.reward_protocols import OnlineRewards
@@ -128,7 +129,8 @@ class TrainingPlan:
         if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
             episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
-            return self.config.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
+            brought: SelfTrainedConfig = self.config
+            return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:
             return self._offline(self.learner(), Stopwatch())
         acting, stopwatch = self.acting(), Stopwatch()

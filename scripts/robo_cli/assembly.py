@@ -25,6 +25,7 @@ from robo_rl.compatibility import asked_by, needs_of, require_loop
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
+from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.plan import Accompany, Initial, OnlinePhase, TrainingPlan
 from robo_rl.protocols import Learner, Policy, TrainingSupervisor
 from robo_rl.reward_protocols import OnlineRewards
@@ -192,7 +193,8 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     if needs_of(config).trains_itself:
         run.spec.require(now, what=what)
         unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
-        return config.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
+        brought: SelfTrainedConfig = config
+        return brought.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner: Learner = config.build(run.spec, recipe.seed)
     read = learner.policy.environment_spec.observation
     run.spec.without_pictures(but=read).require(now.without_pictures(but=read), what=what)

@@ -11,8 +11,8 @@ import torch
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.rewards.annotation.annotator import Label
+from robo_rl.rewards.annotation.arrivals import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.recorded import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.rule import Rule
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.classifier import ClassifierReward
@@ -120,8 +120,7 @@ def annotated(kind):
     """Labelled by a rule that often gives no label."""
 
     class Sided(kind):
-        def describer(self):
-            return Sides()
+        captions_of = Sides()
 
     return lambda _: Sided(rule=Rule(progress=("left",), garbage=0.3))
 

@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.discovery import load
 from robo_rl.rewards.steps import Steps
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array
@@ -31,12 +30,6 @@ class Captioner(Protocol):
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
         """Returns the descriptions of K steps, from such looks before and after them and the actions (K, ...)."""
-
-
-def captioner(name: str) -> Captioner:
-    """Returns a fresh captioner by its name; raises UnknownName."""
-    found: Captioner = load("captioners", name)()
-    return found
 
 
 class Described(NamedTuple):

@@ -17,17 +17,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.annotation.annotated import AnnotatedCaptions
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.captioning import LOOK, Captioner, Described, captioner, described
-from robo_rl.rewards.annotation.classification import Classification
-from robo_rl.rewards.annotation.kinds import CaptionRewards
+from robo_rl.rewards.annotation.arrivals import AnnotatedCaptions, RecordedAnnotator, record_of
+from robo_rl.rewards.annotation.caption_rewards import CaptionRewards, Classification, Ranking, Retrieval
+from robo_rl.rewards.annotation.captioning import LOOK, Captioner, Described, described
 from robo_rl.rewards.annotation.network import Fit
 from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions
-from robo_rl.rewards.annotation.ranking import Ranking
-from robo_rl.rewards.annotation.recorded import RecordedAnnotator, record_of
-from robo_rl.rewards.annotation.retrieval import Retrieval
 from robo_rl.rewards.annotation.rule import Rule, RuleSource
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
@@ -94,9 +91,9 @@ class ONI(StepReward):
     def kind(self) -> CaptionRewards:
         """Returns what makes rewards of labels, without any yet."""
 
-    @abstractmethod
     def questions(self) -> Questions:
-        """Returns what asks for labels."""
+        """Return what asks for labels: if a step helps."""
+        return LabelQuestions(self.model, self.goal)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -193,14 +190,11 @@ class ONI(StepReward):
             return RecordedAnnotator(record_of(Path(self.replay)))
         return BackgroundAnnotator(self.questions(), capacity=self.capacity, batch=self.batch, tries=self.tries)
 
-    def describer(self) -> Captioner:
-        """Returns a fresh captioner."""
-        return captioner(self.captioner)
-
     @cached_property
     def captions_of(self) -> Captioner:
         """The captioner, which may remember what it has described."""
-        return self.describer()
+        found: Captioner = load("captioners", self.captioner)()
+        return found
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -220,10 +214,6 @@ class ONIRetrieval(ONI):
     def kind(self) -> CaptionRewards:
         """Returns an empty table."""
         return Retrieval()
-
-    def questions(self) -> Questions:
-        """Returns what asks whether a step helps."""
-        return LabelQuestions(self.model, self.goal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,10 +237,6 @@ class ONIClassification(ONI):
     def kind(self) -> CaptionRewards:
         """Returns an unfitted network."""
         return Classification(self.fit, threshold=self.threshold, most_labels=self.most_labels)
-
-    def questions(self) -> Questions:
-        """Returns what asks whether a step helps."""
-        return LabelQuestions(self.model, self.goal)
 
 
 @dataclass(frozen=True, kw_only=True)

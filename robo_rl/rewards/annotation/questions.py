@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Literal
 from zlib import crc32
 
-from robo_rl.rewards.annotation.desk import Query
 from robo_rl.rewards.judging import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
 
+Query = tuple[str, ...]
+"""One caption to be labelled, or two to be compared."""
 TEMPERATURE = 0.1
 """As in the paper's prompts."""
 SYSTEM = (

@@ -95,7 +95,7 @@ def until(condition):
 
 def settled(given):
     """Waits until nothing waits and nothing is being asked but what has arrived."""
-    until(lambda: given._queries.sizes[0] == 0 and given._outcomes.qsize() == given._desk.sizes[1])
+    until(lambda: given._queries.sizes[0] == 0 and given._outcomes.qsize() == given._queries.sizes[1])
 
 
 # time

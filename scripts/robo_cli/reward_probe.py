@@ -15,7 +15,7 @@ from robo_rl.protocols import Policy
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.writing import Try, Verdict
+from robo_rl.rewards.search.writing import Try
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Array, Episode
@@ -48,12 +48,12 @@ def batch_sizes(learner: object) -> tuple[int, ...]:
     return ()
 
 
-def _tried(columns: Mapping[str, Array], sizes: Sequence[int], program: RewardProgram) -> Verdict:
+def _tried(columns: Mapping[str, Array], sizes: Sequence[int], program: RewardProgram) -> tuple[str, str]:
     verdict = probation(program, columns, sizes=sizes)
     if verdict.passed:
-        return Verdict("ok")
+        return "ok", ""
     failed = next(finding for finding in verdict.findings if finding.kind == "failure")
-    return Verdict(failed.check, verdict.feedback)
+    return failed.check, verdict.feedback
 
 
 def _episodes(environment: gymnasium.Env[object, object], name: str, spec: EnvironmentSpec) -> Iterator[Episode]:

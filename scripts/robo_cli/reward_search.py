@@ -21,11 +21,10 @@ from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known
 from robo_rl.errors import UnknownName
 from robo_rl.report.search_page import write_search
-from robo_rl.rewards.search.candidate import Candidate, best_of
+from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, Round, best_of
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
-from robo_rl.rewards.search.outcome import KeptTrainer, Outcome
-from robo_rl.rewards.search.population import Round, Search
+from robo_rl.rewards.search.loop import Search
 from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComparer, OracleComparer
 from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, carried_out, keep_program
 from robo_rl.runs import write_text
@@ -107,7 +106,7 @@ def _order(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:
     return order
 
 
-def _search(arguments: SearchReward, desk: Desk, trainer: RecipeTrainer) -> Search:
+def _search(arguments: SearchReward, desk: Desk, trainer: RecipeTrainer) -> Search[Any]:
     kept = KeptTrainer(trainer, trainer.folder)
     if arguments.method == "eureka":
         return Eureka(desk.writer, kept, desk.task, arguments.eureka, desk.examples)
@@ -125,7 +124,7 @@ def _comparer(arguments: SearchReward, trainer: RecipeTrainer) -> Comparer:
     return rater_comparer(arguments.rater, settings, trainer, arguments.clips)
 
 
-def _shown(search: Search, out: Path) -> list[Round]:
+def _shown(search: Search[Any], out: Path) -> list[Round]:
     rounds = []
     for each in carried_out(search, out):
         rounds.append(each)

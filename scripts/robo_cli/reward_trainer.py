@@ -17,7 +17,7 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.outcome import Outcome, training_name
+from robo_rl.rewards.search.candidates import Outcome, training_name
 from robo_rl.runs import Run
 from robo_rl.spec import specification
 

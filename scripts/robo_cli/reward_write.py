@@ -15,7 +15,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.prompts import Feedback
 from robo_rl.rewards.search.record import CALLS, begin, keep_candidate, keep_program
-from robo_rl.rewards.search.text2reward import Text2RewardConfig, write
+from robo_rl.rewards.search.writing import Text2RewardConfig, write
 from robo_rl.runs import write_text
 
 FEEDBACK = "feedback.md"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from robo_rl.rewards.language.conversation import Prompt, prompt
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.search.means import means
+from robo_rl.rewards.search.prompts import means
 
 FACTORS, SUMMARY, MEND = "factors", "summary", "mend"
 """Purposes, by which a pack answers."""

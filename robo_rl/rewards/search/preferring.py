@@ -14,7 +14,7 @@ import numpy as np
 from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.raters import Answer, Rater, Segment
-from robo_rl.rewards.search.candidate import Candidate
+from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.types import Episode
 
 

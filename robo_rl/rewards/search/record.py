@@ -22,8 +22,8 @@ import numpy as np
 from robo_rl.errors import RunError
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.language.model import NOT_KEPT
-from robo_rl.rewards.search.candidate import Candidate
-from robo_rl.rewards.search.population import Round, Search
+from robo_rl.rewards.search.candidates import Candidate, Round
+from robo_rl.rewards.search.loop import Search
 from robo_rl.runs import write_text
 
 ORDER, CALLS, TRAININGS, COMPARISONS, WINNER = "search.json", "calls.jsonl", "trainings", "comparisons.jsonl", "winner.py"
@@ -55,7 +55,7 @@ def _holds_something(folder: Path) -> bool:
     return (folder / CALLS).exists() and any(record["status"] not in NOT_KEPT for record in read_log(folder / CALLS)[0])
 
 
-def carried_out(search: Search, folder: Path) -> Iterable[Round]:
+def carried_out(search: Search[Any], folder: Path) -> Iterable[Round]:
     """Yields the rounds of a search, each when it is written into the folder."""
     for each in search.rounds():
         keep_round(each, folder)

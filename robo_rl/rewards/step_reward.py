@@ -1,6 +1,6 @@
 """Rewards of steps: one class for its author, which labels recorded episodes and pays a policy while it acts.
 
-Batching over environments, delays, missing answers, metrics and resuming are `robo_rl.rewards.online_scoring`'s.
+Batching over environments, delays, missing answers, metrics and resuming are `robo_rl.rewards.online`'s.
 """
 
 from __future__ import annotations

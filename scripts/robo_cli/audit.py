@@ -20,8 +20,18 @@ from robo_datasets.figures import content_hash, figures_of
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.report.audit_page import write_audit
-from robo_rl.rewards.audit.asking import asked, controls_of, reads_pictures, wrongly_told
-from robo_rl.rewards.audit.evidence import Evidence, Shape, WrittenLabels, gain, gather, level
+from robo_rl.rewards.audit.evidence import (
+    Evidence,
+    Shape,
+    WrittenLabels,
+    asked,
+    controls_of,
+    gain,
+    gather,
+    level,
+    reads_pictures,
+    wrongly_told,
+)
 from robo_rl.rewards.audit.result import Audit, concluded
 from robo_rl.rewards.audit.truth import Progress, progress_of
 from robo_rl.runs import write_text

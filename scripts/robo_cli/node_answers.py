@@ -22,7 +22,7 @@ from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.answer_cache import AnswerCache, Answers
 from robo_rl.rewards.cached_judge import SILENT, CachedJudge
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judged_episodes import Judged
+from robo_rl.rewards.judge_rewards import Judged
 from robo_rl.rewards.judging import Answer, Judge, Question, Terms
 from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.user_cache import user_cache

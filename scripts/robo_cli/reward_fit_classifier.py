@@ -14,8 +14,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.report.classifier_page import write_classifier
 from robo_rl.rewards.classifier import save
 from robo_rl.rewards.success_classifier import ClassifierConfig, fit
-from robo_rl.rewards.success_examples import examples_of, eye_of, measured, split
-from robo_rl.rewards.success_guard import Guard
+from robo_rl.rewards.success_examples import Guard, examples_of, eye_of, measured, split
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
 from robo_rl.rewards.embedded.model import Origin

@@ -19,15 +19,13 @@ from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.clg import ContrastingLanguageGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
-from robo_rl.rewards.decomposition.episodic import EpisodicReward
 from robo_rl.rewards.decomposition.latent import LatentReward
-from robo_rl.rewards.decomposition.rewards import RandomizedReturnDecomposition, ReturnDecomposition
+from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.driving_goals import DrivingGoals
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
-from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
-from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
+from robo_rl.rewards.judge_rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
 from robo_rl.rewards.online_conformance import ONLINE_CHECKS, check_online_reward, environments_are_apart
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward

@@ -13,7 +13,7 @@ from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
 from robo_rl.rewards.annotation.arrivals import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIRetrieval
-from robo_rl.rewards.online_scoring import RunningReward
+from robo_rl.rewards.online import RunningReward
 from robo_rl.rewards.place import Place
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 

@@ -7,21 +7,28 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.audit.agreement import (
+from robo_rl.rewards.audit.evidence import BlankPictures, HiddenRewards, Loitering, Reversed, ShuffledTime, WrongText, held_from
+from robo_rl.rewards.audit.figures import (
     close_pair_accuracy,
     episode_correlation,
+    mean_of,
     pair_accuracy,
     pooled,
     rank_correlations,
+    ratio_of,
     step_correlation,
+    unknown,
 )
-from robo_rl.rewards.audit.controls import BlankPictures, HiddenRewards, Loitering, Reversed, ShuffledTime, WrongText, held_from
-from robo_rl.rewards.audit.figures import mean_of, ratio_of, unknown
 from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.audit.verdict import graded
-from robo_rl.rewards.calibration import by_rank, expected_calibration_error, reliability
-from robo_rl.rewards.separation import area_under_curve, roc_curve
-from robo_rl.rewards.value_order import value_order_correlation
+from robo_rl.rewards.score_statistics import (
+    area_under_curve,
+    by_rank,
+    expected_calibration_error,
+    reliability,
+    roc_curve,
+    value_order_correlation,
+)
 from robo_rl.statistics import rank_correlation
 from robo_rl.types import Episode
 

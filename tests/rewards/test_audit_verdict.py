@@ -9,8 +9,7 @@ import pytest
 
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.report.audit_page import write_audit
-from robo_rl.rewards.audit.asking import asked, controls_of, reads_pictures, wrongly_told
-from robo_rl.rewards.audit.evidence import WrittenLabels, gain, gather, level
+from robo_rl.rewards.audit.evidence import WrittenLabels, asked, controls_of, gain, gather, level, reads_pictures, wrongly_told
 from robo_rl.rewards.audit.result import concluded
 from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle

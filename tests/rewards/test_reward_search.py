@@ -206,9 +206,7 @@ def test_what_fails_in_training_is_invalid_with_its_reason_and_the_search_goes_o
 
 def test_probation_refuses_before_anything_is_trained():
     trainer = Trainer()
-    writer = writer_of(
-        Listed({"write": [[program(), program(a=1)]]}), attempt=lambda _: ("constant", "it never changes")
-    )
+    writer = writer_of(Listed({"write": [[program(), program(a=1)]]}), attempt=lambda _: ("constant", "it never changes"))
     (found,) = Eureka(writer, trainer, TASK, EurekaConfig(rounds=1, programs=2)).rounds()
     assert {(each.status, each.reason) for each in found.candidates} == {("constant", "it never changes")}
     assert trainer.trained == []

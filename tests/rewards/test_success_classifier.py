@@ -9,11 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.rewards.audit.asking import reads_pictures
+from robo_rl.rewards.audit.evidence import reads_pictures
 from robo_rl.rewards.classifier import ClassifierReward, save
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
-from robo_rl.rewards.success_examples import examples_of, eye_of, measured, moments_of, shows_success, split, threshold_for
-from robo_rl.rewards.success_guard import Guard
+from robo_rl.rewards.success_examples import (
+    Guard,
+    examples_of,
+    eye_of,
+    measured,
+    moments_of,
+    shows_success,
+    split,
+    threshold_for,
+)
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 

@@ -15,8 +15,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.rewards.cached_judge import CachedJudge, cached_judge
+from robo_rl.rewards.judge_rewards import ContrastForm, JudgeProgress, ProgressForm
 from robo_rl.rewards.judging import Form, Question, form_in_words
-from robo_rl.rewards.large_reward_models import ContrastForm, JudgeProgress, ProgressForm
 from robo_rl.rewards.transformers_chat import TransformersChat, choices_of
 
 transformers = pytest.importorskip("transformers")

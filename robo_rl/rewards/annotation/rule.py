@@ -19,7 +19,7 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.annotation.questions import DESCRIPTION, FIRST, SECOND
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.judging import Answer
-from robo_rl.rewards.language.source import Heard, Request
+from robo_rl.rewards.language.conversation import Heard, Request
 
 PROGRESS = (
     r"You pick up an? \w+ key",
@@ -59,7 +59,7 @@ class Rule:
 
 
 class RuleSource:
-    """Answers questions about captions by a rule; implements `robo_rl.rewards.language.source.Source`."""
+    """Answers questions about captions by a rule; implements `robo_rl.rewards.language.conversation.Source`."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule

@@ -1,21 +1,122 @@
-"""Gather what a reward says: of every episode, and of spoilt copies of some."""
+"""Gather what a reward says: of every episode, and of spoilt copies of some.
+
+A sound reward says something else about a spoilt clip, or the same. A control returns another episode of as many steps and
+never changes the one it is given.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import RoboRLError
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.audit.controls import Control, WrongText
 from robo_rl.rewards.audit.truth import Progress
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.rewards.pictures import PictureReward
+from robo_rl.types import Array, Episode, RewardLabels
+
+
+class Control(Protocol):
+    """Changes an episode."""
+
+    @property
+    def name(self) -> str:
+        """What the clips are, such as "blank pictures"."""
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Returns the changed episode."""
+
+
+@dataclass(frozen=True)
+class BlankPictures:
+    """Every picture is black: what is still rewarded does not come from the pictures."""
+
+    name: str = "blank pictures"
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Blackens all pictures; everything else stays."""
+        black = {name: np.zeros_like(pictures) for name, pictures in pictures_in(episode).items()}
+        return replace(episode, observations={**episode.observations, **black})
+
+
+@dataclass(frozen=True)
+class ShuffledTime:
+    """All but the first observation in an order by chance: values that still rise are read from the clock."""
+
+    name: str = "time-shuffled clips"
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Deals the observations out anew."""
+        return _with_rows(episode, np.concatenate(([0], 1 + random.permutation(len(episode)))))
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """Backwards in time: what was achieved is undone."""
+
+    name: str = "reversed clips"
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Turns the observations round."""
+        return _with_rows(episode, np.arange(len(episode), -1, -1))
+
+
+@dataclass(frozen=True)
+class Loitering:
+    """From the middle on nothing moves any more."""
+
+    name: str = "loitering clips"
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Holds the observation at the middle until the end."""
+        return _with_rows(episode, np.minimum(np.arange(len(episode) + 1), held_from(len(episode))))
+
+
+@dataclass(frozen=True)
+class WrongText:
+    """Another instruction than the one that was carried out."""
+
+    text: str
+    """Empty where the reward is told the wrong words in another way."""
+    name: str = "wrong text"
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Replaces the instruction, where there is a text."""
+        return replace(episode, instruction=self.text or episode.instruction)
+
+
+@dataclass(frozen=True)
+class HiddenRewards:
+    """Without recorded rewards and success: labels that change were read from them."""
+
+    name: str = "recorded rewards hidden"
+
+    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
+        """Takes away all that was recorded of how well things went."""
+        nothing = np.zeros_like(episode.rewards)
+        return replace(episode, rewards=nothing, reward_terms={}, success=None, stop_reason="unknown")
+
+
+def held_from(steps: int) -> int:
+    """Returns the step from which `Loitering` holds an episode of so many steps still: its first half is real."""
+    return (steps + 1) // 2
+
+
+def pictures_in(episode: Episode) -> Mapping[str, Array]:
+    """Returns the observations that are pictures."""
+    return {name: array for name, array in episode.observations.items() if array.dtype == np.uint8 and array.ndim == 4}
+
+
+def _with_rows(episode: Episode, rows: npt.NDArray[np.int64]) -> Episode:
+    return replace(episode, observations={name: array[rows] for name, array in episode.observations.items()})
+
 
 Floats = npt.NDArray[np.float64]
 
@@ -155,3 +256,47 @@ def gather(
                 spoilt = control.apply(episode, np.random.default_rng([seed, number, index]))
                 evidence.controls[control.name].clips.append(_said_of(spoilt, asked, control))
     return evidence
+
+
+PICTURE_CONTROLS: tuple[Callable[[], Control], ...] = (BlankPictures, ShuffledTime, Reversed, Loitering)
+
+
+def asked(model: RewardModel, shape: Shape) -> AskedModel:
+    """Returns a model as an audit asks it: one that pays differences of a level of its own is asked for the level, too."""
+    pays_differences = getattr(model, "mode", "level") != "level"
+    return AskedModel(model, shape, _with(model, mode="level") if pays_differences else None)
+
+
+def reads_pictures(model: RewardModel, episode: Episode) -> bool:
+    """Returns whether a model looks at pictures: it says so, or its labels of an episode change when they are blackened."""
+    if isinstance(model, PictureReward):
+        return model.looks_at_pictures
+    subject = AskedModel(model)
+    black = BlankPictures().apply(episode, np.random.default_rng(0))
+    return bool(pictures_in(episode)) and agreeing(subject.judge(episode), subject.judge(black)) < 1
+
+
+def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
+    """Returns the spoilt clips that a reward is asked about, and whom to ask: pictures are spoilt where it `sees` them."""
+    controls = [HiddenRewards(), *(kind() for kind in PICTURE_CONTROLS if sees)]
+    return [(control, subject) for control in controls]
+
+
+def wrongly_told(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
+    """Returns the control with the wrong text; a model that was told an instruction of its own is told none."""
+    told = _with(model, instruction="") if getattr(model, "instruction", "") else model
+    return WrongText(text), asked(told, shape)
+
+
+def _with(model: RewardModel, **settings: Any) -> RewardModel:
+    """Returns a model with other settings; the model itself where it has none of that name."""
+    if not dataclasses.is_dataclass(model) or isinstance(model, type):
+        return model
+    names = {field.name for field in dataclasses.fields(model)}
+    changed: RewardModel = replace(model, **settings) if names >= settings.keys() else model
+    return changed
+
+
+def agreeing(first: Judged, second: Judged) -> float:
+    """Returns the share of steps with the very same reward, missing or not."""
+    return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.agreement import (
+from robo_rl.rewards.audit.evidence import Evidence, Judged, Loitering, WrongText, held_from
+from robo_rl.rewards.audit.figures import (
+    Figure,
+    by_episode,
     close_pair_accuracy,
     episode_correlation,
+    mean_of,
     pair_accuracy,
     pooled,
+    ratio_of,
     step_correlation,
+    unknown,
 )
-from robo_rl.rewards.audit.controls import Loitering, WrongText, held_from
-from robo_rl.rewards.audit.evidence import Evidence, Judged
-from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, ratio_of, unknown
-from robo_rl.rewards.separation import area_under_curve
-from robo_rl.rewards.value_order import value_order_correlation
+from robo_rl.rewards.score_statistics import area_under_curve, value_order_correlation
 from robo_rl.types import Array
 
 Floats = npt.NDArray[np.float64]
@@ -193,8 +195,3 @@ def _unlike(evidence: Evidence) -> Figure:
     pairs = zip(originals(evidence), evidence.repeated.clips, strict=True)
     apart = [np.sqrt(mean((first.rewards - second.rewards) ** 2)) for first, second in pairs]
     return mean_of([each / deviation if each else each for each in apart] if deviation else apart, "clips")
-
-
-def agreeing(first: Judged, second: Judged) -> float:
-    """Returns the share of steps with the very same reward, missing or not."""
-    return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

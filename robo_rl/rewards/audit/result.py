@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.controls import HiddenRewards
-from robo_rl.rewards.audit.evidence import Evidence, Judged
+from robo_rl.rewards.audit.evidence import Evidence, HiddenRewards, Judged
 from robo_rl.rewards.audit.figures import Figure, resampled
 from robo_rl.rewards.audit.measures import (
     ControlFigures,
@@ -22,8 +21,7 @@ from robo_rl.rewards.audit.measures import (
     scale,
 )
 from robo_rl.rewards.audit.verdict import Verdict, verdict
-from robo_rl.rewards.calibration import Bin, by_rank, expected_calibration_error, reliability
-from robo_rl.rewards.separation import roc_curve
+from robo_rl.rewards.score_statistics import Bin, by_rank, expected_calibration_error, reliability, roc_curve
 
 SCHEMA = "robo_rl.audit/1"
 POINTS = 21  # of a curve over the time of a clip

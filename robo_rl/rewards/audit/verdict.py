@@ -8,10 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from robo_rl.rewards.audit.controls import BlankPictures, HiddenRewards, Reversed, ShuffledTime
-from robo_rl.rewards.audit.evidence import Evidence
+from robo_rl.rewards.audit.evidence import BlankPictures, Evidence, HiddenRewards, Reversed, ShuffledTime, agreeing
 from robo_rl.rewards.audit.figures import Figure
-from robo_rl.rewards.audit.measures import ControlFigures, agreeing, originals
+from robo_rl.rewards.audit.measures import ControlFigures, originals
 
 Outcome = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10

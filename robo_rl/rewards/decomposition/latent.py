@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from robo_rl.rewards.decomposition.inputs import Floats
+from robo_rl.rewards.decomposition.learned import Floats
 from robo_rl.rewards.decomposition.rewards import DecomposedReward, DrawnSteps
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.place import Place

@@ -1,4 +1,4 @@
-"""Rewards that recipes name: return decomposition and randomised return decomposition."""
+"""Rewards of episodes that recipes name: their return at the end, return decomposition, randomised return decomposition."""
 
 from __future__ import annotations
 
@@ -7,15 +7,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
 from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedSteps, SomeSteps
-from robo_rl.rewards.decomposition.inputs import StatesAndActions, StepInputs
-from robo_rl.rewards.decomposition.learned import Decomposition
+from robo_rl.rewards.decomposition.learned import Decomposition, StatesAndActions, StepInputs
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
 from robo_rl.rewards.steps import Judged, StepQueue, Steps
 from robo_rl.types import Episode, Labels, Metrics, RewardLabels
+
+
+@dataclass(frozen=True)
+class EpisodicReward(StepReward):
+    """Withholds the environment's reward until the episode ends."""
+
+    name: ClassVar[str] = "episodic"
+
+    def score_steps(self, steps: Steps, place: Place) -> Judged:
+        """Return the return at the last step and 0 before it; a return that is not finite is missing."""
+        totals, values, ended = place.memory.setdefault("totals", {}), np.zeros(len(steps)), steps.ended
+        for row, index in enumerate(map(str, steps.index.tolist())):
+            before = 0.0 if steps.begins[row] else totals[index]
+            totals[index] = before + float(steps.rewards[row])
+            values[row] = totals[index] if ended[row] else 0.0
+        return Judged(Labels.finite(values, dtype=np.float64), {})
+
+    def is_due(self, waiting: StepQueue) -> bool:
+        """Return True at once: what a step is paid is known when it is taken."""
+        return len(waiting) > 0
+
+    def entries(self, place: Place) -> tuple[str, ...]:
+        """Return none."""
+        return ()
+
 
 Sampling = Literal["without replacement", "with replacement"]
 DRAWINGS: dict[Sampling, type[SomeSteps] | type[RepeatedSteps]] = {

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from robo_rl.rewards.embedded.config import EmbeddedConfig
-from robo_rl.rewards.embedded.descent import Descent, Watch, descend
+from robo_rl.rewards.embedded.descent import Descent, EmbeddedConfig, Watch, descend
+from robo_rl.rewards.embedded.heads import Vocabulary
 from robo_rl.rewards.embedded.measuring import Measures, measure
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.seeing import fit_encoder
-from robo_rl.rewards.embedded.words import Vocabulary
 
 
 def fit(

@@ -15,8 +15,7 @@ from torch import Tensor
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.rewards.embedded.encoder import PictureEncoder
-from robo_rl.rewards.embedded.heads import Heads
-from robo_rl.rewards.embedded.words import Vocabulary
+from robo_rl.rewards.embedded.heads import Heads, Vocabulary
 from robo_rl.rewards.fitted_folder import fitted
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import Pictures

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from robo_rl.rewards.embedded.config import EmbeddedConfig
-from robo_rl.rewards.embedded.descent import Descent, Watch, descend
+from robo_rl.rewards.embedded.descent import Descent, EmbeddedConfig, Watch, descend
 from robo_rl.rewards.embedded.encoder import PictureEncoder
 from robo_rl.rewards.embedded.layers import averaged
 from robo_rl.rewards.embedded.pictures import CaptionedPictures

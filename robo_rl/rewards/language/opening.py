@@ -13,7 +13,7 @@ from robo_rl.discovery import known
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.judging import judge
 from robo_rl.rewards.language.call_log import CallLog
-from robo_rl.rewards.language.judged import JudgeSource
+from robo_rl.rewards.language.judge_source import JudgeSource
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
 from robo_rl.rewards.language.replayed import LogSource

@@ -10,8 +10,7 @@ from robo_rl.errors import BudgetReached, JudgeError, NotInLog
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer
 from robo_rl.rewards.language.call_log import ENDED, Record, read_log
-from robo_rl.rewards.language.conversation import Prompt
-from robo_rl.rewards.language.source import Heard, Request
+from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 
 SHOWN = 120
 """Characters of a line that differs."""

@@ -13,10 +13,9 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols import Stateful
 from robo_rl.rewards.subgoals.forms import FORMS, Form
-from robo_rl.rewards.subgoals.language import LanguageTeacher
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS
-from robo_rl.rewards.subgoals.teachers import Teacher, read_teacher
+from robo_rl.rewards.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
 from robo_rl.settings import settings_as
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import StateDict

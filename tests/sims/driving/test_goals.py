@@ -72,7 +72,7 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
     result = driven(
         f"""
         import torch
-        from robo_rl.rewards.embedded.config import EmbeddedConfig
+        from robo_rl.rewards.embedded.descent import EmbeddedConfig
         from robo_rl.rewards.embedded.fitting import fit, halves
         from robo_rl.rewards.embedded.measuring import area_under_roc
         from robo_rl.rewards.embedded.model import EmbeddedModel

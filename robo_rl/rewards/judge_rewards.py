@@ -6,68 +6,30 @@ model takes the place of LRM's fine-tuned heads; docs/judges.md says what else d
 
 from __future__ import annotations
 
-import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pydantic
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.cached_judge import CachedJudge, cached_judge
+from robo_rl.rewards.cached_judge import WithJudge
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Form, Picture, Question
 from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
-from robo_rl.types import Episode, Labels, Metrics, RewardLabels
+from robo_rl.types import Episode, Labels, RewardLabels
 
 Places = npt.NDArray[np.intp]
 """Numbers of pictures of an episode, rising, the first one of them 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
-    """Settings of whatever asks a judge."""
-
-    name: ClassVar[str]
-    words: ClassVar[str]
-    """Everything that the judge is told; another one is another reward."""
-
-    judge: str = "endpoint"
-    """Who answers: "endpoint" for any chat-completions server, "chance" guesses. What it is told goes into judge_settings."""
-    judge_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
-
-    @cached_property
-    def asking(self) -> CachedJudge:
-        """The judge, asked with care."""
-        return cached_judge(self.judge, self.judge_settings)
-
-    def ask_by(self, asking: CachedJudge) -> None:
-        """Has it be asked by somebody else, such as one who shares the answers with others."""
-        vars(self)["asking"] = asking  # where the property keeps its own
-
-    def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
-        """Returns a name that holds the judge's, and a hash of the judge, the words and all other settings."""
-        own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}
-        judge, judge_hash = self.asking.identity
-        told = json.dumps([judge_hash, self.words, own], sort_keys=True)
-        return f"{self.name} by {judge}", hash_of(told.encode())
-
-    def spent(self) -> Metrics:
-        """Returns how much was asked, and what that cost."""
-        return self.asking.spent()
-
-    def report(self) -> str:
-        """Returns lines that say what was asked, what it cost and how many answers are missing why."""
-        return self.asking.report()
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpisodeJudge(Judged, PictureReward):
+class EpisodeJudge(WithJudge, PictureReward):
     """A reward from scores of some moments of an episode."""
 
     def __post_init__(self) -> None:
@@ -95,14 +57,14 @@ class EpisodeJudge(Judged, PictureReward):
         """Returns rewards; the score of a moment holds until the next one that is asked about, missing ones as well."""
         pictures = pictures_of(episode.observations, self.camera)
         instruction = required(self.instruction or episode.instruction)
-        scores = Labels.missing(len(pictures))
-        if len(episode):
-            places = self.places(len(pictures))
-            scores = held(self.scores_at(pictures, places, instruction), places, len(pictures))
-        if self.mode == "level":
-            scores = Labels(scores.values[1:], scores.valid[1:])
-        rewards = self.rewards(scores, terminated=episode.terminated)
-        return rewards.by(self.identity, hash_of(self.words.encode(), instruction.encode()))
+        found = self._labels(episode, pictures, instruction) if len(episode) else Labels.missing(0)
+        return found.by(self.identity, hash_of(self.words.encode(), instruction.encode()))
+
+    def _labels(self, episode: Episode, pictures: Pictures, instruction: str) -> Labels:
+        places = self.places(len(pictures))
+        scores = held(self.scores_at(pictures, places, instruction), places, len(pictures))
+        after = scores if self.mode != "level" else Labels(scores.values[1:], scores.valid[1:])
+        return self.rewards(after, terminated=episode.terminated)
 
 
 def held(scores: Labels, places: Places, count: int) -> Labels:
@@ -139,16 +101,30 @@ class Moment(NamedTuple):
     now: Picture
 
 
-class Head(Protocol):
+class Head(ABC):
     """One way to ask about a moment."""
 
-    words: str
+    words: ClassVar[str]
+    form: ClassVar[type[Form]]
+    is_for_pairs: ClassVar[bool] = False
+    """True if it compares with the moment before, so that no picture can be judged by itself and the first one."""
+
+    @abstractmethod
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        """Returns what is shown below the words; empty where nothing needs to be asked, or can be."""
+
+    @abstractmethod
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        """Returns the value in [0, 1] of an answer."""
+
+    def unasked(self, moment: Moment) -> float | None:
+        """Returns the value of a moment of which nothing is asked, or had no answer; None for a missing one."""
+        return None
 
     def question(self, moment: Moment, instruction: str) -> Question | None:
-        """Returns what to ask; None where nothing needs to be asked, or can be."""
-
-    def value(self, moment: Moment, content: dict[str, Any] | None) -> float | None:
-        """Returns a value in [0, 1]; None for a missing one. content: of the answer, None where there is none."""
+        """Returns what to ask, None for nothing."""
+        shown = self.shown(moment)
+        return Question((self.words.format(instruction=instruction), *shown), self.form, SYSTEM) if shown else None
 
 
 def _one_of_the_bins(value: float) -> float:
@@ -165,22 +141,22 @@ class ProgressForm(Form):
     ]
 
 
-class Progress:
+class Progress(Head):
     """How much of the task is done, in tenths."""
 
     words = (
         "The task of the robot: {instruction}\nThe first picture is from the start of the episode, the second one from now. "
         "How much of the task is done now? 0.0 is where it started, 1.0 is done; choose the nearest tenth."
     )
+    form = ProgressForm
 
-    def question(self, moment: Moment, instruction: str) -> Question:
-        """Returns a question with the first picture and this one."""
-        words = self.words.format(instruction=instruction)
-        return Question((words, "Start:", moment.first, "Now:", moment.now), ProgressForm, SYSTEM)
+    @override
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        return "Start:", moment.first, "Now:", moment.now
 
-    def value(self, moment: Moment, content: dict[str, Any] | None) -> float | None:
-        """Returns the tenth."""
-        return None if content is None else float(content["completion_progress"])
+    @override
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        return float(content["completion_progress"])
 
 
 class CompletionForm(Form):
@@ -189,18 +165,19 @@ class CompletionForm(Form):
     task_completed: Literal["yes", "no"]
 
 
-class Completion:
+class Completion(Head):
     """Whether the task is done."""
 
     words = "The task of the robot: {instruction}\nThe picture is from now. Is the task done? Say yes only where all of it is."
+    form = CompletionForm
 
-    def question(self, moment: Moment, instruction: str) -> Question:
-        """Returns a question with this picture."""
-        return Question((self.words.format(instruction=instruction), "Now:", moment.now), CompletionForm, SYSTEM)
+    @override
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
+        return "Now:", moment.now
 
-    def value(self, moment: Moment, content: dict[str, Any] | None) -> float | None:
-        """Returns 1 or 0."""
-        return None if content is None else float(content["task_completed"] == "yes")
+    @override
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        return float(content["task_completed"] == "yes")
 
 
 class ContrastForm(Form):
@@ -210,30 +187,31 @@ class ContrastForm(Form):
     more_complete_image: Literal["ImageA", "ImageB"]
 
 
-class Contrast:
+class Contrast(Head):
     """Whether this moment is further than the one before; which of them is image A follows from the pictures."""
 
     words = (
         "The task of the robot: {instruction}\nTwo pictures are from different moments, in an order that means nothing. "
         "Compare them step by step, shortly: what is where, and what is left to do? Then say in which more of the task is done."
     )
+    form = ContrastForm
+    is_for_pairs = True
 
-    def question(self, moment: Moment, instruction: str) -> Question | None:
-        """Returns a question with both pictures; None at the first moment, and where the pictures are the same."""
+    @override
+    def shown(self, moment: Moment) -> Sequence[str | Picture]:
         if moment.before is None or np.array_equal(moment.before, moment.now):
-            return None
+            return ()
         pair = [moment.before, moment.now]
         one, other = pair[::-1] if _is_swapped(moment) else pair
-        words = self.words.format(instruction=instruction)
-        return Question((words, "ImageA:", one, "ImageB:", other), ContrastForm, SYSTEM)
+        return "ImageA:", one, "ImageB:", other
 
-    def value(self, moment: Moment, content: dict[str, Any] | None) -> float | None:
-        """Returns 1 where this moment is further, 0 where it is not, 0.5 for two equal pictures."""
-        if moment.before is None:
-            return None
-        if np.array_equal(moment.before, moment.now):
-            return 0.5
-        return None if content is None else float((content["more_complete_image"] == "ImageA") == _is_swapped(moment))
+    @override
+    def value(self, moment: Moment, content: Mapping[str, Any]) -> float:
+        return float((content["more_complete_image"] == "ImageA") == _is_swapped(moment))
+
+    @override
+    def unasked(self, moment: Moment) -> float | None:
+        return 0.5 if moment.before is not None and np.array_equal(moment.before, moment.now) else None
 
 
 def _is_swapped(moment: Moment) -> bool:
@@ -264,28 +242,28 @@ class LargeRewardModel(EpisodeJudge):
         moments = [Moment(pictures[0], before, now) for before, now in zip([None, *shown], shown, strict=False)]
         return self._scores(moments, instruction)
 
+    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
+        """Returns one score for each picture; raises InvalidSetting if a head compares moments."""
+        if any(head.is_for_pairs for head in self.heads):
+            return super().score(pictures, firsts, instruction)
+        moments = [Moment(first, None, now) for first, now in zip(firsts, pictures, strict=True)]
+        return self._scores(moments, required(self.instruction or instruction))
+
     def _scores(self, moments: Sequence[Moment], instruction: str) -> Labels:
         pairs = [(moment, head) for moment in moments for head in self.heads]
         questions = [head.question(moment, instruction) for moment, head in pairs]
         answers = iter(self.asking.ask([question for question in questions if question is not None]))
-        contents = [dict(next(answers).content) if question is not None else {} for question in questions]
-        values = [head.value(moment, content or None) for (moment, head), content in zip(pairs, contents, strict=True)]
+        contents = [next(answers).content if question is not None else {} for question in questions]
+        values = [
+            head.value(moment, content) if content else head.unasked(moment)
+            for (moment, head), content in zip(pairs, contents, strict=True)
+        ]
         count = len(self.heads)
-        groups = [values[start : start + count] for start in range(0, len(values), count)]
-        return scores_of([_mean(group) for group in groups])
-
-
-class _SinglePictures(LargeRewardModel):
-    """Judges a picture by itself and the first one, so that it can be asked online."""
-
-    def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
-        """Returns one score for each picture."""
-        moments = [Moment(first, None, now) for first, now in zip(firsts, pictures, strict=True)]
-        return self._scores(moments, required(self.instruction or instruction))
+        return scores_of([_mean(values[start : start + count]) for start in range(0, len(values), count)])
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeProgress(_SinglePictures):
+class JudgeProgress(LargeRewardModel):
     """How much of the task is done, in tenths, as a judge sees it (LRM)."""
 
     name: ClassVar[str] = "judge-progress"
@@ -294,7 +272,7 @@ class JudgeProgress(_SinglePictures):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeCompletion(_SinglePictures):
+class JudgeCompletion(LargeRewardModel):
     """1 where a judge sees the task done, else 0 (LRM)."""
 
     name: ClassVar[str] = "judge-completion"
@@ -325,6 +303,23 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(values) if len(known) == len(values) else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ClipJudge(EpisodeJudge):
+    """Judges a whole clip with one question."""
+
+    frames: int
+    """Pictures of the clip, at even distances, the first and the last of the episode among them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_allowed(self, {"frames": (self.frames >= 2, "2 or more")})
+
+    def _content(self, instruction: str, shown: Sequence[str | Picture], form: type[Form]) -> Mapping[str, Any]:
+        """Returns the answer to the words with what is shown below them; empty for a missing one."""
+        question = Question((self.words.format(instruction=instruction), *shown), form, SYSTEM)
+        return self.asking.ask([question])[0].content
+
+
 class OrdinalForm(Form):
     """How well the task was done."""
 
@@ -332,7 +327,7 @@ class OrdinalForm(Form):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeOrdinal(EpisodeJudge):
+class JudgeOrdinal(ClipJudge):
     """A score from 1 to 5 for the end of the episode, as 0 to 1 at its last step and 0 before (RoboReward)."""
 
     name: ClassVar[str] = "judge-ordinal"
@@ -341,15 +336,11 @@ class JudgeOrdinal(EpisodeJudge):
         "in the last one alone.\n1: nothing of the task is done.\n2: hardly anything is done.\n3: some of it is done.\n"
         "4: nearly all is done, with a small flaw.\n5: the task is done."
     )
-
     frames: int = 8
-    """Pictures of the clip, at even distances, the first and the last among them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_allowed(
-            self, {"frames": (self.frames >= 2, "2 or more"), "mode": (self.mode == "level", "level: it is no curve")}
-        )
+        require_allowed(self, {"mode": (self.mode == "level", "level: it is no curve")})
 
     def places(self, count: int) -> Places:
         """Returns even distances; two at least, although they be the same."""
@@ -358,19 +349,15 @@ class JudgeOrdinal(EpisodeJudge):
     def scores_at(self, pictures: Pictures, places: Places, instruction: str) -> Labels:
         """Returns one score: that of the clip."""
         shown = [part for number, place in enumerate(places, 1) for part in (f"Picture {number}:", pictures[place])]
-        question = Question((self.words.format(instruction=instruction), *shown), OrdinalForm, SYSTEM)
-        content = self.asking.ask([question])[0].content
+        content = self._content(instruction, shown, OrdinalForm)
         return scores_of([(content["score"] - 1) / 4 if content else None])
 
-    def label(self, episode: Episode) -> RewardLabels:
+    def _labels(self, episode: Episode, pictures: Pictures, instruction: str) -> Labels:
         """Returns 0 for each step but the last, whose value is missing where the answer is."""
-        instruction = required(self.instruction or episode.instruction)
-        pictures = pictures_of(episode.observations, self.camera)
         values, valid = np.zeros(len(episode), np.float32), np.ones(len(episode), np.bool_)
-        if len(episode):
-            score = self.scores_at(pictures, self.places(len(pictures)), instruction)
-            values[-1], valid[-1] = score.values[0], score.valid[0]
-        return Labels(values, valid).by(self.identity, hash_of(self.words.encode(), instruction.encode()))
+        score = self.scores_at(pictures, self.places(len(pictures)), instruction)
+        values[-1], valid[-1] = score.values[0], score.valid[0]
+        return Labels(values, valid)
 
 
 class Frame(Form):
@@ -381,7 +368,7 @@ class Frame(Form):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeOrder(EpisodeJudge):
+class JudgeOrder(ClipJudge):
     """Progress of pictures that are shown in a wrong order, so that a judge cannot just count upwards (GVL)."""
 
     name: ClassVar[str] = "judge-order"
@@ -390,13 +377,7 @@ class JudgeOrder(EpisodeJudge):
         "other ones are from the same episode, in an order that means nothing. Say of each in at most ten words what it shows, "
         "and how many percent of the task are done in it, from 0 to 100."
     )
-
     frames: int = 15
-    """Pictures at even distances, the first and the last of the episode among them."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_allowed(self, {"frames": (self.frames >= 2, "2 or more")})
 
     def places(self, count: int) -> Places:
         """Returns even distances, none twice."""
@@ -408,9 +389,7 @@ class JudgeOrder(EpisodeJudge):
         chance = np.random.default_rng(int(hash_of(pictures[places].tobytes(), instruction.encode()), 16))
         order = chance.permutation(len(later))  # order[i]: which of the later ones is shown as number i
         shown = [part for number, one in enumerate(order, 1) for part in (f"frame_{number}:", pictures[later[one]])]
-        words = self.words.format(instruction=instruction)
-        question = Question((words, "Start, 0 percent:", pictures[0], *shown), order_form(len(later)), SYSTEM)
-        content = self.asking.ask([question])[0].content
+        content = self._content(instruction, ("Start, 0 percent:", pictures[0], *shown), order_form(len(later)))
         percents: list[float | None] = [None] * len(later)
         for number, one in enumerate(order, 1):
             percents[one] = content[f"frame_{number}"]["percent"] / 100 if content else None

@@ -61,6 +61,14 @@ def loaded(source: str, folder: Path, kind: str, fix: str, **options: Any) -> An
         ) from error
 
 
+def loaded_model(source: str, folder: Path, kind: str, fix: str, **options: Any) -> Any:
+    """Returns a model of a folder; raises InvalidSetting where weights are missing, which would be random numbers."""
+    model, report = loaded(source, folder, kind, fix, use_safetensors=True, output_loading_info=True, **options)
+    if report["missing_keys"]:
+        raise InvalidSetting(f"Weights of {folder} are missing.", got=", ".join(sorted(report["missing_keys"])[:5]))
+    return model
+
+
 def library(name: str, kind: str) -> Any:
     """Returns a library that is imported late; raises MissingExtra."""
     try:

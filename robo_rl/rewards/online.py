@@ -18,8 +18,8 @@ import numpy.typing as npt
 from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
 from robo_rl.reward_protocols import DelayedRewards, Relabelling
 from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.judging import UsedProgram
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.spec import EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepRewards
@@ -140,13 +140,13 @@ class RunningReward(DelayedRewards):
         steps = self._queue.take()
         if not len(steps):
             return StepRewards(Labels.missing(0), np.zeros(0, np.bool_))
-        judged = timed("score", lambda: self._reward.score_steps(steps, self._place))
-        ends = np.zeros(len(steps), np.bool_) if judged.ends is None else judged.ends
+        scores = timed("score", lambda: self._reward.score_steps(steps, self._place))
+        ends = np.zeros(len(steps), np.bool_) if scores.ends is None else scores.ends
         is_after = self._after_an_end(steps, ends)
         weight = 1.0 if self._reward.is_weighted else self._place.weight
-        total = weight * np.where(judged.labels.valid, judged.labels.values, 0.0)
-        labels = Labels.finite(total, judged.labels.valid & ~is_after)
-        self._count(steps, judged, np.where(labels.valid, total, np.nan), is_after)
+        total = weight * np.where(scores.labels.valid, scores.labels.values, 0.0)
+        labels = Labels.finite(total, scores.labels.valid & ~is_after)
+        self._count(steps, scores, np.where(labels.valid, total, np.nan), is_after)
         return StepRewards(labels, ends & labels.valid)
 
     def _after_an_end(self, steps: Steps, ends: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -161,8 +161,8 @@ class RunningReward(DelayedRewards):
                     self._over.add(index)
         return found
 
-    def _count(self, steps: Steps, judged: Judged, paid: npt.NDArray[np.float64], is_after: npt.NDArray[np.bool_]) -> None:
-        terms = {**({} if self._reward.is_weighted else {"model_return": paid}), **judged.terms}
+    def _count(self, steps: Steps, scores: StepScores, paid: npt.NDArray[np.float64], is_after: npt.NDArray[np.bool_]) -> None:
+        terms = {**({} if self._reward.is_weighted else {"model_return": paid}), **scores.terms}
         self._sums.add(steps, {name: np.where(is_after, np.nan, values) for name, values in terms.items()})
         valid = np.isfinite(paid)[~is_after]
         self._steps += len(valid)

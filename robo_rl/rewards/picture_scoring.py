@@ -17,7 +17,7 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
 from robo_rl.rewards.place import Memory, Place
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.types import Labels
 
 
@@ -113,7 +113,7 @@ class PictureScoring(StepReward):
         pictures = len(waiting) if self.hold == 1 else waiting.count(self._asks)
         return pictures + waiting.begun * self._asks_firsts >= self.every
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the rewards; the task ends with a step in which the model sees it completed."""
         asks, completion = self._asks(steps), self.completion
         now, before = self._scores(steps, asks, place)
@@ -128,7 +128,7 @@ class PictureScoring(StepReward):
         labels = Labels.finite(value + bonus * ends, valid & paid.valid, dtype=np.float64)
         earned = bonus * ends if self.model.mode == "potential" else labels.values
         terms = {"model_return": np.where(labels.valid, earned, np.nan)}
-        return Judged(labels, terms if completion is None else {**terms, "completed": ends.astype(np.float64)}, ends)
+        return StepScores(labels, terms if completion is None else {**terms, "completed": ends.astype(np.float64)}, ends)
 
     def _paid(self, now: Labels, before: Labels, ends: npt.NDArray[np.bool_]) -> Labels:
         """Return the rewards of K steps that led from one score to another."""

@@ -21,10 +21,10 @@ from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.judging import UsedProgram
+from robo_rl.rewards.programs.runner import UsedProgram
 from robo_rl.rewards.shaping import STAGES, Potential, Stage
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.settings import settings_as
 from robo_rl.types import Episode, Labels, Metrics
 
@@ -163,17 +163,17 @@ class RewardPipeline(StepReward):
         """True if all sources do."""
         return all(model.repeats_itself for _, model in self._models())
 
-    def judged(self, episode: Episode) -> Judged:
+    def score_episode(self, episode: Episode) -> StepScores:
         """Return the reward of every step of a recorded episode, also of sources that label whole episodes."""
         labels = [None if part.model is None else part.model.label(episode) for part in self.parts]
         place = Place.recorded(episode)
         for stage, where in self._stages(place):
             stage.require(where)
-        return self._mixed(Steps.of(episode), place, [None if each is None else Judged(each, {}) for each in labels])
+        return self._mixed(Steps.of(episode), place, [None if each is None else StepScores(each, {}) for each in labels])
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the sum of what the sources say, with every value on the way to it."""
-        given: dict[str, Judged] = {}
+        given: dict[str, StepScores] = {}
         for name, model in self._models():
             found = model.score_steps(steps, place.within(name))
             given[name] = replace(found, labels=Labels.finite(found.labels.values, found.labels.valid))
@@ -188,9 +188,9 @@ class RewardPipeline(StepReward):
         mixed = self._mixed(ended, place, [given.get(part.name) for part in self.parts])
         terms = {f"{name}/{term}": values for name, found in given.items() for term, values in found.terms.items()}
         returns = {f"{name}/model_return": found.total for name, found in given.items()}
-        return Judged(mixed.labels, {**returns, **terms, **mixed.terms}, ends)
+        return StepScores(mixed.labels, {**returns, **terms, **mixed.terms}, ends)
 
-    def _mixed(self, steps: Steps, place: Place, given: Sequence[Judged | None]) -> Judged:
+    def _mixed(self, steps: Steps, place: Place, given: Sequence[StepScores | None]) -> StepScores:
         """Return the shaped sum of rewards, of which None is the environment's own, with every value on the way to it."""
         total, terms = Labels(np.zeros(len(steps)), np.ones(len(steps), np.bool_)), {BESIDE: steps.rewards}
         own = Labels.finite(steps.rewards, dtype=np.float64)
@@ -199,7 +199,7 @@ class RewardPipeline(StepReward):
             terms[part.name] = labels.or_nan
             labels = _through(part.stages, steps, labels, place, f"{part.name}/", terms)
             total = Labels.finite(total.values + part.weight * labels.values, total.valid & labels.valid, dtype=np.float64)
-        return Judged(_through(self.shaping, steps, total, place, "", terms), terms)
+        return StepScores(_through(self.shaping, steps, total, place, "", terms), terms)
 
     # what sources and stages need
 
@@ -252,7 +252,7 @@ class RewardPipeline(StepReward):
         used = [program for name, model in self._models() for program in model.programs(place.within(name))]
         for stage, where in self._stages(place):
             if isinstance(stage, Potential):
-                used.append(UsedProgram(stage.judge, stage.judge.view(where.view, where.name), is_reward=False))
+                used.append(UsedProgram(stage.runner, stage.runner.view(where.view, where.name), is_reward=False))
         return [program._replace(is_reward=False) for program in used]
 
     def _models(self) -> Iterator[tuple[str, StepReward]]:

@@ -16,7 +16,7 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import ProgramJudge
+from robo_rl.rewards.programs.runner import ProgramRunner
 from robo_rl.rewards.steps import Steps
 from robo_rl.types import Array, Labels
 
@@ -196,19 +196,21 @@ class Potential(Stage):
     @property
     def identity(self) -> dict[str, Any]:
         """Hash of the program, weight, discount."""
-        program, limits = self.judge.program, asdict(self.limits)
+        program, limits = self.runner.program, asdict(self.limits)
         return {"program": program.hash, "weight": self.weight, "discount": self.discount, "limits": limits}
 
     @cached_property
-    def judge(self) -> ProgramJudge:
+    def runner(self) -> ProgramRunner:
         """The program and its worker."""
-        return ProgramJudge(self.program, self.limits)
+        return ProgramRunner(self.program, self.limits)
 
     def require(self, place: Place) -> None:
         """Raise InvalidSetting for a program that reads more than the state, and for another discount than the learner's."""
         place.discount_for("potential", self.discount)
         states = self._states(place)
-        if beyond := [each for each in self.judge.program.columns if each in place.view.columns and each not in states.columns]:
+        if beyond := [
+            each for each in self.runner.program.columns if each in place.view.columns and each not in states.columns
+        ]:
             raise InvalidSetting(
                 f"A potential follows from the state alone, and {self.program} reads more.",
                 got=", ".join(beyond),
@@ -225,7 +227,7 @@ class Potential(Stage):
         """Return shaped rewards: each step brings the state before it, so that no reset of an environment can come between."""
         view, count = self._view(place), len(steps)
         both: Mapping[str, Array] = {name: np.concatenate((steps.before[name], steps.after[name])) for name in view.entries}
-        found = self.judge.judge(view.batch_of({}, np.concatenate((steps.actions, steps.actions)), both))
+        found = self.runner.run(view.batch_of({}, np.concatenate((steps.actions, steps.actions)), both))
         phi = self.weight * np.where(found.valid, found.total, 0.0)
         after = np.where(steps.terminated, 0.0, phi[count:])
         valid = labels.valid & found.valid[:count] & (found.valid[count:] | steps.terminated)
@@ -235,7 +237,7 @@ class Potential(Stage):
         return place.view.only({name for name, column in place.view.columns.items() if column.moment == "after"})
 
     def _view(self, place: Place) -> EnvAbstraction:
-        return self.judge.view(self._states(place), place.name)
+        return self.runner.view(self._states(place), place.name)
 
 
 @dataclass(frozen=True)

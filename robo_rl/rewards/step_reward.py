@@ -13,8 +13,8 @@ from robo_rl.reward_protocols import Relabelling, RewardModel
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.judging import UsedProgram
-from robo_rl.rewards.steps import Judged, StepQueue, Steps, copies
+from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores, copies
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
@@ -30,7 +30,7 @@ class StepReward(RewardModel):
     """True if `score_steps` has applied the weight."""
 
     @abstractmethod
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the rewards of one step or more, before the weight."""
 
     # optional
@@ -96,13 +96,13 @@ class StepReward(RewardModel):
         """Name, and hash of the settings."""
         return self.name, settings_hash(self)
 
-    def judged(self, episode: Episode) -> Judged:
+    def score_episode(self, episode: Episode) -> StepScores:
         """Return the reward of every step of a recorded episode, and every value on the way to it."""
         return self.score_steps(Steps.of(episode), Place.recorded(episode))
 
     def label(self, episode: Episode) -> RewardLabels:
         """Return the rewards of a recorded episode."""
-        labels = self.judged(episode).labels if len(episode) else Labels.missing(0)
+        labels = self.score_episode(episode).labels if len(episode) else Labels.missing(0)
         return Labels.finite(labels.values, labels.valid).by(self.identity)
 
     def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineReward:

@@ -84,7 +84,7 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 
 @dataclass(frozen=True)
-class Judged:
+class StepScores:
     """Judgement of K steps by a reward."""
 
     labels: Labels

@@ -190,7 +190,7 @@ def measured(
     config: ClassifierConfig,
 ) -> Measured:
     """Returns the threshold and how good the classifier is with it, the guard included."""
-    found = [_Judged.of(network, spec, episode, camera, guard, config) for episode in episodes]
+    found = [_Scored.of(network, spec, episode, camera, guard, config) for episode in episodes]
     failed, won = ([each for each in found if each.success is side] for side in (False, True))
     threshold = max(
         threshold_for(np.array([each.highest for each in failed]), config.false_positives), config.least_probability
@@ -218,7 +218,7 @@ def threshold_for(highest: Floats, rate: float) -> float:
     return float(np.nextafter(np.float32(np.sort(highest)[::-1][allowed]), np.float32(2)))
 
 
-class _Judged(NamedTuple):
+class _Scored(NamedTuple):
     probabilities: Floats
     """(T+1,) with the guard; NaN where nothing was known"""
     shown: Floats
@@ -233,7 +233,7 @@ class _Judged(NamedTuple):
         camera: str,
         guard: Guard | None,
         config: ClassifierConfig,
-    ) -> _Judged:
+    ) -> _Scored:
         moments, valid = moments_of(spec, episode, camera)
         found = guarded(Labels.finite(network.probabilities(moments), valid), guard, episode.observations)
         return cls(found.or_nan, shows_success(episode, config), episode.success)

@@ -61,7 +61,7 @@ class RandomNetwork(ImageTextModel):
 
     @override
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        return embedded(pictures, self.batch, self.prepared, self.network)
+        return embedded(pictures, self.batch, lambda some: self.network(self.prepared(some)))
 
     @override
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:

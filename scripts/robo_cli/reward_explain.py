@@ -51,7 +51,7 @@ def explain(arguments: Explain) -> int:
             f"The reward {arguments.reward} has no terms.", got=type(model).__name__, allowed="a program or a pipeline"
         )
     episode = dataset.read(entries[arguments.episode])
-    found = model.judged(episode)
+    found = model.score_episode(episode)
     facts = {"dataset": dataset.path.name, "environment": dataset.spec.name, "number": arguments.episode}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     write_explanation(found, episode, facts | _told(model, arguments.reward), arguments.out)

@@ -19,7 +19,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.types import Episode

@@ -14,8 +14,8 @@ from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.programs.judging import UsedProgram
 from robo_rl.rewards.programs.probation import Finding, probation
+from robo_rl.rewards.programs.runner import UsedProgram
 from robo_rl.types import Episode
 
 ROWS = 500
@@ -38,17 +38,17 @@ def require_sound_programs(recipe: Recipe[Any], reward: OnlineRewards | None) ->
         if failed := [*_failures(used, episodes, batch_sizes(recipe.learner))]:
             words = "\n           ".join(finding.text for finding in failed)
             raise InvalidSetting(
-                f"The program {used.judge.path} fails its probation, and nothing was trained.",
+                f"The program {used.runner.path} fails its probation, and nothing was trained.",
                 got=words,
                 allowed="a reward of each step that follows from that step alone, is in time, and is more for success",
-                fix=f"`robo-rl reward check {used.judge.path}` says more; --reward.no-probation trains with it nevertheless",
+                fix=f"`robo-rl reward check {used.runner.path}` says more; --reward.no-probation trains with it nevertheless",
             )
 
 
 def _failures(used: UsedProgram, episodes: list[Episode], sizes: Sequence[int]) -> Iterator[Finding]:
     clips = clips_of(episodes) if used.is_reward else None
-    judge = used.judge
-    verdict = probation(judge.program, stacked(used.view, episodes), clips=clips, limits=judge.limits, sizes=sizes)
+    runner = used.runner
+    verdict = probation(runner.program, stacked(used.view, episodes), clips=clips, limits=runner.limits, sizes=sizes)
     for finding in verdict.findings:
         if finding.kind == "failure" and (used.is_reward or finding.check not in OF_REWARDS):
             yield finding

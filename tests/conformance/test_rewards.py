@@ -34,7 +34,7 @@ from robo_rl.rewards.preference import PreferenceReward, save
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
 from robo_rl.rewards.success_examples import Measured
@@ -291,7 +291,7 @@ class Height(StepReward):
     name = "height"
 
     def score_steps(self, steps, place):
-        return Judged(Labels.finite(steps.after["position"][:, 0]))
+        return StepScores(Labels.finite(steps.after["position"][:, 0]))
 
 
 def test_one_method_makes_an_online_reward():
@@ -306,7 +306,7 @@ class Leaky(Height):
 
     def score_steps(self, steps, place):
         place.memory["sum"] = place.memory.get("sum", 0.0) + float(steps.after["position"].sum())
-        return Judged(Labels.finite(np.full(len(steps), place.memory["sum"])))
+        return StepScores(Labels.finite(np.full(len(steps), place.memory["sum"])))
 
 
 class Forgetful(Height):
@@ -315,14 +315,14 @@ class Forgetful(Height):
     def score_steps(self, steps, place):
         seen = vars(self).setdefault("seen", [])
         seen.append(0)
-        return Judged(Labels.finite(steps.after["position"][:, 0] + len(seen)))
+        return StepScores(Labels.finite(steps.after["position"][:, 0] + len(seen)))
 
 
 class PaysTheDead(Height):
     """Pays for what is not a number."""
 
     def score_steps(self, steps, place):
-        return Judged(Labels.finite(np.nan_to_num(steps.rewards, nan=7.0)))
+        return StepScores(Labels.finite(np.nan_to_num(steps.rewards, nan=7.0)))
 
 
 @pytest.mark.parametrize(

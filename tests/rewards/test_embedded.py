@@ -279,7 +279,7 @@ def test_the_control_says_what_the_model_says_of_features_out_of_order(folder, a
     described = model.model.describe(pictures)
     order = np.random.default_rng(0).permutation(described.shape[1])
     assert sorted(order) == [*range(described.shape[1])] and (order != np.arange(len(order))).any()
-    expected = model.judge(described[:1, order].expand(12, -1), described[:, order], TOLD)
+    expected = model.rate(described[:1, order].expand(12, -1), described[:, order], TOLD)
     np.testing.assert_allclose(told[0], expected, atol=1e-6)
     assert len({each.identity for each in (*controls, model)}) == 3
 

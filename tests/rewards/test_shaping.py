@@ -11,7 +11,7 @@ import pytest
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.place import Memory, Place
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
 from robo_rl.rewards.steps import StepQueue
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

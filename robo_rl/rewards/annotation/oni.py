@@ -32,7 +32,7 @@ from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, Steps
+from robo_rl.rewards.steps import Steps, StepScores
 from robo_rl.settings import plain
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
@@ -146,7 +146,7 @@ class ONI(StepReward):
         """Make the annotator, so that a resumed run asks again what was under way."""
         self._annotated(place)
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return r = c_e * r_env + c_l * r_llm(o') / N(o')^beta, with r_llm 0 for a caption without a label.
 
         Nothing here waits for the annotator: labels count from the first call after they arrived.
@@ -155,7 +155,7 @@ class ONI(StepReward):
         intrinsic = self._bonus(self._annotated(place).looked_up(words, len(steps)), words)
         own = self.environment_weight * steps.rewards if self.environment_weight else np.zeros(len(steps))
         total = np.clip(own + intrinsic, -self.limit, self.limit)
-        return Judged(Labels.finite(total, dtype=np.float64), {"model_return": place.weight * intrinsic})
+        return StepScores(Labels.finite(total, dtype=np.float64), {"model_return": place.weight * intrinsic})
 
     def metrics(self, place: Place) -> Metrics:
         """Return steps whose caption had no label, and what the annotator does."""

@@ -121,7 +121,7 @@ def _with_rows(episode: Episode, rows: npt.NDArray[np.int64]) -> Episode:
 Floats = npt.NDArray[np.float64]
 
 
-class Judged(NamedTuple):
+class ClipScores(NamedTuple):
     """What a reward says of one episode or clip; NaN where a label is missing."""
 
     rewards: Floats
@@ -147,7 +147,7 @@ def gain(rewards: Floats) -> Floats:
 class Subject(Protocol):
     """What is audited."""
 
-    def judge(self, episode: Episode) -> Judged:
+    def score(self, episode: Episode) -> ClipScores:
         """Returns what it says of an episode."""
 
 
@@ -160,11 +160,11 @@ class AskedModel:
     level_of: RewardModel | None = None
     """The same model with its level as reward, where its rewards are differences of levels; in place of `shape`."""
 
-    def judge(self, episode: Episode) -> Judged:
+    def score(self, episode: Episode) -> ClipScores:
         """Returns the labels of a copy, so that nothing can be written into the episode."""
         rewards = self.model.label(copy.copy(episode)).or_nan
         scores = self.shape(rewards) if self.level_of is None else self.level_of.label(copy.copy(episode)).or_nan
-        return Judged(rewards, scores)
+        return ClipScores(rewards, scores)
 
 
 @dataclass(frozen=True)
@@ -174,27 +174,27 @@ class WrittenLabels:
     labels: RewardLabels | None
     shape: Shape = level
 
-    def judge(self, episode: Episode) -> Judged:
+    def score(self, episode: Episode) -> ClipScores:
         """Returns the labels; all are missing where there are none of the episode."""
         rewards = np.full(len(episode), np.nan) if self.labels is None else self.labels.or_nan
-        return Judged(rewards, self.shape(rewards))
+        return ClipScores(rewards, self.shape(rewards))
 
 
-def _said_of(spoilt: Episode, asked: Subject, control: Control) -> Judged:
+def _said_of(spoilt: Episode, asked: Subject, control: Control) -> ClipScores:
     """Returns what is said of a spoilt clip: nothing where the reward refuses it, as some refuse pictures of another scene."""
     try:
-        return asked.judge(spoilt)
+        return asked.score(spoilt)
     except RoboRLError:
         if isinstance(control, WrongText):  # words that it does not know are no test of whether it reads them
             raise
-        return Judged(*np.full((2, len(spoilt)), np.nan))
+        return ClipScores(*np.full((2, len(spoilt)), np.nan))
 
 
 @dataclass(frozen=True)
 class Seen:
     """One episode, without its observations."""
 
-    judged: Judged
+    clip: ClipScores
     recorded: Floats
     """(T,) recorded rewards"""
     progress: Floats
@@ -206,7 +206,7 @@ class Seen:
 class Spoilt:
     """What was said of the spoilt copies of some episodes, in the order of `Evidence.asked`."""
 
-    clips: list[Judged] = field(default_factory=list)
+    clips: list[ClipScores] = field(default_factory=list)
 
 
 @dataclass
@@ -243,15 +243,15 @@ def gather(
     evidence = Evidence(controls={control.name: Spoilt() for control, _ in controls})
     for number, episode in enumerate(episodes):
         start = time.perf_counter()
-        judged = subject.judge(episode)
+        said = subject.score(episode)
         if number:
             evidence.seconds += time.perf_counter() - start
             evidence.timed += len(episode)
         recorded = episode.rewards.astype(np.float64)
-        evidence.episodes.append(Seen(judged, recorded, progress.of(episode), episode.success))
+        evidence.episodes.append(Seen(said, recorded, progress.of(episode), episode.success))
         if controls and episode.success is not False and len(episode) > 1 and len(evidence.asked) < clips:
             evidence.asked.append(number)
-            evidence.repeated.clips.append(subject.judge(episode))
+            evidence.repeated.clips.append(subject.score(episode))
             for index, (control, asked) in enumerate(controls):
                 spoilt = control.apply(episode, np.random.default_rng([seed, number, index]))
                 evidence.controls[control.name].clips.append(_said_of(spoilt, asked, control))
@@ -273,7 +273,7 @@ def reads_pictures(model: RewardModel, episode: Episode) -> bool:
         return model.looks_at_pictures
     subject = AskedModel(model)
     black = BlankPictures().apply(episode, np.random.default_rng(0))
-    return bool(pictures_in(episode)) and agreeing(subject.judge(episode), subject.judge(black)) < 1
+    return bool(pictures_in(episode)) and agreeing(subject.score(episode), subject.score(black)) < 1
 
 
 def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
@@ -297,6 +297,6 @@ def _with(model: RewardModel, **settings: Any) -> RewardModel:
     return changed
 
 
-def agreeing(first: Judged, second: Judged) -> float:
+def agreeing(first: ClipScores, second: ClipScores) -> float:
     """Returns the share of steps with the very same reward, missing or not."""
     return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

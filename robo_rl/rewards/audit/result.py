@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.evidence import Evidence, HiddenRewards, Judged
+from robo_rl.rewards.audit.evidence import ClipScores, Evidence, HiddenRewards
 from robo_rl.rewards.audit.figures import Figure, resampled
 from robo_rl.rewards.audit.measures import (
     ControlFigures,
     agreement,
     comparisons,
     controls,
-    judged_episodes,
+    decided_episodes,
     last,
     scale,
 )
@@ -96,7 +96,7 @@ def concluded(
 ) -> Audit:
     """Returns the audit of what was gathered; `tokens` were used for all of it."""
     agrees, numbers, clips, beside = agreement(evidence), scale(evidence), controls(evidence), comparisons(evidence)
-    scores, successes = judged_episodes(evidence, [last(each.judged.scores) for each in evidence.episodes])
+    scores, successes = decided_episodes(evidence, [last(each.clip.scores) for each in evidence.episodes])
     is_mixed = bool(successes.any()) and not successes.all()
     are_probabilities = bool(len(scores)) and float(scores.min()) >= 0 and float(scores.max()) <= 1
     bins = [] if not len(scores) else (reliability if are_probabilities else by_rank)(scores, successes)
@@ -119,16 +119,16 @@ def concluded(
 
 def _curves(evidence: Evidence) -> list[Curve]:
     seen = evidence.episodes
-    groups: dict[str, list[Judged]] = {
-        "successes": [each.judged for each in seen if each.success],
-        "failures": [each.judged for each in seen if each.success is False],
-        "episodes": [each.judged for each in seen if each.success is None],
+    groups: dict[str, list[ClipScores]] = {
+        "successes": [each.clip for each in seen if each.success],
+        "failures": [each.clip for each in seen if each.success is False],
+        "episodes": [each.clip for each in seen if each.success is None],
     }
     groups |= {name: each.clips for name, each in evidence.controls.items() if name != HiddenRewards().name}
     return [_curve(name, clips) for name, clips in groups.items() if clips]
 
 
-def _curve(name: str, clips: Sequence[Judged]) -> Curve:
+def _curve(name: str, clips: Sequence[ClipScores]) -> Curve:
     rows = np.stack([_over_time(clip.scores) for clip in clips])
     means = _known_mean(np.ones((1, len(rows))), rows)[0]
     low, high = np.full((2, POINTS), np.nan)
@@ -162,7 +162,7 @@ def _bounds(draws: Floats) -> tuple[float, float]:
 
 
 def _histogram(evidence: Evidence) -> tuple[Sequence[int], Sequence[float]]:
-    known = [each.judged.rewards[np.isfinite(each.judged.rewards)] for each in evidence.episodes]
+    known = [each.clip.rewards[np.isfinite(each.clip.rewards)] for each in evidence.episodes]
     values = np.concatenate(known or [np.empty(0)])
     if not len(values):
         return [], []

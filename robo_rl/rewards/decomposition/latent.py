@@ -20,7 +20,7 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import ProgramJudge, UsedProgram
+from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array
 
@@ -28,9 +28,9 @@ from robo_rl.types import Array
 class ProgramFactors:
     """The terms of a program as the inputs of a decoder, by name: in which order it returns them changes nothing."""
 
-    def __init__(self, judge: ProgramJudge, view: EnvAbstraction) -> None:
-        self._judge, self._view = judge, view
-        self._names = sorted(judge.program.terms)
+    def __init__(self, runner: ProgramRunner, view: EnvAbstraction) -> None:
+        self._runner, self._view = runner, view
+        self._names = sorted(runner.program.terms)
         self.size = len(self._names)
 
     @property
@@ -41,7 +41,7 @@ class ProgramFactors:
     @property
     def identity(self) -> Mapping[str, str | float]:
         """Names of the factors, and a hash of what computes them."""
-        return {"inputs": ", ".join(self._names), "program": self._judge.program.hash}
+        return {"inputs": ", ".join(self._names), "program": self._runner.program.hash}
 
     def of(self, observations: Mapping[str, Array], actions: Array) -> Floats:
         """Returns (T, D); a row for which the program has no finite factors is NaN. Raises ProgramFailed.
@@ -49,7 +49,7 @@ class ProgramFactors:
         Computed once for each step, when its episode has ended.
         """
         before, after = ({name: values[part] for name, values in observations.items()} for part in (_BEFORE, _AFTER))
-        found = timed("score", lambda: self._judge.judge(self._view.batch_of(before, actions, after)))
+        found = timed("score", lambda: self._runner.run(self._view.batch_of(before, actions, after)))
         factors = np.stack([found.terms[name] for name in self._names], axis=1)
         with np.errstate(over="ignore"):
             return np.where(found.valid[:, None], factors, np.nan).astype(np.float32)
@@ -69,23 +69,23 @@ class LatentReward(DrawnSteps, DecomposedReward):
     """Of the program's process."""
 
     @cached_property
-    def judge(self) -> ProgramJudge:
+    def runner(self) -> ProgramRunner:
         """The program and its worker."""
-        return ProgramJudge(self.path, self.limits)
+        return ProgramRunner(self.path, self.limits)
 
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of program and settings: comments and the place of the file do not count."""
         settings = {name: value for name, value in asdict(self).items() if name != "path"}
-        return self.name, hash_of(self.judge.program.hash.encode(), json.dumps(settings, sort_keys=True).encode())
+        return self.name, hash_of(self.runner.program.hash.encode(), json.dumps(settings, sort_keys=True).encode())
 
     def inputs(self, place: Place) -> ProgramFactors:
         """Return the factors; raise InvalidProgram if the environment lacks a column."""
-        return ProgramFactors(self.judge, self._view(place))
+        return ProgramFactors(self.runner, self._view(place))
 
     def programs(self, place: Place) -> Sequence[UsedProgram]:
         """Return the one program."""
-        return (UsedProgram(self.judge, self._view(place), is_reward=False),)
+        return (UsedProgram(self.runner, self._view(place), is_reward=False),)
 
     def _view(self, place: Place) -> EnvAbstraction:
-        return self.judge.view(place.view, place.name)
+        return self.runner.view(place.view, place.name)

@@ -22,7 +22,7 @@ from robo_rl.rewards.programs.probation import probation
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
 from robo_rl.rewards.search.prompts import means
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.types import Array
 
 FACTORS, SUMMARY, MEND = "factors", "summary", "mend"
@@ -221,7 +221,7 @@ class LatentCode:
             found.append(f"- Factors of a step depend on the other steps of the batch: {', '.join(mixed)}. Use axis=1 only.")
         return "\n".join(found)
 
-    def _mixed(self, program: RewardProgram, whole: Judged) -> list[str]:
+    def _mixed(self, program: RewardProgram, whole: StepScores) -> list[str]:
         """Returns the factors that every other row has otherwise when it is alone with its like: the total need not show it."""
         with Sandbox(program, self._limits) as sandbox:
             half = sandbox.run({name: values[::2] for name, values in self._steps.items()})

@@ -15,7 +15,7 @@ from robo_rl.rewards.decomposition.draws import Drawing, EveryStep, RepeatedStep
 from robo_rl.rewards.decomposition.learned import Decomposition, StatesAndActions, StepInputs
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.types import Episode, Labels, Metrics, RewardLabels
 
 
@@ -25,14 +25,14 @@ class EpisodicReward(StepReward):
 
     name: ClassVar[str] = "episodic"
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the return at the last step and 0 before it; a return that is not finite is missing."""
         totals, values, ended = place.memory.setdefault("totals", {}), np.zeros(len(steps)), steps.ended
         for row, index in enumerate(map(str, steps.index.tolist())):
             before = 0.0 if steps.begins[row] else totals[index]
             totals[index] = before + float(steps.rewards[row])
             values[row] = totals[index] if ended[row] else 0.0
-        return Judged(Labels.finite(values, dtype=np.float64), {})
+        return StepScores(Labels.finite(values, dtype=np.float64), {})
 
     def is_due(self, waiting: StepQueue) -> bool:
         """Return True at once: what a step is paid is known when it is taken."""
@@ -114,9 +114,9 @@ class DecomposedReward(StepReward):
 
         return place.memory.part("decomposition", make)
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the places of the steps; those of an episode that is not whole have none."""
-        return Judged(Labels.finite(self.relabelling(place).places(steps)), {})
+        return StepScores(Labels.finite(self.relabelling(place).places(steps)), {})
 
     def metrics(self, place: Place) -> Metrics:
         """Return what the decoder paid for recent episodes."""

@@ -41,7 +41,7 @@ class EmbeddedReward(PictureReward):
         """That of the entry point."""
 
     @abstractmethod
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns (N,) in [0, 1] for described pictures."""
 
     @property
@@ -61,7 +61,7 @@ class EmbeddedReward(PictureReward):
             raise InvalidSetting("The episode has no instruction, and the model needs one.", fix=fix)
         self.model.require_camera(self.camera)
         now, began = self.model.describe(pictures), self._described_firsts(firsts)
-        values = self.judge(began, now, instruction)
+        values = self.rate(began, now, instruction)
         return Labels.finite(values)
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
@@ -94,7 +94,7 @@ class EmbeddedProgress(EmbeddedReward):
 
     name = "embedded-progress"
 
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns the progress."""
         return self.model.progress(firsts, now, instruction)
 
@@ -105,7 +105,7 @@ class EmbeddedCompletion(EmbeddedReward):
 
     name = "embedded-completion"
 
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns the probability."""
         return self.model.completion(firsts, now, instruction)
 
@@ -123,7 +123,7 @@ class EmbeddedShuffled(EmbeddedReward):
     seed: int = 0
     """Of the order."""
 
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns what the model says of features (N, F) that stand in each other's places."""
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
         ask = self.model.progress if self.answer == "progress" else self.model.completion

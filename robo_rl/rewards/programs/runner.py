@@ -17,7 +17,7 @@ from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.types import Labels
 
 WORKERS = 8
@@ -25,7 +25,7 @@ WORKERS = 8
 
 
 @dataclass(frozen=True)
-class ProgramJudge:
+class ProgramRunner:
     """A program in a file, run in a worker process that starts when it is first asked."""
 
     path: str
@@ -53,20 +53,20 @@ class ProgramJudge:
             )
         return whole.only(self.program.columns)
 
-    def judge(self, columns: Columns) -> Judged:
+    def run(self, columns: Columns) -> StepScores:
         """Returns what the program says of N steps, N may be 0; raises ProgramFailed."""
         rows = len(next(iter(columns.values()))) if columns else 0
         if not columns:
             raise InvalidSetting(f"The program {self.path} reads no column.", allowed="a reward that follows from something")
         if not rows:
-            return Judged(Labels.missing(0), {name: np.zeros(0) for name in self.program.terms})
+            return StepScores(Labels.missing(0), {name: np.zeros(0) for name in self.program.terms})
         return _worker(self.program, self.limits).run(columns)
 
 
 class UsedProgram(NamedTuple):
     """A program that a reward follows from."""
 
-    judge: ProgramJudge
+    runner: ProgramRunner
     view: EnvAbstraction
     """The columns that it reads."""
     is_reward: bool

@@ -23,13 +23,13 @@ from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     Evidence,
     Shape,
-    WrittenLabels,
     asked,
     controls_of,
     gain,
     gather,
     level,
     reads_pictures,
+    written,
     wrongly_told,
 )
 from robo_rl.rewards.audit.result import Audit, concluded
@@ -117,7 +117,7 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
     makers = ", ".join(f"{model} ({weights})" for model, weights in sorted(labels.makers))
     evidence = Evidence()
     for entry in counted(f"audit {arguments.labels}", "episodes", entries):
-        subject = WrittenLabels(labels.read(entry.identity), SHAPES[arguments.shape])
+        subject = written(labels.read(entry.identity), SHAPES[arguments.shape])
         evidence.episodes += gather([dataset.read(entry)], subject, progress).episodes
     found = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
     return f"label set {arguments.labels} of {makers}", found

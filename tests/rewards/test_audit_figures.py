@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.audit.evidence import BlankPictures, HiddenRewards, Loitering, Reversed, ShuffledTime, WrongText, held_from
+from robo_rl.rewards.audit.evidence import (
+    BLANK_PICTURES,
+    HIDDEN_REWARDS,
+    LOITERING,
+    REVERSED,
+    SHUFFLED_TIME,
+    held_from,
+    wrong_text,
+)
 from robo_rl.rewards.audit.figures import (
     close_pair_accuracy,
     episode_correlation,
@@ -258,20 +266,20 @@ def test_spoilt_clips():
     real, random = episode(5), np.random.default_rng(0)
     pictures, places = real.observations["camera_front"], real.observations["place"]
     before = {name: array.copy() for name, array in real.observations.items()}
-    black = BlankPictures().apply(real, random)
+    black = BLANK_PICTURES.apply(real, random)
     assert not black.observations["camera_front"].any() and black.observations["place"] is places
-    back = Reversed().apply(real, random)
+    back = REVERSED.apply(real, random)
     np.testing.assert_array_equal(back.observations["camera_front"], pictures[::-1])
-    still = Loitering().apply(real, random).observations["camera_front"]
+    still = LOITERING.apply(real, random).observations["camera_front"]
     assert held_from(5) == 3
     np.testing.assert_array_equal(still[:4], pictures[:4])
     assert (still[3:] == pictures[3]).all()
-    dealt = ShuffledTime().apply(real, random)
+    dealt = SHUFFLED_TIME.apply(real, random)
     order = [int(row[0]) // 3 for row in dealt.observations["place"]]
     assert order[0] == 0 and sorted(order) == [*range(6)] and order != [*range(6)]
     np.testing.assert_array_equal(dealt.observations["camera_front"], pictures[order])
-    assert WrongText("push it").apply(real, random).instruction == "push it"
-    assert WrongText("").apply(real, random).instruction == real.instruction
-    hidden = HiddenRewards().apply(real, random)
+    assert wrong_text("push it").apply(real, random).instruction == "push it"
+    assert wrong_text("").apply(real, random).instruction == real.instruction
+    hidden = HIDDEN_REWARDS.apply(real, random)
     assert not hidden.rewards.any() and hidden.success is None and not hidden.reward_terms and hidden.stop_reason == "unknown"
     assert real.success and all((before[name] == array).all() for name, array in real.observations.items())

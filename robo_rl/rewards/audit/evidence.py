@@ -11,7 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,90 +22,58 @@ from robo_rl.rewards.audit.truth import Progress
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.types import Array, Episode, RewardLabels
 
-
-class Control(Protocol):
-    """Changes an episode."""
-
-    @property
-    def name(self) -> str:
-        """What the clips are, such as "blank pictures"."""
-
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Returns the changed episode."""
+Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class BlankPictures:
-    """Every picture is black: what is still rewarded does not come from the pictures."""
+class Control(NamedTuple):
+    """A kind of spoilt clips."""
 
-    name: str = "blank pictures"
-
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Blackens all pictures; everything else stays."""
-        black = {name: np.zeros_like(pictures) for name, pictures in pictures_in(episode).items()}
-        return replace(episode, observations={**episode.observations, **black})
+    name: str
+    apply: Callable[[Episode, np.random.Generator], Episode]
 
 
-@dataclass(frozen=True)
-class ShuffledTime:
-    """All but the first observation in an order by chance: values that still rise are read from the clock."""
-
-    name: str = "time-shuffled clips"
-
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Deals the observations out anew."""
-        return _with_rows(episode, np.concatenate(([0], 1 + random.permutation(len(episode)))))
+def _blackened(episode: Episode, _: np.random.Generator) -> Episode:
+    black = {name: np.zeros_like(pictures) for name, pictures in pictures_in(episode).items()}
+    return replace(episode, observations={**episode.observations, **black})
 
 
-@dataclass(frozen=True)
-class Reversed:
-    """Backwards in time: what was achieved is undone."""
-
-    name: str = "reversed clips"
-
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Turns the observations round."""
-        return _with_rows(episode, np.arange(len(episode), -1, -1))
+def _shuffled(episode: Episode, random: np.random.Generator) -> Episode:
+    return _with_rows(episode, np.concatenate(([0], 1 + random.permutation(len(episode)))))
 
 
-@dataclass(frozen=True)
-class Loitering:
-    """From the middle on nothing moves any more."""
-
-    name: str = "loitering clips"
-
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Holds the observation at the middle until the end."""
-        return _with_rows(episode, np.minimum(np.arange(len(episode) + 1), held_from(len(episode))))
+def _reversed(episode: Episode, _: np.random.Generator) -> Episode:
+    return _with_rows(episode, np.arange(len(episode), -1, -1))
 
 
-@dataclass(frozen=True)
-class WrongText:
-    """Another instruction than the one that was carried out."""
-
-    text: str
-    """Empty where the reward is told the wrong words in another way."""
-    name: str = "wrong text"
-
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Replaces the instruction, where there is a text."""
-        return replace(episode, instruction=self.text or episode.instruction)
+def _held(episode: Episode, _: np.random.Generator) -> Episode:
+    return _with_rows(episode, np.minimum(np.arange(len(episode) + 1), held_from(len(episode))))
 
 
-@dataclass(frozen=True)
-class HiddenRewards:
-    """Without recorded rewards and success: labels that change were read from them."""
+def _unrewarded(episode: Episode, _: np.random.Generator) -> Episode:
+    nothing = np.zeros_like(episode.rewards)
+    return replace(episode, rewards=nothing, reward_terms={}, success=None, stop_reason="unknown")
 
-    name: str = "recorded rewards hidden"
 
-    def apply(self, episode: Episode, random: np.random.Generator) -> Episode:
-        """Takes away all that was recorded of how well things went."""
-        nothing = np.zeros_like(episode.rewards)
-        return replace(episode, rewards=nothing, reward_terms={}, success=None, stop_reason="unknown")
+BLANK_PICTURES = Control("blank pictures", _blackened)
+"""Every picture is black: what is still rewarded does not come from the pictures."""
+SHUFFLED_TIME = Control("time-shuffled clips", _shuffled)
+"""All but the first observation in an order by chance: values that still rise are read from the clock."""
+REVERSED = Control("reversed clips", _reversed)
+"""Backwards in time: what was achieved is undone."""
+LOITERING = Control("loitering clips", _held)
+"""From the middle on nothing moves any more."""
+HIDDEN_REWARDS = Control("recorded rewards hidden", _unrewarded)
+"""Without recorded rewards and success: labels that change were read from them."""
+WRONG_TEXT = "wrong text"
+
+
+def wrong_text(text: str) -> Control:
+    """Returns the control with another instruction; empty where the reward is told the wrong words in another way."""
+    return Control(WRONG_TEXT, lambda episode, _: replace(episode, instruction=text or episode.instruction))
 
 
 def held_from(steps: int) -> int:
-    """Returns the step from which `Loitering` holds an episode of so many steps still: its first half is real."""
+    """Returns the step from which LOITERING holds an episode of so many steps still: its first half is real."""
     return (steps + 1) // 2
 
 
@@ -116,9 +84,6 @@ def pictures_in(episode: Episode) -> Mapping[str, Array]:
 
 def _with_rows(episode: Episode, rows: npt.NDArray[np.int64]) -> Episode:
     return replace(episode, observations={name: array[rows] for name, array in episode.observations.items()})
-
-
-Floats = npt.NDArray[np.float64]
 
 
 class ClipScores(NamedTuple):
@@ -144,48 +109,37 @@ def gain(rewards: Floats) -> Floats:
     return np.cumsum(rewards)
 
 
-class Subject(Protocol):
-    """What is audited."""
-
-    def score(self, episode: Episode) -> ClipScores:
-        """Returns what it says of an episode."""
+Subject = Callable[[Episode], ClipScores]
+"""What is audited: says something of an episode."""
 
 
-@dataclass(frozen=True)
-class AskedModel:
-    """A reward model, asked anew."""
+def asked(model: RewardModel, shape: Shape = level) -> Subject:
+    """Returns a model as an audit asks it: one that pays differences of a level of its own is asked for the level, too."""
+    level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
-    model: RewardModel
-    shape: Shape = level
-    level_of: RewardModel | None = None
-    """The same model with its level as reward, where its rewards are differences of levels; in place of `shape`."""
+    def score(episode: Episode) -> ClipScores:  # of a copy, so that nothing can be written into the episode
+        rewards = model.label(copy.copy(episode)).or_nan
+        return ClipScores(rewards, shape(rewards) if level_of is None else level_of.label(copy.copy(episode)).or_nan)
 
-    def score(self, episode: Episode) -> ClipScores:
-        """Returns the labels of a copy, so that nothing can be written into the episode."""
-        rewards = self.model.label(copy.copy(episode)).or_nan
-        scores = self.shape(rewards) if self.level_of is None else self.level_of.label(copy.copy(episode)).or_nan
-        return ClipScores(rewards, scores)
+    return score
 
 
-@dataclass(frozen=True)
-class WrittenLabels:
-    """Labels that lie beside an episode; nobody can be asked about spoilt clips."""
+def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
+    """Returns the labels that lie beside an episode, all missing where there are none; of no use for spoilt clips."""
 
-    labels: RewardLabels | None
-    shape: Shape = level
+    def score(episode: Episode) -> ClipScores:
+        rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
+        return ClipScores(rewards, shape(rewards))
 
-    def score(self, episode: Episode) -> ClipScores:
-        """Returns the labels; all are missing where there are none of the episode."""
-        rewards = np.full(len(episode), np.nan) if self.labels is None else self.labels.or_nan
-        return ClipScores(rewards, self.shape(rewards))
+    return score
 
 
 def _said_of(spoilt: Episode, asked: Subject, control: Control) -> ClipScores:
     """Returns what is said of a spoilt clip: nothing where the reward refuses it, as some refuse pictures of another scene."""
     try:
-        return asked.score(spoilt)
+        return asked(spoilt)
     except RoboRLError:
-        if isinstance(control, WrongText):  # words that it does not know are no test of whether it reads them
+        if control.name == WRONG_TEXT:  # words that it does not know are no test of whether it reads them
             raise
         return ClipScores(*np.full((2, len(spoilt)), np.nan))
 
@@ -202,13 +156,6 @@ class Seen:
     success: bool | None
 
 
-@dataclass(frozen=True)
-class Spoilt:
-    """What was said of the spoilt copies of some episodes, in the order of `Evidence.asked`."""
-
-    clips: list[ClipScores] = field(default_factory=list)
-
-
 @dataclass
 class Evidence:
     """All that a verdict rests on."""
@@ -216,8 +163,9 @@ class Evidence:
     episodes: list[Seen] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     """numbers of the episodes that spoilt copies were made of"""
-    controls: dict[str, Spoilt] = field(default_factory=dict)
-    repeated: Spoilt = field(default_factory=Spoilt)
+    controls: dict[str, list[ClipScores]] = field(default_factory=dict)
+    """said of the spoilt copies of these, by the name of the control"""
+    repeated: list[ClipScores] = field(default_factory=list)
     """said of the same clips once more"""
     seconds: float = 0.0
     """spent on the timed steps"""
@@ -240,10 +188,10 @@ def gather(
 
     controls: each with whom to ask about its clips, which is another model than `subject` where that was told the words.
     """
-    evidence = Evidence(controls={control.name: Spoilt() for control, _ in controls})
+    evidence = Evidence(controls={control.name: [] for control, _ in controls})
     for number, episode in enumerate(episodes):
         start = time.perf_counter()
-        said = subject.score(episode)
+        said = subject(episode)
         if number:
             evidence.seconds += time.perf_counter() - start
             evidence.timed += len(episode)
@@ -251,41 +199,31 @@ def gather(
         evidence.episodes.append(Seen(said, recorded, progress.of(episode), episode.success))
         if controls and episode.success is not False and len(episode) > 1 and len(evidence.asked) < clips:
             evidence.asked.append(number)
-            evidence.repeated.clips.append(subject.score(episode))
+            evidence.repeated.append(subject(episode))
             for index, (control, asked) in enumerate(controls):
                 spoilt = control.apply(episode, np.random.default_rng([seed, number, index]))
-                evidence.controls[control.name].clips.append(_said_of(spoilt, asked, control))
+                evidence.controls[control.name].append(_said_of(spoilt, asked, control))
     return evidence
-
-
-PICTURE_CONTROLS: tuple[Callable[[], Control], ...] = (BlankPictures, ShuffledTime, Reversed, Loitering)
-
-
-def asked(model: RewardModel, shape: Shape) -> AskedModel:
-    """Returns a model as an audit asks it: one that pays differences of a level of its own is asked for the level, too."""
-    pays_differences = getattr(model, "mode", "level") != "level"
-    return AskedModel(model, shape, _with(model, mode="level") if pays_differences else None)
 
 
 def reads_pictures(model: RewardModel, episode: Episode) -> bool:
     """Returns whether a model looks at pictures: it says so, or its labels of an episode change when they are blackened."""
     if isinstance(model, PictureReward):
         return model.looks_at_pictures
-    subject = AskedModel(model)
-    black = BlankPictures().apply(episode, np.random.default_rng(0))
-    return bool(pictures_in(episode)) and agreeing(subject.score(episode), subject.score(black)) < 1
+    subject, black = asked(model), BLANK_PICTURES.apply(episode, np.random.default_rng(0))
+    return bool(pictures_in(episode)) and agreeing(subject(episode), subject(black)) < 1
 
 
 def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
     """Returns the spoilt clips that a reward is asked about, and whom to ask: pictures are spoilt where it `sees` them."""
-    controls = [HiddenRewards(), *(kind() for kind in PICTURE_CONTROLS if sees)]
-    return [(control, subject) for control in controls]
+    of_pictures = (BLANK_PICTURES, SHUFFLED_TIME, REVERSED, LOITERING) if sees else ()
+    return [(control, subject) for control in (HIDDEN_REWARDS, *of_pictures)]
 
 
 def wrongly_told(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
     """Returns the control with the wrong text; a model that was told an instruction of its own is told none."""
     told = _with(model, instruction="") if getattr(model, "instruction", "") else model
-    return WrongText(text), asked(told, shape)
+    return wrong_text(text), asked(told, shape)
 
 
 def _with(model: RewardModel, **settings: Any) -> RewardModel:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.evidence import ClipScores, Evidence, Loitering, WrongText, held_from
+from robo_rl.rewards.audit.evidence import LOITERING, WRONG_TEXT, ClipScores, Evidence, held_from
 from robo_rl.rewards.audit.figures import (
     Figure,
     by_episode,
@@ -87,7 +87,7 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
 
 def controls(evidence: Evidence) -> list[ControlFigures]:
     """Returns what was said of real clips and of each kind of spoilt ones."""
-    kinds = {"as recorded": originals(evidence)} | {name: spoilt.clips for name, spoilt in evidence.controls.items()}
+    kinds = {"as recorded": originals(evidence)} | evidence.controls
     return [
         ControlFigures(
             name,
@@ -104,7 +104,7 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
     """Returns what spoilt clips tell beside the real ones, by name; each share is of what the same real clips gain."""
     real = originals(evidence)
     gained = [rise(clip) for clip in real]
-    wrong, still = (evidence.controls[name].clips if name in evidence.controls else [] for name in (_WRONG, _STILL))
+    wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
     held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
     # without the last step: where a task ended a potential is taken back there
     waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
@@ -114,9 +114,6 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
         "paid for waiting": mean_of(waiting, "clips"),
         "paid for going on": mean_of(going_on, "clips") if still else unknown("clips"),
     }
-
-
-_WRONG, _STILL = WrongText("").name, Loitering().name
 
 
 def originals(evidence: Evidence) -> list[ClipScores]:
@@ -192,6 +189,6 @@ def _unlike(evidence: Evidence) -> Figure:
     """Returns how far labels of the same clip lie apart when it is shown again, in deviations of all labels."""
     known = np.concatenate([part for each in evidence.episodes for part in [each.clip.rewards] if len(part)] or [np.empty(0)])
     deviation = float(known[np.isfinite(known)].std()) if np.isfinite(known).any() else 0.0
-    pairs = zip(originals(evidence), evidence.repeated.clips, strict=True)
+    pairs = zip(originals(evidence), evidence.repeated, strict=True)
     apart = [np.sqrt(mean((first.rewards - second.rewards) ** 2)) for first, second in pairs]
     return mean_of([each / deviation if each else each for each in apart] if deviation else apart, "clips")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.evidence import ClipScores, Evidence, HiddenRewards
+from robo_rl.rewards.audit.evidence import HIDDEN_REWARDS, ClipScores, Evidence
 from robo_rl.rewards.audit.figures import Figure, resampled
 from robo_rl.rewards.audit.measures import (
     ControlFigures,
@@ -100,7 +100,7 @@ def concluded(
     is_mixed = bool(successes.any()) and not successes.all()
     are_probabilities = bool(len(scores)) and float(scores.min()) >= 0 and float(scores.max()) <= 1
     bins = [] if not len(scores) else (reliability if are_probabilities else by_rank)(scores, successes)
-    asked = evidence.timed + sum(len(clip.rewards) for each in evidence.controls.values() for clip in each.clips)
+    asked = evidence.timed + sum(len(clip.rewards) for each in evidence.controls.values() for clip in each)
     return Audit(
         verdict(evidence, agrees, numbers, clips, beside, reads_pictures=reads_pictures, reads_words=reads_words),
         agrees,
@@ -124,7 +124,7 @@ def _curves(evidence: Evidence) -> list[Curve]:
         "failures": [each.clip for each in seen if each.success is False],
         "episodes": [each.clip for each in seen if each.success is None],
     }
-    groups |= {name: each.clips for name, each in evidence.controls.items() if name != HiddenRewards().name}
+    groups |= {name: clips for name, clips in evidence.controls.items() if name != HIDDEN_REWARDS.name}
     return [_curve(name, clips) for name, clips in groups.items() if clips]
 
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
-from robo_rl.rewards.fitted_folder import fitted
+from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rows import columns_of
 from robo_rl.spec import EnvironmentSpec
@@ -42,10 +40,8 @@ def save(
     folder: Path, reward: RewardEnsemble, config: BradleyTerryConfig, spec: EnvironmentSpec, facts: Mapping[str, Any]
 ) -> None:
     """Writes a fitted reward durably into a new folder; `facts` say what it was fitted to."""
-    if folder.exists() and any(folder.iterdir()):
-        raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
     state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
-    save_checkpoint(folder, Checkpoint(0, {"reward": state}))
+    save_fitted(folder, "reward", state)
 
 
 @dataclass(frozen=True)
@@ -56,14 +52,12 @@ class PreferenceReward(RewardModel):
     """What `robo-rl reward fit` wrote."""
 
     def __post_init__(self) -> None:
-        if not self.folder:
-            raise InvalidSetting("Which fitted reward?", fix="--settings folder=FOLDER, as `robo-rl reward fit` wrote it")
+        require_named(self.folder, "preference")
 
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of all parameters."""
-        arrays = self._saved["arrays"]
-        return "preference", hash_of(*(np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
+        return "preference", hash_of(*bytes_of(self._saved["arrays"]))
 
     @property
     def fitted_to(self) -> frozenset[str]:
@@ -97,7 +91,7 @@ class PreferenceReward(RewardModel):
     def _ensemble(self) -> RewardEnsemble:
         settings = self._saved["config"]
         config = BradleyTerryConfig(**(settings | {"hidden": tuple(settings["hidden"])}))
-        arrays = {name: torch.as_tensor(np.array(array)) for name, array in self._saved["arrays"].items()}
+        arrays = tensors_of(self._saved["arrays"])
         ensemble = RewardEnsemble(len(arrays["mean"]), config)
         ensemble.load_state_dict(arrays)
         return ensemble

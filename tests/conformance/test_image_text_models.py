@@ -20,7 +20,7 @@ def embedded(folder) -> EmbeddedImageText:
     words = ("red", "green", "grey", "blue")
     torch.manual_seed(0)
     EmbeddedModel(Origin("arm", "front", 16, ("gripper",), words, TEXTS)).save(folder / "embedded")
-    return EmbeddedImageText(str(folder / "embedded"))
+    return EmbeddedImageText(folder=str(folder / "embedded"))
 
 
 MODELS = {

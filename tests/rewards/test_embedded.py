@@ -343,7 +343,7 @@ def test_what_it_cannot_know_is_refused(folder):
     with pytest.raises(UnknownName, match="Unknown word in 'go to the moon': 'moon'"):
         EmbeddedProgress(folder=folder).label(episode(pictures, "go to the moon"))
     for kind in (EmbeddedProgress, EmbeddedCompletion, EmbeddedImageText, EmbeddedRater):
-        with pytest.raises(InvalidSetting, match="Which model"):
+        with pytest.raises(InvalidSetting, match="Which fitted reward"):
             kind()
 
 

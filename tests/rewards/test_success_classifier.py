@@ -154,7 +154,7 @@ def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
     assert reads_pictures(ClassifierReward(folder=str(tmp_path / "fit")), episode(0))
     assert ClassifierReward(folder=str(tmp_path / "fit")).eye == "camera_front"  # online, too, nobody need name it
     assert len(ClassifierReward(folder=str(tmp_path / "fit"), guarded=False).score(pictures, pictures, None).values) == 2
-    with pytest.raises(InvalidSetting, match="Which classifier"):
+    with pytest.raises(InvalidSetting, match="Which fitted reward"):
         ClassifierReward()
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,90 +14,66 @@ from robo_rl.types import Array, Episode
 Floats = npt.NDArray[np.float64]
 
 
-class Progress(Protocol):
-    """Measures true progress."""
+class Progress(NamedTuple):
+    """A measure of true progress."""
 
-    def __str__(self) -> str: ...
-
-    def of(self, episode: Episode) -> Floats:
-        """Returns (T,) how far things got after each step; NaN where it is not known."""
-
-
-@dataclass(frozen=True)
-class TimeToSuccess:
-    """Minus the steps that are left until an episode succeeds; episodes that do not succeed have none."""
+    words: str
+    of: Callable[[Episode], Floats]
+    """Returns (T,) how far things got after each step of an episode; NaN where it is not known."""
 
     def __str__(self) -> str:
-        return "time to success"
+        return self.words
 
-    def of(self, episode: Episode) -> Floats:
-        """Returns (T,) [steps]."""
+
+def _time_to_success(rest: str) -> Progress:
+    """Minus the steps that are left until an episode succeeds; episodes that do not succeed have none."""
+    del rest
+
+    def of(episode: Episode) -> Floats:
         steps = len(episode)
         return np.arange(1 - steps, 1, dtype=np.float64) if episode.success else np.full(steps, np.nan)
 
-
-@dataclass(frozen=True)
-class RecordedReward:
-    """The recorded reward, or one of its terms."""
-
-    term: str = ""
-    """Empty for the reward itself."""
-
-    def __str__(self) -> str:
-        return f"the reward term {self.term}" if self.term else "the recorded reward"
-
-    def of(self, episode: Episode) -> Floats:
-        """Returns (T,) values; raises UnknownName for a term that was not recorded."""
-        if self.term and self.term not in episode.reward_terms:
-            raise UnknownName("reward term", self.term, episode.reward_terms)
-        return (episode.reward_terms[self.term] if self.term else episode.rewards).astype(np.float64)
+    return Progress("time to success", of)
 
 
-@dataclass(frozen=True)
-class RunningSum:
+def _reward(term: str) -> Progress:
+    """The recorded reward, or one of its terms; raises UnknownName for a term that was not recorded."""
+
+    def of(episode: Episode) -> Floats:
+        if term and term not in episode.reward_terms:
+            raise UnknownName("reward term", term, episode.reward_terms)
+        return (episode.reward_terms[term] if term else episode.rewards).astype(np.float64)
+
+    return Progress(f"the reward term {term}" if term else "the recorded reward", of)
+
+
+def _running_sum(term: str) -> Progress:
     """The sum so far of the recorded reward or one of its terms, for those that pay by how much a step brings."""
-
-    reward: RecordedReward
-
-    def __str__(self) -> str:
-        return f"the sum so far of {self.reward}"
-
-    def of(self, episode: Episode) -> Floats:
-        """Returns (T,) sums."""
-        return np.cumsum(self.reward.of(episode))
+    reward = _reward(term)
+    return Progress(f"the sum so far of {reward}", lambda episode: np.cumsum(reward.of(episode)))
 
 
-@dataclass(frozen=True)
-class Nearness:
+def _nearness(rest: str) -> Progress:
     """Minus the distance of two observations, or the length of one, such as that from gripper to goal."""
+    names = tuple(rest.split(","))
+    if not all(names) or len(names) > 2:
+        raise InvalidSetting("near: takes one observation or two.", got=rest, allowed="near:NAME or near:NAME,NAME")
 
-    names: tuple[str, ...]
-    """One or two observations."""
-
-    def __str__(self) -> str:
-        return f"nearness of {' and '.join(self.names)}" if len(self.names) > 1 else f"smallness of {self.names[0]}"
-
-    def of(self, episode: Episode) -> Floats:
-        """Returns (T,) after each step; raises UnknownName for an observation that was not recorded."""
-        if missing := [name for name in self.names if name not in episode.observations]:
+    def of(episode: Episode) -> Floats:
+        if missing := [name for name in names if name not in episode.observations]:
             raise UnknownName("observation", missing[0], episode.observations)
-        places: list[Array] = [episode.observations[name][1:].astype(np.float64) for name in self.names]
+        places: list[Array] = [episode.observations[name][1:].astype(np.float64) for name in names]
         away = places[0] - places[1] if len(places) > 1 else places[0]
         distances: Floats = np.linalg.norm(away.reshape(len(away), -1), axis=1)
         return -distances
 
-
-def _nearness(names: str) -> Nearness:
-    found = tuple(names.split(","))
-    if not all(found) or len(found) > 2:
-        raise InvalidSetting("near: takes one observation or two.", got=names, allowed="near:NAME or near:NAME,NAME")
-    return Nearness(found)
+    return Progress(f"nearness of {' and '.join(names)}" if len(names) > 1 else f"smallness of {names[0]}", of)
 
 
 KINDS: Mapping[str, Callable[[str], Progress]] = {
-    "time-to-success": lambda _: TimeToSuccess(),
-    "reward": RecordedReward,
-    "sum": lambda term: RunningSum(RecordedReward(term)),
+    "time-to-success": _time_to_success,
+    "reward": _reward,
+    "sum": _running_sum,
     "near": _nearness,
 }
 

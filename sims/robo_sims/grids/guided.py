@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols import Stateful
-from robo_rl.rewards.subgoals.forms import FORMS, Form
+from robo_rl.rewards.subgoals.forms import FORMS, SubgoalForm
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS
 from robo_rl.rewards.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
@@ -83,7 +83,7 @@ class Guidance:
         """Returns what chooses the levels of so many environments."""
         return LevelDraw(0 if self.teaching is None else self.teaching.levels, num_envs)
 
-    def _form(self) -> Form:
+    def _form(self) -> SubgoalForm:
         return FORMS[self.subgoals]()
 
 

@@ -12,7 +12,7 @@ import tyro
 
 from robo_cli.recipe import Recipe, require_at_least
 from robo_cli.reward_clips import rater_comparer
-from robo_cli.reward_probe import batch_sizes
+from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, Desk, desk_for
 from robo_cli.study_options import options

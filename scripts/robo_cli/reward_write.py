@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from robo_cli.recipe import read_recipe
-from robo_cli.reward_probe import batch_sizes
+from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_writing import Asking, desk_for
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram

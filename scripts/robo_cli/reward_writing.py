@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from robo_cli.reward_probe import spec_and_trial
+from robo_cli.reward_probation import spec_and_trial
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError

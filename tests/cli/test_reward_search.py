@@ -31,7 +31,7 @@ SMALL = ["--eureka.rounds", "1", "--eureka.programs", "2", "--eureka.budget", "1
 @pytest.fixture(autouse=True)
 def few_steps_to_try_on(monkeypatch):
     Path("tiny.yaml").write_text(RECIPE)
-    monkeypatch.setattr("robo_cli.reward_probe.ROWS", 20)
+    monkeypatch.setattr("robo_cli.reward_probation.ROWS", 20)
     for name in ("SINGLE_ROWS", "EVERY_SIZE"):
         monkeypatch.setattr(f"robo_rl.rewards.programs.probation.{name}", 2)
 

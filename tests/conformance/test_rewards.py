@@ -19,8 +19,12 @@ from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.clg import ContrastingLanguageGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
-from robo_rl.rewards.decomposition.latent import LatentReward
-from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
+from robo_rl.rewards.decomposition.rewards import (
+    EpisodicReward,
+    LatentReward,
+    RandomizedReturnDecomposition,
+    ReturnDecomposition,
+)
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.driving_goals import DrivingGoals
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin

@@ -17,9 +17,9 @@ from robo_cli.reward_fit_embedded import next_commands
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
 from robo_rl.rewards.embedded.descent import EmbeddedConfig
+from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, SecondLook, averaged
 from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
 from robo_rl.rewards.embedded.heads import Vocabulary
-from robo_rl.rewards.embedded.layers import CONTRAST, averaged
 from robo_rl.rewards.embedded.measuring import area_under_roc, measure, told_sentences
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
@@ -30,7 +30,6 @@ from robo_rl.rewards.embedded.rewards import (
     EmbeddedRater,
     EmbeddedShuffled,
 )
-from robo_rl.rewards.embedded.second_look import MASKS, WINDOW, SecondLook
 from robo_rl.rewards.image_text import image_text_model
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.raters import Segment

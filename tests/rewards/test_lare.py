@@ -8,8 +8,8 @@ import yaml
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.latent import LatentReward, ProgramFactors
 from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
+from robo_rl.rewards.decomposition.rewards import LatentReward, ProgramFactors
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.language.opening import language_model
 from robo_rl.rewards.programs.abstraction import EnvAbstraction

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
-from robo_rl.rewards.image_text_conformance import check_image_text_model
+from robo_rl.rewards.conformance import check_image_text_model
 from robo_rl.rewards.open_clip_model import OpenCLIP
 
 CONFIG = {

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.embedded.layers import perceptron
+from robo_rl.rewards.embedded.encoder import perceptron
 
 LENGTH = 12
 """Words of the longest sentence."""

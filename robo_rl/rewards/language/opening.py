@@ -12,11 +12,10 @@ import yaml
 from robo_rl.discovery import known
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.judging import judge
-from robo_rl.rewards.language.call_log import CallLog
+from robo_rl.rewards.language.call_log import CallLog, LogSource
 from robo_rl.rewards.language.judge_source import JudgeSource
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
-from robo_rl.rewards.language.replayed import LogSource
 
 PACK = "pack:"
 ENDPOINT = {"max_tokens": 4096, "timeout_s": 300.0, "deadline_s": 900.0}

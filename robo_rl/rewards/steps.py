@@ -194,7 +194,8 @@ class StepQueue:
 
     def _joined(self) -> Steps:
         none, whole, flag = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, {}, none, {}, [])])
+        nothing = dict.fromkeys(self._newest or next(iter(self._last.values()), ()), none)
+        return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, nothing, none, nothing, [])])
 
     def _of(self, index: int) -> Mapping[str, Array]:
         """Return the newest observation of an environment, (1, ...)."""

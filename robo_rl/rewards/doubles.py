@@ -10,27 +10,24 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import UnknownName, require_allowed
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.identity import hash_of, settings_hash
+from robo_rl.rewards.identity import NamedSettings, hash_of
 from robo_rl.rewards.judging import Answer, Question, Terms
 from robo_rl.rewards.pictures import Pictures
 from robo_rl.types import Array, Episode, Labels, RewardLabels
 
 
 @dataclass(frozen=True)
-class Oracle(RewardModel):
+class Oracle(NamedSettings, RewardModel):
     """The recorded rewards themselves: what a perfect model would say."""
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "oracle", settings_hash(self)
+    name: ClassVar[str] = "oracle"
 
     def label(self, episode: Episode) -> RewardLabels:
         """Returns the recorded rewards, all valid."""
@@ -38,8 +35,10 @@ class Oracle(RewardModel):
 
 
 @dataclass(frozen=True)
-class NoisyOracle(RewardModel):
+class NoisyOracle(NamedSettings, RewardModel):
     """The recorded rewards with errors and gaps, as a mediocre model would see them."""
+
+    name: ClassVar[str] = "noisy-oracle"
 
     deviation: float = 0.1
     """Standard deviation of the Gaussian error of a step, in units of the reward."""
@@ -52,11 +51,6 @@ class NoisyOracle(RewardModel):
         allowed = {"deviation": (self.deviation >= 0, "0 or more"), "missing": (0 <= self.missing <= 1, "0 to 1")}
         require_allowed(self, allowed | {"seed": (self.seed >= 0, "0 or more")})
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "noisy-oracle", settings_hash(self)
-
     def label(self, episode: Episode) -> RewardLabels:
         """Returns rewards with errors; a step without an answer is not valid."""
         content = hashlib.sha256(episode.actions.tobytes() + episode.timestamps.tobytes()).digest()
@@ -66,19 +60,16 @@ class NoisyOracle(RewardModel):
 
 
 @dataclass(frozen=True)
-class Constant(RewardModel):
+class Constant(NamedSettings, RewardModel):
     """The same everywhere: a model that sees nothing."""
+
+    name: ClassVar[str] = "constant"
 
     value: float = 0.0
     """The reward of every step."""
 
     def __post_init__(self) -> None:
         require_allowed(self, {"value": (np.isfinite(self.value), "a finite number")})
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "constant", settings_hash(self)
 
     def label(self, episode: Episode) -> RewardLabels:
         """Returns the value for each step."""
@@ -148,13 +139,10 @@ RGB = {
 
 
 @dataclass(frozen=True)
-class Colours:
+class Colours(NamedSettings):
     """The mean colour of a picture, and sentences that are names of colours."""
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "colours", settings_hash(self)
+    name: ClassVar[str] = "colours"
 
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
         """Returns (N, 4) for the mean colour of each picture."""

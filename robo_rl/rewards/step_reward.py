@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from robo_rl.reward_protocols import Relabelling, RewardModel
-from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.identity import NamedSettings
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.runner import UsedProgram
@@ -19,11 +19,9 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 
-class StepReward(RewardModel):
+class StepReward(NamedSettings, RewardModel):
     """A reward of steps. Its settings are its fields; `name` and `score_steps` are all that it must have."""
 
-    name: ClassVar[str]
-    """That of the entry point."""
     remedy: ClassVar[str] = "look at what the model answers (robo-rl label shows it on recorded episodes), then resume the run"
     """Advice of the error if it has no answer for long."""
     is_weighted: ClassVar[bool] = False
@@ -90,11 +88,6 @@ class StepReward(RewardModel):
         return None
 
     # what every reward of steps can do
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return self.name, settings_hash(self)
 
     def score_episode(self, episode: Episode) -> StepScores:
         """Return the reward of every step of a recorded episode, and every value on the way to it."""

@@ -194,7 +194,7 @@ class StepQueue:
 
     def _joined(self) -> Steps:
         none, whole, flag = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        nothing = dict.fromkeys(self._newest or next(iter(self._last.values()), ()), none)
+        nothing = dict.fromkeys(next(iter(self._last.values()), self._newest), none)
         return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, nothing, none, nothing, [])])
 
     def _of(self, index: int) -> Mapping[str, Array]:

@@ -89,9 +89,8 @@ def spec_and_trial(name: str, arguments: Mapping[str, object], sizes: Sequence[i
     environment = make_environment(name, **arguments)
     spec = specification(environment)
     view = EnvAbstraction.of(spec)
-    batches = [view.batch(episode) for episode in _sampled(environment, name, spec)]
+    columns = stacked(view, [*_sampled(environment, name, spec)])
     environment.close()
-    columns = {column: np.concatenate([batch[column] for batch in batches]) for column in view.columns}
     return spec, partial(_tried, columns, sizes)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
@@ -67,33 +68,33 @@ class Asking:
         return {"llm": self.llm, "llm_settings": list(self.llm_settings), "examples": self.examples}
 
 
-@dataclass(frozen=True)
-class Desk:
+class WritingContext(NamedTuple):
     """Everything that writing programs for a task takes."""
 
     writer: Writer
     task: RewardTask
     examples: Sequence[Example]
-    model: LanguageModel
 
 
-def desk_for(name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()) -> Desk:
-    """Returns it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
+@contextmanager
+def writing(
+    name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()
+) -> Iterator[WritingContext]:
+    """Yields it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
 
-    sizes: of batches that a learner will ask for.
+    sizes: of batches that a learner will ask for. Prints at the end what was asked and paid.
     """
-    model = _model(asking, log)
-    try:
+    with _model(asking, log) as model:
         spec, attempt = spec_and_trial(name, arguments, sizes)
         sentence = asking.sentence or spec.instruction
         if not sentence:
             raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")
-    except BaseException:
-        model.close()
-        raise
-    view = EnvAbstraction.of(spec)
-    task = RewardTask(sentence, view.text, means(), spec.max_steps)
-    return Desk(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples), model)
+        view = EnvAbstraction.of(spec)
+        task = RewardTask(sentence, view.text, means(), spec.max_steps)
+        try:
+            yield WritingContext(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples))
+        finally:
+            print(model.report())
 
 
 def _model(asking: Asking, log: Path) -> LanguageModel:

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Protocol
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeUnavailable
 from robo_rl.rewards.answer_cache import AnswerCache, Answers
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Judge, Question, judge
-from robo_rl.rewards.strict_answers import read, repaired
+from robo_rl.rewards.judging import Answer, Judge, Question, judge, read, repaired
 from robo_rl.types import Metrics
 
 SILENT = ("unreachable", "too many requests", "not accepted")

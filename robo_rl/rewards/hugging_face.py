@@ -16,8 +16,7 @@ import torch
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.embedding import TorchImageText, on_device
-from robo_rl.rewards.hub_folder import hub_folder, identity_of, loaded, loaded_model
+from robo_rl.rewards.local_models import TorchImageText, hub_folder, identity_of, loaded, loaded_model, on_device
 from robo_rl.rewards.pictures import Pictures
 
 KIND = "image-text model"

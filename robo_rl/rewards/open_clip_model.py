@@ -16,8 +16,8 @@ import torch
 from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError, require_allowed
-from robo_rl.rewards.embedding import TorchImageText, on_device
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.local_models import TorchImageText, on_device
 from robo_rl.rewards.pictures import Pictures
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 
 from robo_rl.errors import require_allowed
-from robo_rl.rewards.embedding import on_device
-from robo_rl.rewards.hub_folder import hub_folder, identity_of, loaded, loaded_model
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer, Question, Terms, form_in_words
+from robo_rl.rewards.local_models import hub_folder, identity_of, loaded, loaded_model, on_device
 
 KIND = "vision-language model"
 FORMAT = 1

@@ -14,10 +14,9 @@ from robo_rl.rewards.annotation.annotator import Label
 from robo_rl.rewards.annotation.arrivals import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
 from robo_rl.rewards.annotation.rule import Rule
-from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
 from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
-from robo_rl.rewards.clg import ContrastingLanguageGoals
+from robo_rl.rewards.clg import ContrastingLanguageGoals, DrivingGoals
 from robo_rl.rewards.conformance import REWARD_CHECKS, check_reward
 from robo_rl.rewards.decomposition.rewards import (
     EpisodicReward,
@@ -26,7 +25,6 @@ from robo_rl.rewards.decomposition.rewards import (
     ReturnDecomposition,
 )
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
-from robo_rl.rewards.driving_goals import DrivingGoals
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedCompletion, EmbeddedProgress, EmbeddedShuffled
 from robo_rl.rewards.judge_rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
@@ -34,7 +32,7 @@ from robo_rl.rewards.online_conformance import ONLINE_CHECKS, check_online_rewar
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rewards.pipeline import RewardPipeline
-from robo_rl.rewards.preference import PreferenceReward, save
+from robo_rl.rewards.preference import BradleyTerryConfig, PreferenceReward, RewardEnsemble, save
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.reward import ProgramReward
 from robo_rl.rewards.step_reward import StepReward

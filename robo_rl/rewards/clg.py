@@ -168,9 +168,9 @@ class DrivingGoals(ContrastingLanguageGoals):
 
     Differs from VLM-RL: there s = 1 - |v - c v_top| / v_top, which pays 1 - c for standing in every step until the episode is
     cut. Here that is taken off, so that standing pays nothing, a metre that is driven no faster than looks safe pays the same
-    at any speed, arriving loses nothing, and more than twice the speed that looks safe costs something wherever the car is in its
-    lane. No factor for steadiness, which needs a memory of offsets that a single step has not; no reward of -10 at the end of
-    an episode, so that collisions are told by the pictures alone; the interval of c is found, not given.
+    at any speed, arriving loses nothing, and more than twice the speed that looks safe costs something wherever the car is in
+    its lane. No factor for steadiness, which needs a memory of offsets that a single step has not; no reward of -10 at the end
+    of an episode, so that collisions are told by the pictures alone; the interval of c is found, not given.
     """
 
     top_speed: float = 8.0

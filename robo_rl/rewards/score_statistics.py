@@ -56,17 +56,23 @@ def _bin(scores: Array, successes: npt.NDArray[np.bool_], member: npt.NDArray[np
 Floats = npt.NDArray[np.float64]
 
 
+def roc_area(scores: Array, successes: npt.NDArray[np.bool_]) -> float:
+    """Returns the probability that a success scores above a failure, ties counted half; NaN where either is lacking."""
+    from scipy import stats  # late, as in robo_rl.statistics
+
+    ranks, count = stats.rankdata(scores), int(successes.sum())
+    pairs = count * (len(scores) - count)
+    return float((ranks[successes].sum() - count * (count + 1) / 2) / pairs) if pairs else np.nan
+
+
 def area_under_curve(scores: Array, successes: npt.NDArray[np.bool_]) -> Interval:
     """Returns the probability that a success scores above a failure, ties counted half; scores and successes are (n,).
 
     The interval is no bootstrap, because that claims certainty where a few of both are separated perfectly. Raises
     InvalidSetting where there are no successes or no failures.
     """
-    from scipy import stats  # late, as in robo_rl.statistics
-
     won, lost = _both(scores, successes)
-    ranks = stats.rankdata(np.concatenate((won, lost)))
-    area = float((ranks[: len(won)].sum() - len(won) * (len(won) + 1) / 2) / (len(won) * len(lost)))
+    area = roc_area(scores, successes)
     sizes = len(won), len(lost)
     return Interval(area, 1 - _highest(1 - area, *sizes), _highest(area, *sizes))
 

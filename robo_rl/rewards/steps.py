@@ -146,36 +146,17 @@ class StepQueue:
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
         """Environment `index` took a step that led to `observation`."""
-        before, after = self._of(index), self._kept(observation)
-        self._numbers[index] += 1
-        number, flags = np.array([self._numbers[index]]), (np.array([terminated]), np.array([truncated]))
-        told = [self._instructions[index]]
-        self._put(Steps(np.array([index]), number, *flags, np.array([reward]), before, np.array(action)[None], after, told))
+        after = self._kept(observation)
+        self._put([index], self._of(index), after, np.array(action)[None], [reward], [terminated], [truncated])
         self._last[index] = after
 
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
         """Every environment took a step; arrays (N, ...)."""
-        count = len(rewards)
-        before = self._before(count)
         after = self._keep({name: observations[name] for name in self._entries})
-        numbers = [self._numbers[index] + 1 for index in range(count)]
-        self._numbers.update(enumerate(numbers))
-        flags = np.array(terminated), np.array(truncated)
-        told = [self._instructions[index] for index in range(count)]
-        self._put(
-            Steps(
-                np.arange(count),
-                np.array(numbers),
-                *flags,
-                np.array(rewards, np.float64),
-                before,
-                np.array(actions),
-                after,
-                told,
-            )
-        )
+        everyone = range(len(rewards))
+        self._put(everyone, self._before(len(rewards)), after, np.array(actions), rewards, terminated, truncated)
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
@@ -188,9 +169,21 @@ class StepQueue:
         """Return how many of the steps that wait count."""
         return sum(int(counts(steps).sum()) for steps in self._waiting)
 
-    def _put(self, steps: Steps) -> None:
-        self._waiting.append(steps)
-        self._length += len(steps)
+    def _put(
+        self,
+        indices: Sequence[int],
+        before: Mapping[str, Array],
+        after: Mapping[str, Array],
+        actions: Array,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+    ) -> None:
+        numbers, told = [self._numbers[index] + 1 for index in indices], [self._instructions[index] for index in indices]
+        self._numbers.update(zip(indices, numbers, strict=True))
+        ends, own = (np.array(terminated), np.array(truncated)), np.array(rewards, np.float64)
+        self._waiting.append(Steps(np.array(indices), np.array(numbers), *ends, own, before, actions, after, told))
+        self._length += len(numbers)
 
     def _joined(self) -> Steps:
         none, whole, flag = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_)

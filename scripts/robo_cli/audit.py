@@ -22,18 +22,19 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.report.audit_page import write_audit
 from robo_rl.rewards.audit.evidence import (
     Evidence,
+    Progress,
     Shape,
     asked,
     controls_of,
     gain,
     gather,
     level,
+    progress_of,
     reads_pictures,
     written,
     wrongly_told,
 )
 from robo_rl.rewards.audit.result import Audit, concluded
-from robo_rl.rewards.audit.truth import Progress, progress_of
 from robo_rl.runs import write_text
 
 EXAMPLES = """robo-rl audit oracle --dataset data/pick --out audits/oracle

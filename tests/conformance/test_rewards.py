@@ -11,9 +11,9 @@ import torch
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure, InvalidSetting
 from robo_rl.rewards.annotation.annotator import Label
-from robo_rl.rewards.annotation.arrivals import Arrival, RecordedAnnotator
+from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.rule import Rule
+from robo_rl.rewards.annotation.questions import Rule
 from robo_rl.rewards.classifier import ClassifierReward
 from robo_rl.rewards.classifier import save as save_classifier
 from robo_rl.rewards.clg import ContrastingLanguageGoals, DrivingGoals

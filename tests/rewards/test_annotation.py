@@ -11,7 +11,7 @@ import pytest
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
 from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
-from robo_rl.rewards.annotation.arrivals import Arrival, RecordedAnnotator
+from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIRetrieval
 from robo_rl.rewards.online import RunningReward
 from robo_rl.rewards.place import Place

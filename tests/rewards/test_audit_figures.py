@@ -14,6 +14,7 @@ from robo_rl.rewards.audit.evidence import (
     REVERSED,
     SHUFFLED_TIME,
     held_from,
+    progress_of,
     wrong_text,
 )
 from robo_rl.rewards.audit.figures import (
@@ -27,7 +28,6 @@ from robo_rl.rewards.audit.figures import (
     step_correlation,
     unknown,
 )
-from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.audit.verdict import graded
 from robo_rl.rewards.score_statistics import (
     area_under_curve,

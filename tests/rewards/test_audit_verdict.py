@@ -9,9 +9,18 @@ import pytest
 
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.report.audit_page import write_audit
-from robo_rl.rewards.audit.evidence import asked, controls_of, gain, gather, level, reads_pictures, written, wrongly_told
+from robo_rl.rewards.audit.evidence import (
+    asked,
+    controls_of,
+    gain,
+    gather,
+    level,
+    progress_of,
+    reads_pictures,
+    written,
+    wrongly_told,
+)
 from robo_rl.rewards.audit.result import concluded
-from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.pictures import PictureReward

@@ -20,7 +20,7 @@ from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, SecondLook, averaged
 from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
 from robo_rl.rewards.embedded.heads import Vocabulary
-from robo_rl.rewards.embedded.measuring import area_under_roc, measure, told_sentences
+from robo_rl.rewards.embedded.measuring import measure, told_sentences
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.rewards import (
@@ -33,6 +33,7 @@ from robo_rl.rewards.embedded.rewards import (
 from robo_rl.rewards.image_text import image_text_model
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Episode, Labels
 
 SIZE = 32
@@ -117,8 +118,8 @@ def test_the_contrast_counts_every_true_caption_and_no_row_without_one():
 
 def test_the_area_under_the_curve_is_the_share_of_pairs_in_order():
     scores, positive = np.array([0.1, 0.4, 0.35, 0.8, 0.4]), np.array([False, False, True, True, True])
-    assert area_under_roc(scores, positive) == pytest.approx((1 + 0 + 1 + 1 + 1 + 0.5) / 6)
-    assert math.isnan(area_under_roc(scores, np.ones(5, bool)))
+    assert roc_area(scores, positive) == pytest.approx((1 + 0 + 1 + 1 + 1 + 0.5) / 6)
+    assert math.isnan(roc_area(scores, np.ones(5, bool)))
 
 
 def test_measures_of_a_model_that_knows_the_truth_are_perfect(monkeypatch):

@@ -14,9 +14,8 @@ from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeErr
 from robo_rl.rewards import chat_transport
 from robo_rl.rewards.cached_judge import CachedJudge
 from robo_rl.rewards.chat_transport import told_wait
-from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.endpoint import Endpoint
-from robo_rl.rewards.judging import Form, Question, Terms, judge
+from robo_rl.rewards.judging import Form, Question, Terms, data_url, judge
 
 KEY = "sk-test-5ecret"
 

@@ -20,12 +20,18 @@ import numpy.typing as npt
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.arrivals import AnnotatedCaptions, RecordedAnnotator, record_of
 from robo_rl.rewards.annotation.caption_rewards import CaptionRewards, Classification, Ranking, Retrieval
-from robo_rl.rewards.annotation.captioning import LOOK, Captioner, Described, described
+from robo_rl.rewards.annotation.captioning import (
+    LOOK,
+    AnnotatedCaptions,
+    Captioner,
+    Described,
+    RecordedAnnotator,
+    described,
+    record_of,
+)
 from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions
-from robo_rl.rewards.annotation.rule import Rule, RuleSource
+from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions, Rule, RuleSource
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel

@@ -44,14 +44,15 @@ class EpisodeSums:
 
     def add(self, steps: Steps, values: Mapping[str, npt.NDArray[np.float64]]) -> None:
         """Adds the values (K,) of steps, by name; NaN, which is missing, adds nothing."""
-        known = {name: np.where(np.isnan(each), 0.0, each) for name, each in values.items()}
-        order, ended = np.argsort(steps.index, kind="stable"), steps.ended
-        bounds = np.flatnonzero(np.diff(steps.index[order]).astype(np.bool_) | ended[order][:-1]) + 1
-        for part in np.split(order, bounds) if len(order) else ():
-            index = int(steps.index[part[0]])
-            self._add(index, {name: float(each[part].sum()) for name, each in known.items()})
-            if ended[part[-1]]:
-                self._finish(index)
+        order = np.argsort(steps.index, kind="stable")
+        known = {name: np.where(np.isnan(each), 0.0, each)[order] for name, each in values.items()}
+        index, ended = steps.index[order], steps.ended[order]
+        bounds = np.flatnonzero(np.diff(index).astype(np.bool_) | ended[:-1]) + 1
+        for start, stop in pairwise([0, *bounds.tolist(), len(order)] if len(order) else ()):
+            number = int(index[start])
+            self._add(number, {name: float(each[start:stop].sum()) for name, each in known.items()})
+            if ended[stop - 1]:
+                self._finish(number)
 
     def restart(self) -> None:
         """Forgets the episodes under way."""

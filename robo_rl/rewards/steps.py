@@ -147,7 +147,7 @@ class StepQueue:
     ) -> None:
         """Environment `index` took a step that led to `observation`."""
         after = self._kept(observation)
-        self._put([index], self._of(index), after, np.array(action)[None], [reward], [terminated], [truncated])
+        self._put(np.array([index]), self._of(index), after, np.array(action)[None], [reward], [terminated], [truncated])
         self._last[index] = after
 
     def add_all(
@@ -155,8 +155,7 @@ class StepQueue:
     ) -> None:
         """Every environment took a step; arrays (N, ...)."""
         after = self._keep({name: observations[name] for name in self._entries})
-        everyone = range(len(rewards))
-        self._put(everyone, self._before(len(rewards)), after, np.array(actions), rewards, terminated, truncated)
+        self._put(np.arange(len(rewards)), self._before(len(rewards)), after, np.array(actions), rewards, terminated, truncated)
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
@@ -171,7 +170,7 @@ class StepQueue:
 
     def _put(
         self,
-        indices: Sequence[int],
+        index: npt.NDArray[np.int64],
         before: Mapping[str, Array],
         after: Mapping[str, Array],
         actions: Array,
@@ -179,10 +178,11 @@ class StepQueue:
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
     ) -> None:
-        numbers, told = [self._numbers[index] + 1 for index in indices], [self._instructions[index] for index in indices]
-        self._numbers.update(zip(indices, numbers, strict=True))
+        rows = index.tolist()
+        numbers, told = [self._numbers[row] + 1 for row in rows], [self._instructions[row] for row in rows]
+        self._numbers.update(zip(rows, numbers, strict=True))
         ends, own = (np.array(terminated), np.array(truncated)), np.array(rewards, np.float64)
-        self._waiting.append(Steps(np.array(indices), np.array(numbers), *ends, own, before, actions, after, told))
+        self._waiting.append(Steps(index, np.array(numbers), *ends, own, before, actions, after, told))
         self._length += len(numbers)
 
     def _joined(self) -> Steps:

@@ -190,7 +190,11 @@ def measured(
     config: ClassifierConfig,
 ) -> Measured:
     """Returns the threshold and how good the classifier is with it, the guard included."""
-    found = [_Scored.of(network, spec, episode, camera, guard, config) for episode in episodes]
+    found = []
+    for episode in episodes:
+        moments, valid = moments_of(spec, episode, camera)
+        seen = guarded(Labels.finite(network.probabilities(moments), valid), guard, episode.observations)
+        found.append(_Scored(seen.or_nan, shows_success(episode, config), episode.success))
     failed, won = ([each for each in found if each.success is side] for side in (False, True))
     threshold = max(
         threshold_for(np.array([each.highest for each in failed]), config.false_positives), config.least_probability
@@ -223,20 +227,6 @@ class _Scored(NamedTuple):
     """(T+1,) with the guard; NaN where nothing was known"""
     shown: Floats
     success: bool | None
-
-    @classmethod
-    def of(
-        cls,
-        network: SuccessNetwork,
-        spec: EnvironmentSpec,
-        episode: Episode,
-        camera: str,
-        guard: Guard | None,
-        config: ClassifierConfig,
-    ) -> _Scored:
-        moments, valid = moments_of(spec, episode, camera)
-        found = guarded(Labels.finite(network.probabilities(moments), valid), guard, episode.observations)
-        return cls(found.or_nan, shows_success(episode, config), episode.success)
 
     @property
     def highest(self) -> float:

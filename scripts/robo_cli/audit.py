@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -147,11 +147,5 @@ def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
         reads_pictures=sees,
         reads_words=is_told or bool(getattr(model, "reads_words", False)),
         was_asked=True,
-        tokens=_tokens(model),
+        tokens=getattr(model, "tokens", None),
     )
-
-
-def _tokens(model: Any) -> int | None:
-    """Returns how many tokens a model used so far, where it counts them."""
-    tokens = getattr(model, "tokens", None)
-    return tokens if isinstance(tokens, int) else None

@@ -26,7 +26,7 @@ from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.loop import Search
 from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComparer, OracleComparer
-from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, carried_out, keep_program
+from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, keep_program, keep_round
 from robo_rl.runs import write_text
 from robo_rl.settings import plain, settings_as
 from robo_rl.threads import use_threads
@@ -122,7 +122,8 @@ def _comparer(arguments: SearchReward, trainer: RecipeTrainer) -> Comparer:
 
 def _shown(search: Search[Any], out: Path) -> list[Round]:
     rounds = []
-    for each in carried_out(search, out):
+    for each in search.rounds():
+        keep_round(each, out)
         rounds.append(each)
         for candidate in each.candidates:
             print(f"  {candidate.name:6} {_told(candidate)}")

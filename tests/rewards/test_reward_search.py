@@ -16,7 +16,7 @@ from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
 from robo_rl.rewards.search.preferring import ChanceComparer, KeptComparer, OracleComparer, RaterComparer, extremes
 from robo_rl.rewards.search.prompts import RewardTask, reflection, trace
-from robo_rl.rewards.search.record import WINNER, begin, carried_out, keep_program
+from robo_rl.rewards.search.record import WINNER, begin, keep_program, keep_round
 from robo_rl.rewards.search.rule_writer import Rule, RuleWriter
 from robo_rl.rewards.search.writing import Writer
 
@@ -352,7 +352,9 @@ def test_a_search_that_was_killed_goes_on_and_does_nothing_twice(tmp_path, after
         model = model_of(rule, folder / "calls.jsonl")
         try:
             writer = Writer(model, COLUMNS, lambda _: ("ok", ""))
-            rounds = [*carried_out(ICPL(writer, kept, TASK, config, comparer), folder)]
+            rounds = [*ICPL(writer, kept, TASK, config, comparer).rounds()]
+            for each in rounds:
+                keep_round(each, folder)
         finally:
             model.close()
         keep_program(rounds[-1].incumbent, folder / WINNER)

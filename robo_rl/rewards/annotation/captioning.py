@@ -73,8 +73,9 @@ def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, 
     for index, caption, begins in zip(steps.index.tolist(), captions, steps.begins.tolist(), strict=True):
         if begins:
             running[index] = {}
-        found.append(times := running[index].get(caption, 0) + 1)
-        running[index][caption] = times
+        episode = running[index]
+        episode[caption] = times = episode.get(caption, 0) + 1
+        found.append(times)
     counts.update(zip(map(str, range(len(running))), running, strict=True))
     return np.array(found, np.int64)
 

@@ -92,7 +92,7 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
         ControlFigures(
             name,
             mean_of([order(clip) for clip in clips], "clips"),
-            mean_of([rise(clip) for clip in clips], "clips"),
+            mean_of([ends(clip.scores) for clip in clips], "clips"),
             mean_of([last(clip.scores) for clip in clips], "clips"),
             mean_of([mean(clip.rewards) for clip in clips], "clips"),
         )
@@ -103,13 +103,16 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
 def comparisons(evidence: Evidence) -> dict[str, Figure]:
     """Returns what spoilt clips tell beside the real ones, by name; each share is of what the same real clips gain."""
     real = originals(evidence)
-    gained = [rise(clip) for clip in real]
+    gained = [ends(clip.scores) for clip in real]
     wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
+    misled = [ends(clip.scores) for clip in wrong]
     held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
     # without the last step: where a task ended a potential is taken back there
     waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
     return {
-        "gain under the wrong text": ratio_of([rise(clip) for clip in wrong], gained, "clips") if wrong else unknown("clips"),
+        "gain under the wrong text": ratio_of([ends(clip.scores) for clip in wrong], gained, "clips")
+        if wrong
+        else unknown("clips"),
         "gain while held still": ratio_of([ends(part) for part in held], gained, "clips") if held else unknown("clips"),
         "paid for waiting": mean_of(waiting, "clips"),
         "paid for going on": mean_of(going_on, "clips") if still else unknown("clips"),
@@ -124,11 +127,6 @@ def originals(evidence: Evidence) -> list[ClipScores]:
 def order(clip: ClipScores) -> float:
     """Returns the value-order correlation of a clip."""
     return value_order_correlation(clip.scores, np.isfinite(clip.scores))
-
-
-def rise(clip: ClipScores) -> float:
-    """Returns by how much the score ends above where it began."""
-    return ends(clip.scores)
 
 
 def ends(scores: Floats) -> float:

@@ -194,14 +194,12 @@ class ProgramFactors:
 
         Computed once for each step, when its episode has ended.
         """
-        before, after = ({name: values[part] for name, values in observations.items()} for part in (_BEFORE, _AFTER))
+        sides = (slice(None, -1), slice(1, None))
+        before, after = ({name: values[side] for name, values in observations.items()} for side in sides)
         found = timed("score", lambda: self._runner.run(self._view.batch_of(before, actions, after)))
         factors = np.stack([found.terms[name] for name in self._names], axis=1)
         with np.errstate(over="ignore"):
             return np.where(found.valid[:, None], factors, np.nan).astype(np.float32)
-
-
-_BEFORE, _AFTER = slice(None, -1), slice(1, None)
 
 
 @dataclass(frozen=True)

@@ -110,9 +110,7 @@ def comparisons(evidence: Evidence) -> dict[str, Figure]:
     # without the last step: where a task ended a potential is taken back there
     waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
     return {
-        "gain under the wrong text": ratio_of([ends(clip.scores) for clip in wrong], gained, "clips")
-        if wrong
-        else unknown("clips"),
+        "gain under the wrong text": ratio_of(misled, gained, "clips") if wrong else unknown("clips"),
         "gain while held still": ratio_of([ends(part) for part in held], gained, "clips") if held else unknown("clips"),
         "paid for waiting": mean_of(waiting, "clips"),
         "paid for going on": mean_of(going_on, "clips") if still else unknown("clips"),

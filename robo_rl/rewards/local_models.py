@@ -93,12 +93,15 @@ def library(name: str, kind: str) -> Any:
 class TorchImageText(ABC):
     """An image-text model that runs here by torch; implements `robo_rl.rewards.image_text.ImageTextModel`."""
 
-    model: str
-    """Name of the model."""
     device: str = "cpu"
     """Where it computes, as torch names it: cpu, cuda, cuda:1, mps. Part of the last digits only, so not of the identity."""
     batch: int = 64
     """Pictures that it looks at together, at most. Part of the last digits only, so not of the identity."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> tuple[str, str]:
+        """Its name and a hash of weights, preprocessing and settings."""
 
     @property
     @abstractmethod
@@ -128,7 +131,7 @@ class TorchImageText(ABC):
         for text in texts:  # libraries would cut it off in silence
             if (tokens := self.count_tokens(text)) > self.longest:
                 raise InvalidSetting(
-                    f"The model {self.model} cannot read so long a text: {text!r}.",
+                    f"The model {self.identity[0]} cannot read so long a text: {text!r}.",
                     got=f"{tokens} tokens",
                     allowed=self.longest,
                 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ class OpenCLIP(TorchImageText):
 
     pretrained: str
     """A file of weights, or one of the library's names for weights, such as laion2b_s34b_b79k, which is downloaded once."""
-    model: str = field(default="ViT-B-32", kw_only=True)
+    model: str = "ViT-B-32"
     """The library's name of the architecture."""
 
     def __post_init__(self) -> None:

@@ -141,7 +141,7 @@ class ProgressForm(Form):
     ]
 
 
-class Progress(Head):
+class ProgressHead(Head):
     """How much of the task is done, in tenths."""
 
     words = (
@@ -165,7 +165,7 @@ class CompletionForm(Form):
     task_completed: Literal["yes", "no"]
 
 
-class Completion(Head):
+class CompletionHead(Head):
     """Whether the task is done."""
 
     words = "The task of the robot: {instruction}\nThe picture is from now. Is the task done? Say yes only where all of it is."
@@ -187,7 +187,7 @@ class ContrastForm(Form):
     more_complete_image: Literal["ImageA", "ImageB"]
 
 
-class Contrast(Head):
+class ContrastHead(Head):
     """Whether this moment is further than the one before; which of them is image A follows from the pictures."""
 
     words = (
@@ -267,8 +267,8 @@ class JudgeProgress(LargeRewardModel):
     """How much of the task is done, in tenths, as a judge sees it (LRM)."""
 
     name: ClassVar[str] = "judge-progress"
-    heads: ClassVar[Sequence[Head]] = (Progress(),)
-    words: ClassVar[str] = Progress.words
+    heads: ClassVar[Sequence[Head]] = (ProgressHead(),)
+    words: ClassVar[str] = ProgressHead.words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,8 +276,8 @@ class JudgeCompletion(LargeRewardModel):
     """1 where a judge sees the task done, else 0 (LRM)."""
 
     name: ClassVar[str] = "judge-completion"
-    heads: ClassVar[Sequence[Head]] = (Completion(),)
-    words: ClassVar[str] = Completion.words
+    heads: ClassVar[Sequence[Head]] = (CompletionHead(),)
+    words: ClassVar[str] = CompletionHead.words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,8 +285,8 @@ class JudgeContrast(LargeRewardModel):
     """1 where a judge sees more of the task done than a few steps before, 0 where less (LRM, temporal contrastive)."""
 
     name: ClassVar[str] = "judge-contrast"
-    heads: ClassVar[Sequence[Head]] = (Contrast(),)
-    words: ClassVar[str] = Contrast.words
+    heads: ClassVar[Sequence[Head]] = (ContrastHead(),)
+    words: ClassVar[str] = ContrastHead.words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +294,8 @@ class JudgeTri(LargeRewardModel):
     """The mean of contrast, progress and completion, each in [0, 1] (LRM)."""
 
     name: ClassVar[str] = "judge-tri"
-    heads: ClassVar[Sequence[Head]] = (Contrast(), Progress(), Completion())
-    words: ClassVar[str] = Contrast.words + Progress.words + Completion.words
+    heads: ClassVar[Sequence[Head]] = (ContrastHead(), ProgressHead(), CompletionHead())
+    words: ClassVar[str] = ContrastHead.words + ProgressHead.words + CompletionHead.words
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -140,7 +140,7 @@ def test_close_pairs_differ_by_about_one_step():
 
 
 def test_the_interval_is_over_episodes_not_over_steps():
-    """Steps of one episode say the same: more of them do not make the interval narrower."""
+    """PooledSteps of one episode say the same: more of them do not make the interval narrower."""
     random = np.random.default_rng(0)
     truth, noise = random.normal(size=(2, 25))
     widths = []

@@ -9,7 +9,7 @@ import pytest
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
 from robo_rl.rewards.programs import sandbox as sandbox_module
 from robo_rl.rewards.programs import system_calls
-from robo_rl.rewards.programs.exchange import Column, Layout
+from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
 from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
@@ -240,7 +240,7 @@ def test_a_filter_that_the_kernel_does_not_take_is_told(monkeypatch):
 
 
 def test_a_message_is_one_of_bounded_length_whatever_lies_there():
-    layout = Layout({"x": Column("<f8", ())}, 0, 1)
+    layout = Layout({"x": ColumnLayout("<f8", ())}, 0, 1)
     memory = bytearray(layout.bytes_out)
     layout.write_message(memory, "é" * 10_000)
     assert set(layout.read_message(memory)) <= {"é", "\ufffd"}

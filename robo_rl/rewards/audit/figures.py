@@ -102,8 +102,8 @@ CANDIDATES = 100_000  # among which pairs that the truth tells apart are looked 
 NEAR = (0.5, 2.0)  # differences of close pairs, in units of what one step usually brings
 
 
-class Steps(NamedTuple):
-    """Steps of all episodes one after the other, of which both numbers are known."""
+class PooledSteps(NamedTuple):
+    """PooledSteps of all episodes one after the other, of which both numbers are known."""
 
     scores: Floats
     """(N,)"""
@@ -116,23 +116,23 @@ class Steps(NamedTuple):
     """what one step usually changes in the truth: the median of the changes there are; NaN without any"""
 
 
-def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> Steps:
+def pooled(scores: Sequence[Floats], truth: Sequence[Floats]) -> PooledSteps:
     """Returns the steps of episodes, each with scores (T,) and truth (T,), that are finite in both; evenly thinned if many."""
     pairs = [(a, b, np.flatnonzero(np.isfinite(a) & np.isfinite(b))) for a, b in zip(scores, truth, strict=True)]
     pairs = [pair for pair in pairs if len(pair[2])]
     if not pairs:
-        return Steps(np.empty(0), np.empty(0), np.empty(0, np.int64), 0, np.nan)
+        return PooledSteps(np.empty(0), np.empty(0), np.empty(0, np.int64), 0, np.nan)
     stride = -(-sum(len(known) for _, _, known in pairs) // MOST_STEPS)
     changes = np.concatenate([np.abs(np.diff(b[known])) for _, b, known in pairs])
     rows = [known[::stride] for _, _, known in pairs]
     numbers = [np.concatenate([pair[side][row] for pair, row in zip(pairs, rows, strict=True)]) for side in (0, 1)]
     episode = np.repeat(np.arange(len(pairs)), [len(row) for row in rows])
-    return Steps(
+    return PooledSteps(
         numbers[0], numbers[1], episode, len(pairs), float(np.median(changes[changes > 0])) if changes.any() else np.nan
     )
 
 
-def step_correlation(steps: Steps) -> Figure:
+def step_correlation(steps: PooledSteps) -> Figure:
     """Returns Spearman's correlation over steps."""
 
     def statistic(counts: Floats) -> Floats:
@@ -167,7 +167,7 @@ def _ranks(values: Floats, counts: Floats) -> Floats:
     return means
 
 
-def pair_accuracy(steps: Steps, seed: int = 0) -> Figure:
+def pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
     """Returns how often, of two steps that the truth tells apart, the better has the higher score; equal scores count half."""
     random = np.random.default_rng(seed)
     if not len(steps.truth):
@@ -177,7 +177,7 @@ def pair_accuracy(steps: Steps, seed: int = 0) -> Figure:
     return _accuracy(steps, first[differs], second[differs])
 
 
-def close_pair_accuracy(steps: Steps, seed: int = 0) -> Figure:
+def close_pair_accuracy(steps: PooledSteps, seed: int = 0) -> Figure:
     """Returns the same for pairs whose truth differs by about what one step brings; unknown where truth has few values."""
     if not np.isfinite(steps.usual):
         return unknown("close pairs")
@@ -193,7 +193,7 @@ def close_pair_accuracy(steps: Steps, seed: int = 0) -> Figure:
     return _accuracy(steps, order[first[found]], order[second[found]], "close pairs")
 
 
-def _accuracy(steps: Steps, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], of: str = "pairs") -> Figure:
+def _accuracy(steps: PooledSteps, first: npt.NDArray[np.int64], second: npt.NDArray[np.int64], of: str = "pairs") -> Figure:
     """Returns the accuracy over pairs; in a resample a pair occurs as often as its steps meet there."""
     if not len(first):
         return unknown(of)

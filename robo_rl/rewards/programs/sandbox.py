@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
-from robo_rl.rewards.programs.exchange import Column, Layout
+from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
 from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.process import ENDED, TIMEOUT, Process
 from robo_rl.rewards.programs.program import RewardProgram
@@ -118,7 +118,7 @@ class Sandbox:
         return self._process
 
     def _started(self, used: Mapping[str, Array]) -> Process:
-        columns = {name: Column(array.dtype.str, array.shape[1:]) for name, array in used.items()}
+        columns = {name: ColumnLayout(array.dtype.str, array.shape[1:]) for name, array in used.items()}
         size = sum(column.size for column in columns.values())
         layout = Layout(columns, len(self.program.terms), max(1, min(self.limits.rows, MOST_BYTES // max(size, 1))))
         return Process(self._settings(layout), layout, self.limits)

@@ -56,8 +56,8 @@ class ArmFamily(EnvironmentFamily):
             return None
         if name not in NAMES:
             raise UnknownName("task of family 'robo'", name, NAMES)
+        from robo_sims.arm.batch import build
         from robo_sims.arm.environment import ArmEnv
-        from robo_sims.batched.arm import build
 
         settings = set(arguments) - {"threads", "autoreset_mode"}
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings), also=["relative_frame"])

@@ -23,7 +23,7 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
 from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
-from robo_sims.batched.pictures import LatestPictures, NoPictures
+from robo_sims.batched.pictures import LatestPictures
 from robo_sims.cameras import CameraObservations
 
 Array = npt.NDArray[Any]
@@ -106,7 +106,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         self.render_mode = render_mode
-        self._pictures: LatestPictures | NoPictures = NoPictures()
+        self._pictures = LatestPictures()
         self.num_envs, spec = batch.num_envs, batch.spec
         if batch.datas:
             observed = CameraObservations(batch.datas[0].model, cameras, image_size)

@@ -270,9 +270,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
 
     def _tell_instructions(self, infos: dict[str, Any], mask: Mask) -> None:
         if self._batch.instructions is not None:
-            before = infos.get("instruction", np.full(self.num_envs, None, object))
-            infos["instruction"] = np.where(mask, self._batch.instructions, before)
-            infos["_instruction"] = mask | infos.get("_instruction", np.zeros_like(mask))
+            tell(infos, {"instruction": self._batch.instructions}, mask)
 
     def _end(self, infos: dict[str, Any], step: BatchStep, truncated: Mask, diverged: Mask | None) -> dict[str, Any]:
         """Says why episodes ended; begins them anew at once in the mode SAME_STEP."""

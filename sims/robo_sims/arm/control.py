@@ -25,6 +25,7 @@ MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
+_LOWEST, _HIGHEST = WORKSPACE
 _MAX_JOINT_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
 
 
@@ -74,7 +75,7 @@ class EndEffectorDelta(Control):
     def targets(self, action: Array, rows: Rows = ...) -> Array:
         """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
         arm, motion = self._arm, action[..., :4] * self._share
-        position = np.minimum(np.maximum(arm.gripper_position[rows] + motion[..., :3], WORKSPACE[0]), WORKSPACE[1])
+        position = np.minimum(np.maximum(arm.gripper_position[rows] + motion[..., :3], _LOWEST), _HIGHEST)
         yaw = np.minimum(np.maximum(arm.gripper_yaw[rows] + motion[..., 3], -MAX_YAW), MAX_YAW)
         joints = arm.joint_position[rows] + displacement(arm, position, pointing_down(yaw), rows)
         return _servo_targets(arm, joints, action[..., 4:], rows)
@@ -132,7 +133,7 @@ class JointPosition(Control):
         arm.update_kinematics()
         motion_limit = self._largest_motion  # as fast as in the other control mode
         step = np.clip([*motion.displacement, motion.turn], -motion_limit, motion_limit)
-        position = np.clip(arm.gripper_position + step[:3], WORKSPACE[0], WORKSPACE[1])
+        position = np.clip(arm.gripper_position + step[:3], _LOWEST, _HIGHEST)
         joints = arm.joint_position + displacement(arm, position, pointing_down(arm.gripper_yaw + step[3]))
         return self.spec.to_normalized([*joints, motion.opening])
 
@@ -144,9 +145,8 @@ def _lasting(repeat: int) -> float:
 
 def _servo_targets(arm: Arm, joints: Array, opening: Array, rows: Rows) -> Array:
     """Returns (..., 9) of joints (..., 7) [rad] as far as the velocity limits allow, and openings (..., 1) [m]."""
-    present = arm.joint_position[rows]
-    low = np.maximum(present - _MAX_JOINT_STEP, arm.joint_limits[:, 0])
-    high = np.minimum(present + _MAX_JOINT_STEP, arm.joint_limits[:, 1])
+    present, (lowest, highest) = arm.joint_position[rows], arm.joint_limits.T
+    low, high = np.maximum(present - _MAX_JOINT_STEP, lowest), np.minimum(present + _MAX_JOINT_STEP, highest)
     finger = opening / 2
     return np.concatenate([np.minimum(np.maximum(joints, low), high), finger, finger], axis=-1)
 

@@ -81,7 +81,7 @@ class Arm(ABC):
     def gripper_quaternion(self) -> Array:
         """(..., 4) (w, x, y, z), the sign chosen so that x is not negative: continuous wherever the hand points down."""
         orientation = self.orientation
-        return np.where(orientation[..., 1:2] >= 0, orientation, -orientation)
+        return orientation * np.copysign(1.0, orientation[..., 1:2] + 0.0)  # -0.0 counts as not negative
 
     @property
     def gripper_opening(self) -> Array:

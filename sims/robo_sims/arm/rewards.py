@@ -52,13 +52,18 @@ class DenseReward(SparseReward):
         progress = measure()
         gains = {name: values - self.potential[name] for name, values in progress.items()}
         self.potential = dict(progress)
-        return {**super().terms(success, measure), **gains}
+        return super().terms(success, measure) | gains
 
 
 def closeness(distance: Array, scale: float) -> Array:
     """Returns 1 at distance 0, falling smoothly; 0.5 at `scale`, in the unit of the distance."""
     nearness: Array = 1.0 / (1.0 + np.float_power(distance / scale, 2))
     return nearness
+
+
+def share(done: Array) -> Array:
+    """Returns what is done, from 0 to 1."""
+    return np.minimum(np.maximum(done, 0.0), 1.0)
 
 
 REWARDS: dict[str, type[SparseReward]] = {"sparse": SparseReward, "dense": DenseReward}

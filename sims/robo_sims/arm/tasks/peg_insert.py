@@ -12,7 +12,7 @@ from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask
-from robo_sims.arm.rewards import Progress, closeness
+from robo_sims.arm.rewards import Progress, closeness, share
 from robo_sims.arm.tasks.task import Task, fourfold
 
 PEG = np.array([0.010, 0.010, 0.05])
@@ -159,8 +159,7 @@ class PegInsert(Task):
     def progress(self) -> Progress:
         """Returns how near the tip is to the rim along the table, and how deep it is inside."""
         sideways, depth = self._within()
-        inside = np.where(sideways < 2 * CLEARANCE, np.clip(depth / DEPTH, 0.0, 1.0), 0.0)
-        return {"align": closeness(sideways, 0.02), "insert": inside}
+        return {"align": closeness(sideways, 0.02), "insert": share(depth / DEPTH) * (sideways < 2 * CLEARANCE)}
 
     def _within(self) -> tuple[Array, Array]:
         """Returns (...) [m] from the tip to the axis of the hole, and below its rim."""

@@ -12,7 +12,7 @@ from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
 from robo_sims.arm.physics import Arm, ArmPhysics, Array, FreeBody, Mask, length
-from robo_sims.arm.rewards import Progress, closeness
+from robo_sims.arm.rewards import Progress, closeness, share
 from robo_sims.arm.tasks.task import Task, fourfold
 
 HALF_SIZE = 0.025
@@ -156,5 +156,5 @@ class Pick(CubeTask):
         return {
             "reach": closeness(self.distance(), 0.1),
             "grasp": np.asarray(grasped, np.float64),
-            "lift": np.clip(height, 0.0, 1.0) * grasped,
+            "lift": share(height) * grasped,
         }

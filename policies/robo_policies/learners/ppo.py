@@ -260,9 +260,9 @@ class PPO(RolloutLearner):
         if self.kernel:
             return self.kernel.gradient(inputs, rows)
         objective, ratio, value_losses = self.objective(*self.networks.heads(inputs), *rows)
-        parameters, mean = self._optimizer.parameters, torch.full_like(objective, -1.0 / len(objective))
-        found = torch.autograd.grad(objective, parameters, mean, allow_unused=True, materialize_grads=True)
-        return torch.cat([each.reshape(-1) for each in found]), ratio, value_losses
+        self._optimizer.gradient.zero_()
+        objective.backward(torch.full_like(objective, -1.0 / len(objective)))
+        return self._optimizer.gradient, ratio, value_losses
 
     @property
     def learning_rate(self) -> float:
@@ -397,14 +397,16 @@ class PPOPolicy:
 class ClippedAdam:
     """Adam (Kingma & Ba 2015) with a limited gradient norm: one fused kernel, and no transfer from the device.
 
-    The parameters become parts of one flat tensor.
+    The parameters become parts of one flat tensor, and their gradients, to which `backward` adds, of another.
     """
 
     def __init__(self, parameters: list[Tensor], max_norm: float) -> None:
-        self.parameters, self._max_norm, self.lr = parameters, max_norm, 0.0
+        self._max_norm, self.lr = max_norm, 0.0
         self.flat = torch.cat([each.detach().reshape(-1) for each in parameters])
-        for each, part in zip(parameters, self.flat.split_with_sizes([each.numel() for each in parameters]), strict=True):
-            each.data = part.view(each.shape)
+        self.gradient = torch.zeros_like(self.flat)
+        sizes = [each.numel() for each in parameters]
+        for each, *parts in zip(parameters, self.flat.split(sizes), self.gradient.split(sizes), strict=True):
+            each.data, each.grad = (part.view(each.shape) for part in parts)
         self.state = {"mean": torch.zeros_like(self.flat), "square": torch.zeros_like(self.flat)}
         self.state["step"] = torch.zeros((), device=self.flat.device)
         self._tiny = torch.full_like(self.state["step"], 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms

@@ -125,11 +125,7 @@ class RolloutBuffer:
         following = np.where(self.ended[taken], self.final_values[taken], values[1:])
         residuals = self.rewards[taken] + gamma * following - values[:-1]  # delta, eq. 12
         decay = gamma * np.float32(self._lambda) * ~self.ended[taken]
-        total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
-        for step in reversed(range(len(residuals))):
-            total = np.where(self.valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
-            advantages[step] = total
-        return advantages
+        return generalized_advantages(residuals, decay, self.valid)
 
     def newest(self) -> tuple[Floats, dict[str, Array]]:
         """Return vectors (N, D) and pictures (N, ...) of the newest observations."""
@@ -193,6 +189,15 @@ class RolloutBuffer:
     def _arrays(self) -> dict[str, Array]:
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         return arrays | {f"pictures_{name}": frames for name, frames in self.pictures.items()}
+
+
+def generalized_advantages(residuals: Array, decay: Array, valid: npt.NDArray[np.bool_]) -> Floats:
+    """Return A_t = delta_t + decay_t A_(t+1), (T, N), of residuals delta; 0 for steps that are not valid, which end a sum."""
+    total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
+    for step in reversed(range(len(residuals))):
+        total = np.where(valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
+        advantages[step] = total
+    return advantages
 
 
 class RolloutLearner(ABC):

@@ -83,6 +83,14 @@ class OnPolicyConfig(ABC):
     """Environments that step together."""
     steps_per_env: int
     """Steps of each environment between two updates."""
+    discount: float
+    """Weight of a reward one step later."""
+    gae_lambda: float
+    """Weight of the advantage estimate that looks one step further."""
+    normalize_observations: bool
+    """Scale observations by running moments."""
+    normalize_rewards: bool
+    """Divide rewards by the running deviation of the return."""
 
     @property
     def rollout_size(self) -> int:

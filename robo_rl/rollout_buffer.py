@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.moments import Normalizer
-from robo_rl.on_policy import VectorStep
+from robo_rl.on_policy import OnPolicyConfig, VectorStep
 from robo_rl.requirements import require_finite_data
 from robo_rl.spec import ActionSpec, ArraySpec, ObservationSpec
 from robo_rl.types import Array, StateDict, StepRewards
@@ -27,23 +27,13 @@ class RolloutBuffer:
     """Arrays (T, N, ...) allocated once; observations have one more step, what the newest step led to."""
 
     def __init__(
-        self,
-        shape: tuple[int, int],
-        vectors: ObservationSpec,
-        pictures: Sequence[ArraySpec],
-        action: ActionSpec,
-        *,
-        discount: float,
-        gae_lambda: float,
-        normalize_observations: bool = True,
-        normalize_rewards: bool = True,
+        self, config: OnPolicyConfig, vectors: ObservationSpec, pictures: Sequence[ArraySpec], action: ActionSpec
     ) -> None:
-        """shape: T and N. gae_lambda: weight of the advantage estimate that looks one step further."""
-        steps, environments = shape
+        shape = steps, environments = config.steps_per_env, config.num_envs
         size = sum(array.size for array in vectors.values())
-        self._spec, self._discount, self._lambda = vectors, discount, gae_lambda
-        self.observations = Normalizer(size, is_on=normalize_observations)
-        self._scale = Normalizer(1, is_on=normalize_rewards, is_centred=False)
+        self._spec, self._discount, self._lambda = vectors, config.discount, config.gae_lambda
+        self.observations = Normalizer(size, is_on=config.normalize_observations)
+        self._scale = Normalizer(1, is_on=config.normalize_rewards, is_centred=False)
         self.vectors = np.zeros((steps + 1, environments, size), np.float32)
         """(T+1, N, D) scaled."""
         self.pictures = {each.name: np.zeros((steps + 1, environments, *each.shape), each.dtype) for each in pictures}

@@ -120,16 +120,7 @@ class PPO(RolloutLearner):
         self.acting_networks = networks if self._acting_device == self.device else copy.deepcopy(networks)
         """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
         self.networks = networks.to(self.device)
-        self.buffer = RolloutBuffer(
-            (config.steps_per_env, config.num_envs),
-            networks.reads,
-            networks.pictures,
-            spec.action,
-            discount=config.discount,
-            gae_lambda=config.gae_lambda,
-            normalize_observations=config.normalize_observations,
-            normalize_rewards=config.normalize_rewards,
-        )
+        self.buffer = RolloutBuffer(config, networks.reads, networks.pictures, spec.action)
         self.policy = PPOPolicy(spec.without_pictures(but=[*self.buffer.pictures]), self, aside)
         self.updates = 0
         """Passes over rollouts, as Stable-Baselines3 counts them."""

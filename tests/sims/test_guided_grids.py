@@ -20,7 +20,7 @@ from robo_rl.rewards.subgoals.teachers import PerfectTeacher
 from robo_rl.spec import specification
 from robo_sims.grids.guide import Guide
 from robo_sims.grids.guided import SUBGOAL, GuidedSimulation, guidance
-from robo_sims.minigrid_tasks import MiniGridSimulation
+from robo_sims.grids.simulation import MiniGridSimulation
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 TASK = "minigrid/MiniGrid-DoorKey-5x5-v0"

@@ -14,16 +14,15 @@ import mujoco
 import numpy as np
 import numpy.typing as npt
 from dm_control.rl.control import PhysicsError
-from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
+from robo_sims.batched.environment import Batch, BatchStep
 from robo_sims.batched.simulations import Gathered
-from robo_sims.batched.suite_tasks import ONE_AFTER_THE_OTHER, Judge, OneByOneJudge, TogetherJudge
-from robo_sims.batched.workers import Call, Workers, choose_threads
+from robo_sims.batched.workers import Call, Workers
 from robo_sims.divergence import DivergenceMonitor
-from robo_sims.dm_control_tasks import DMControlSimulation
+from robo_sims.dm_control_tasks.judges import ONE_AFTER_THE_OTHER, Judge, OneByOneJudge, TogetherJudge
+from robo_sims.dm_control_tasks.simulation import DMControlSimulation
 
 Array = npt.NDArray[Any]
 _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
@@ -33,7 +32,7 @@ _DRAWS_ON_RESET = frozenset({"quadruped-escape"})
 class DMControlBatch(Batch):
     """Batch of a task of the suite."""
 
-    def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
+    def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
         simulations = [DMControlSimulation(task, detail) for _ in range(num_envs)]
         self.spec, self.num_envs = simulations[0].spec, num_envs
         self.datas = [simulation.mujoco[1] for simulation in simulations]
@@ -180,17 +179,3 @@ def _draws_model(simulations: Sequence[DMControlSimulation]) -> bool:
         models.append(np.empty(mujoco.mj_sizeModel(model), np.uint8))
         mujoco.mj_saveModel(model, None, models[-1])
     return any(model.tobytes() != models[0].tobytes() for model in models)
-
-
-def build(
-    task: str,
-    num_envs: int,
-    *,
-    threads: int | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-    detail: str = "plain",
-    **pictures: Any,
-) -> BatchedEnvironment:
-    """Returns `num_envs` environments of a suite task in one; `pictures` are arguments of BatchedEnvironment."""
-    batch = DMControlBatch(task, num_envs, choose_threads(threads, num_envs), detail)
-    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **pictures)

@@ -9,19 +9,18 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium.utils.seeding
 import mujoco
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
 from robo_rl.types import StateDict
-from robo_sims.batched.environment import Batch, BatchedEnvironment, BatchStep
-from robo_sims.batched.gymnasium_tasks import TASKS
+from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.generators import Generators
 from robo_sims.batched.simulations import Simulations
-from robo_sims.batched.workers import Call, Workers, choose_threads
-from robo_sims.gymnasium_mujoco import GymnasiumSimulation
+from robo_sims.batched.workers import Call, Workers
+from robo_sims.gymnasium_mujoco.simulation import GymnasiumSimulation
+from robo_sims.gymnasium_mujoco.tasks import TASKS
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
@@ -30,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 class GymnasiumBatch(Batch):
     """Batch of one of Gymnasium's tasks."""
 
-    def __init__(self, task: str, num_envs: int, threads: int, detail: str) -> None:
+    def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
         self._single = GymnasiumSimulation(task, detail)
         self.spec, self.num_envs = self._single.spec, num_envs
         self.source = self._single.source
@@ -42,7 +41,7 @@ class GymnasiumBatch(Batch):
         calls = [advance(skip, model, data) for data in self.datas]
         self._simulations = Simulations(model, self.datas, self._workers, calls)
         self._task = kind(self.source, self._simulations)
-        self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
+        self._generators = Generators(num_envs)
         self._before = self._task.place()
 
     @override
@@ -73,15 +72,14 @@ class GymnasiumBatch(Batch):
 
     @override
     def state_dict(self) -> StateDict:
-        generators = [generator.bit_generator.state for generator in self._generators]
-        return {"simulations": self._simulations.state(), "generators": generators, "before": self._before.copy()}
+        simulations, generators = self._simulations.state(), self._generators.states()
+        return {"simulations": simulations, "generators": generators, "before": self._before.copy()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._simulations.restore(state["simulations"])
         self._before = np.array(state["before"])
-        for generator, saved in zip(self._generators, state["generators"], strict=True):
-            generator.bit_generator.state = saved
+        self._generators.restore(state["generators"])
 
     @override
     def close(self) -> None:
@@ -102,9 +100,7 @@ class GymnasiumBatch(Batch):
         """Lets the source draw the states that episodes begin in."""
         source, model = self.source, self._simulations.model
         for index, seed in seeds.items():
-            if seed is not None:
-                self._generators[index] = gymnasium.utils.seeding.np_random(seed)[0]
-            source.data, source.np_random = self._simulations.datas[index], self._generators[index]
+            source.data, source.np_random = self.datas[index], self._generators.seeded(index, seed)
             mujoco.mj_resetData(model, source.data)
             source.reset_model()
 
@@ -128,17 +124,3 @@ def _without_settling(source: Any) -> None:
         source.data.qpos[:], source.data.qvel[:] = qpos, qvel
 
     source.set_state = set_state
-
-
-def build(
-    task: str,
-    num_envs: int,
-    *,
-    threads: int | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-    detail: str = "plain",
-    **pictures: Any,
-) -> BatchedEnvironment:
-    """Returns `num_envs` environments of a task in one; `pictures` are arguments of BatchedEnvironment."""
-    batch = GymnasiumBatch(task, num_envs, choose_threads(threads, num_envs), detail)
-    return BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **pictures)

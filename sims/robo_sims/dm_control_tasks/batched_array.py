@@ -67,7 +67,7 @@ class BatchedArray(np.ndarray[Any, np.dtype[Any]]):
         """Returns powers. numpy takes those of a lone number from the C library, whose last bit may differ from an array's."""
         if self.ndim > 1:
             return super().__pow__(exponent).view(BatchedArray)
-        return _batched(np.array([number**exponent for number in self.view(np.ndarray)]))
+        return np.float_power(self, exponent).view(BatchedArray)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Any:
         """Does what numpy's function would do to each environment's arrays."""

@@ -7,7 +7,7 @@ several units has the unit "mixed". Task names are "cheetah-run" for the suite a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import mujoco
@@ -17,10 +17,9 @@ from dm_control import manipulation, suite
 from typing_extensions import override
 
 from robo_rl.spec import ActionMode, ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, Role
-from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep, actuator_names, overview
-from robo_sims.task_family import TaskFamily
+from robo_sims.simulation import Arrays, Simulation, SimulationStep, actuator_names, overview
 
-_MANIPULATION = "manipulation-"
+MANIPULATION = "manipulation-"
 _UNITS: dict[str, tuple[str, str | None]] = {
     # name, or domain.name where a domain differs: (unit, frame)
     "orientation": ("1", "world"),
@@ -98,7 +97,7 @@ class DMControlSimulation(Simulation):
             f"dm_control/{task}",
             _observation_spec(self._domain, self.flat(first)),
             self._action_spec(),
-            instruction=task.removeprefix(_MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
+            instruction=task.removeprefix(MANIPULATION).removesuffix("_features").replace("-", " ").replace("_", " "),
             max_steps=_max_steps(self._environment),
         )
         self._random.seed(None)  # the model was built from a fixed seed; episodes without a seed differ
@@ -220,29 +219,7 @@ def _flat_name(name: str) -> str:
     return name.replace("/", "_").replace("unnamed_model", "box").lower()  # the large box has no name in the source
 
 
-def _tasks() -> list[str]:
+def task_names() -> list[str]:
     """Returns the suite without lqr, whose controls have no limits, and manipulation from state, not from pictures."""
     names = [f"{domain}-{task}" for domain, task in suite.ALL_TASKS if domain != "lqr"]
-    return names + [_MANIPULATION + name for name in manipulation.ALL if name.endswith("_features")]
-
-
-def _build(
-    task: str,
-    cameras: Sequence[str] = (),
-    image_size: int = 84,
-    render_mode: str | None = None,
-    detail: str = "plain",
-) -> SimulationEnvironment:
-    simulation = DMControlSimulation(task, detail)
-    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
-
-
-def _build_batched(task: str, num_envs: int, **arguments: Any) -> Any:
-    if task.startswith(_MANIPULATION):  # compiles a model for every episode, in a step loop of its own
-        return None
-    from robo_sims.batched.dm_control import build
-
-    return build(task, num_envs, **arguments)
-
-
-FAMILY = TaskFamily("dm_control", _tasks, _build, _build_batched)
+    return names + [MANIPULATION + name for name in manipulation.ALL if name.endswith("_features")]

@@ -7,7 +7,6 @@ apart from the cast of observations to float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -16,8 +15,7 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec
-from robo_sims.simulation import Arrays, MujocoSimulation, SimulationEnvironment, SimulationStep, VectorLayout, actuator_names
-from robo_sims.task_family import TaskFamily
+from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout, actuator_names
 
 
 def _part(name: str, size: int, unit: str, **details: Any) -> ArraySpec:
@@ -60,7 +58,7 @@ def _humanoid() -> list[ArraySpec]:
 
 
 _CLIPPED = {"low": -10.0, "high": 10.0}
-_LAYOUTS: dict[str, list[ArraySpec]] = {
+LAYOUTS: dict[str, list[ArraySpec]] = {
     "HalfCheetah-v5": _planar_runner(
         "back thigh, back shin, back foot, front thigh, front shin, front foot", "of the torso above where it started"
     ),
@@ -130,7 +128,7 @@ class GymnasiumSimulation(MujocoSimulation):
     def __init__(self, task: str, detail: str = "plain") -> None:
         made = gymnasium.make(task, disable_env_checker=True)
         super().__init__(made.unwrapped, detail)
-        self._layout = VectorLayout(_LAYOUTS[task])
+        self._layout = VectorLayout(LAYOUTS[task])
         low, high = self._environment.model.actuator_ctrlrange.T
         names = actuator_names(self._environment.model)
         # Control values, as the source states them; a joint's torque is the control times the motor's gear.
@@ -160,23 +158,3 @@ class GymnasiumSimulation(MujocoSimulation):
         observation, reward, terminated, _, info = self._environment.step(action.astype(np.float32))
         terms = {key.removeprefix("reward_"): float(value) for key, value in info.items() if key.startswith("reward_")}
         return SimulationStep(self._layout.split(observation), float(reward), bool(terminated), reward_terms=terms)
-
-
-def _build(
-    task: str,
-    cameras: Sequence[str] = (),
-    image_size: int = 84,
-    render_mode: str | None = None,
-    detail: str = "plain",
-) -> SimulationEnvironment:
-    simulation = GymnasiumSimulation(task, detail)
-    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
-
-
-def _build_batched(task: str, num_envs: int, **arguments: Any) -> Any:
-    from robo_sims.batched.gymnasium_mujoco import build
-
-    return build(task, num_envs, **arguments)
-
-
-FAMILY = TaskFamily("gymnasium", lambda: _LAYOUTS, _build, _build_batched)

@@ -10,8 +10,8 @@ import numpy as np
 from dm_control.mujoco.engine import NamedIndexStructs
 from dm_control.mujoco.index import FieldIndexer
 
-from robo_sims.batched.batched_array import batched
 from robo_sims.batched.simulations import Gathered
+from robo_sims.dm_control_tasks.batched_array import batched
 
 
 class BatchedData:

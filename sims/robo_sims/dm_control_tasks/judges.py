@@ -15,9 +15,9 @@ from dm_control.suite import ball_in_cup, finger, manipulator, stacker
 from dm_control.utils import rewards
 from typing_extensions import override
 
-from robo_sims.batched.batched_array import BatchedArray
-from robo_sims.batched.suite_physics import BatchedData, physics_of_all
-from robo_sims.dm_control_tasks import DMControlSimulation
+from robo_sims.dm_control_tasks.batched_array import BatchedArray
+from robo_sims.dm_control_tasks.physics import BatchedData, physics_of_all
+from robo_sims.dm_control_tasks.simulation import DMControlSimulation
 
 Array = npt.NDArray[Any]
 

@@ -1,7 +1,7 @@
 """What Gymnasium's MuJoCo tasks observe and pay, over all environments at once: the arithmetic of their sources, to the bit.
 
 N environments. Sums run over contiguous rows, in the order in which numpy adds the elements of one array; a control cost stays
-float32 where the source computes it from a float32 action.
+float32 where the source computes it from a float32 action. `np.float_power` rounds as the power of a Python number does.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ class Task:
     def _velocity(self, before: Array, after: Array) -> Array:
         return (after - before) / self._period
 
+    def _control_cost(self, action: Array) -> Array:
+        """Returns (N,) in the precision of the action."""
+        return np.asarray(self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1))
+
     def _never(self) -> Mask:
         return np.zeros(len(self._qpos), np.bool_)
 
@@ -81,7 +85,7 @@ class Runner(Task):
     @override
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
         forward = self._source._forward_reward_weight * self._velocity(before, after)
-        cost = self._source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
+        cost = self._control_cost(action)
         return forward - cost, self._never(), {"forward": forward, "ctrl": -cost.astype(np.float64)}
 
 
@@ -91,21 +95,33 @@ class Swimmer(Runner):
     hidden = 2
 
 
-class Walker(Task):
-    """Also paid while healthy, and over when no longer; Walker2d."""
+class Healthy(Task):
+    """Paid for speed and while healthy, pays what `costs` returns, and over when no longer healthy."""
+
+    @override
+    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
+        healthy, costs = self.is_healthy(), self.costs(action)
+        forward = self._source._forward_reward_weight * self._velocity(before, after)
+        survive = healthy * self._source._healthy_reward
+        terms = {name: -cost.astype(np.float64) for name, cost in costs.items()}
+        return forward + survive - sum(costs.values()), ~healthy, {"forward": forward, "survive": survive, **terms}
+
+    def costs(self, action: Array) -> dict[str, Array]:
+        """Returns name -> (N,) of what a step costs."""
+        return {"ctrl": self._control_cost(action)}
+
+    def is_healthy(self) -> Mask:
+        """Returns (N,)."""
+        return _between(self._qpos[:, 2], self._source._healthy_z_range)
+
+
+class Walker(Healthy):
+    """Walker2d."""
 
     velocity_limit = 10.0
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        source, healthy = self._source, self._is_healthy()
-        forward = source._forward_reward_weight * self._velocity(before, after)
-        survive = healthy * source._healthy_reward
-        cost = source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
-        terms = {"forward": forward, "ctrl": -cost.astype(np.float64), "survive": survive}
-        return forward + survive - cost, ~healthy, terms
-
-    def _is_healthy(self) -> Mask:
+    def is_healthy(self) -> Mask:
         height, angle = self._qpos[:, 1], self._qpos[:, 2]
         return _between(height, self._source._healthy_z_range) & _between(angle, self._source._healthy_angle_range)
 
@@ -114,13 +130,13 @@ class Hopper(Walker):
     """Healthy only while no part of the state grows large."""
 
     @override
-    def _is_healthy(self) -> Mask:
+    def is_healthy(self) -> Mask:
         limits = self._source._healthy_state_range
         moderate = _between(self._qpos[:, 2:], limits).all(axis=1) & _between(self._qvel, limits).all(axis=1)
-        return super()._is_healthy() & moderate
+        return super().is_healthy() & moderate
 
 
-class Ant(Task):
+class Ant(Healthy):
     """Pays for contact forces too, which it observes."""
 
     observes_forces = True
@@ -141,23 +157,22 @@ class Ant(Task):
         return self._side_by_side(self._qpos[:, 2:], self._qvel, self._clipped()[:, 6:])
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        source = self._source
-        lowest, highest = source._healthy_z_range
-        healthy = (self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest)
-        forward = self._velocity(before, after) * source._forward_reward_weight
-        survive = healthy * source._healthy_reward
-        control = source._ctrl_cost_weight * np.add.reduce(np.square(action), axis=1)
-        contact = source._contact_cost_weight * np.square(self._clipped()).sum(axis=1)
-        terms = {"forward": forward, "ctrl": -control.astype(np.float64), "contact": -contact, "survive": survive}
-        return forward + survive - (control + contact), ~healthy, terms
+    def costs(self, action: Array) -> dict[str, Array]:
+        contact = self._source._contact_cost_weight * np.square(self._clipped()).sum(axis=1)
+        return {**super().costs(action), "contact": contact}
+
+    @override
+    def is_healthy(self) -> Mask:
+        """Returns (N,); the limits themselves are healthy, too."""
+        lowest, highest = self._source._healthy_z_range
+        return np.asarray((self._qpos[:, 2] >= lowest) & (self._qpos[:, 2] <= highest))
 
     def _clipped(self) -> Array:
         low, high = self._source._contact_force_range
         return np.asarray(np.minimum(np.maximum(self._forces, low), high))
 
 
-class Humanoid(Task):
+class Humanoid(Healthy):
     """Observes inertia, velocity and forces of every body."""
 
     observes_forces = True
@@ -182,14 +197,9 @@ class Humanoid(Task):
         return self._side_by_side(self._qpos[:, 2:], self._qvel, *parts)
 
     @override
-    def judge(self, before: Array, after: Array, action: Array) -> Judgement:
-        source, healthy = self._source, _between(self._qpos[:, 2], self._source._healthy_z_range)
-        forward = source._forward_reward_weight * self._velocity(before, after)
-        survive = healthy * source._healthy_reward
-        control = source._ctrl_cost_weight * np.square(action, dtype=np.float64).sum(axis=1)
-        contact = self._impact(source._contact_cost_weight, source._contact_cost_range)
-        terms = {"survive": survive, "forward": forward, "ctrl": -control, "contact": -contact}
-        return forward + survive - (control + contact), ~healthy, terms
+    def costs(self, action: Array) -> dict[str, Array]:
+        contact = self._impact(self._source._contact_cost_weight, self._source._contact_cost_range)
+        return {"ctrl": self._control_cost(action.astype(np.float64)), "contact": contact}
 
     def _impact(self, weight: float, limits: tuple[float, float]) -> Array:
         return np.asarray(np.minimum(np.maximum(weight * np.square(self._forces).sum(axis=1), limits[0]), limits[1]))
@@ -202,7 +212,7 @@ class HumanoidStandup(Humanoid):
     def judge(self, before: Array, after: Array, action: Array) -> Judgement:
         source = self._source
         up = self._qpos[:, 2] / source.model.opt.timestep
-        control = source._ctrl_cost_weight * np.square(action, dtype=np.float64).sum(axis=1)
+        control = self._control_cost(action.astype(np.float64))
         impact = self._impact(source._impact_cost_weight, source._impact_cost_range)
         return up - control - impact + 1, self._never(), {"linup": up, "quadctrl": -control, "impact": -impact}
 
@@ -238,8 +248,8 @@ class InvertedDoublePendulum(Task):
         """Returns survive minus two penalties, which the source names otherwise than reward terms."""
         fallen = self._tip[:, 2] <= 1
         survive = self._source._healthy_reward * (~fallen).astype(np.float64)
-        distance = 0.01 * _squared(self._tip[:, 0]) + _squared(self._tip[:, 2] - 2)
-        speed = 1e-3 * _squared(self._qvel[:, 1]) + 5e-3 * _squared(self._qvel[:, 2])
+        distance = 0.01 * np.float_power(self._tip[:, 0], 2) + np.float_power(self._tip[:, 2] - 2, 2)
+        speed = 1e-3 * np.float_power(self._qvel[:, 1], 2) + 5e-3 * np.float_power(self._qvel[:, 2], 2)
         return survive - distance - speed, fallen, {"survive": survive}
 
 
@@ -290,10 +300,6 @@ def _between(values: Array, limits: tuple[float, float]) -> Mask:
 
 def _length(vectors: Array) -> Array:
     return np.asarray(np.sqrt(np.vecdot(vectors, vectors)))  # the dot product that np.linalg.norm takes of one vector
-
-
-def _squared(values: Array) -> Array:
-    return np.array([value**2 for value in values.tolist()])  # as numbers: the power of an array may round otherwise
 
 
 TASKS: dict[str, type[Task]] = {

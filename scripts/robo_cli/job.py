@@ -20,7 +20,7 @@ def command_of(words: Sequence[str]) -> list[str]:
 
 
 def end_with(parent: int) -> None:
-    """Has this process be sent SIGTERM, at which a training saves itself, once its parent is gone; only on Linux."""
+    """Have this process be sent SIGTERM, at which a training saves itself, once its parent is gone; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it was gone before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
-from robo_rl.errors import InvalidSetting
 from robo_rl.report.classifier_page import write_classifier
 from robo_rl.rewards.classifier import save
+from robo_rl.rewards.fitted_folder import require_empty
 from robo_rl.rewards.success_classifier import ClassifierConfig, fit
-from robo_rl.rewards.success_examples import examples_of, eye_of, measured, split
-from robo_rl.rewards.success_guard import Guard
+from robo_rl.rewards.success_examples import Guard, examples_of, eye_of, measured, split
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,7 @@ class FitClassifier:
 def fit_classifier(arguments: FitClassifier) -> int:
     """Fits, sets the threshold, saves and prints what was found on the episodes held out."""
     dataset = Dataset(arguments.dataset)
-    if arguments.out.exists() and any(arguments.out.iterdir()):
-        raise InvalidSetting(f"{arguments.out} is not empty.", fix="name a new folder")
+    require_empty(arguments.out)
     config = replace(arguments.settings, camera=eye_of(dataset.spec, arguments.settings.camera))
     guard = Guard.parse(config.guard) if config.guard else None
     entries = [entry for entry in dataset.entries() if entry.steps]
@@ -42,7 +39,7 @@ def fit_classifier(arguments: FitClassifier) -> int:
         guard.holds(dataset.read(entries[held[0]]).observations)  # a name that does not exist is told of now
     reading = partial(counted, "read", "episodes")
     examples = examples_of(dataset.spec, (dataset.read(entries[i]) for i in reading(taught)), config.camera, config)
-    network = fit(*examples, config, _shown)
+    network = fit(*examples, config, partial(counted, "learn", "updates"))
     reading = partial(counted, "measure", "episodes")
     found = measured(network, dataset.spec, (dataset.read(entries[i]) for i in reading(held)), config.camera, guard, config)
     facts = {"dataset": str(dataset.path), "content": content_hash(entries), "episodes": len(taught), "held_out": len(held)}
@@ -58,7 +55,3 @@ def fit_classifier(arguments: FitClassifier) -> int:
         print(f"warning: {found.failures} failed episodes are too few to tell a rate of {config.false_positives:.1%}")
     print(f"label with it: robo-rl label {dataset.path} --reward classifier --settings folder={arguments.out} --name NAME")
     return 0
-
-
-def _shown(updates: Sequence[int]) -> Iterable[int]:
-    return counted("learn", "updates", updates)

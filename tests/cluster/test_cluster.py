@@ -26,7 +26,7 @@ from robo_rl.cluster.temp_folders import held_folder
 from robo_rl.cluster.workers import Timeouts
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
 from robo_rl.rewards.answer_cache import AnswerCache
-from robo_rl.rewards.judge_doubles import Chance
+from robo_rl.rewards.doubles import Chance
 
 pytestmark = pytest.mark.timeout(280)
 SHORT = [

@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.compatibility import needs_of
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.on_policy import OnPolicyTraining, VectorStep
 from robo_rl.protocols import Training, VectorFactory
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -215,7 +215,7 @@ def test_no_step_is_taken_beyond_the_budget(steps: int) -> None:
     training.run(observer)
     assert training.step == observer.steps[-1] == steps // 3 * 3
     assert observer.metrics[-1] == training.step, "what was seen last is learnt from, too"
-    assert not training.learner.is_collecting and training.learner.rollouts == -(-training.step // 24)
+    assert not training.learner.is_collecting and training.learner.buffer.rollouts == -(-training.step // 24)
     assert training.learner.parameters.isfinite().all()
     assert not torch.equal(training.learner.parameters, before)
 
@@ -256,7 +256,7 @@ def test_environments_that_cannot_be_saved_are_resumed_warm(tmp_path: Path) -> N
 def test_a_recipes_factory_is_recognised() -> None:
     assert isinstance(Pendulums(), VectorFactory)
     assert not isinstance(Counter, VectorFactory)
-    assert isinstance(SMALL, SelfTrainedConfig)
+    assert needs_of(SMALL).trains_itself
 
 
 def test_the_policy_is_restored_without_training(tmp_path: Path) -> None:
@@ -270,5 +270,7 @@ def test_the_policy_is_restored_without_training(tmp_path: Path) -> None:
 
 
 def test_demonstrations_are_refused() -> None:
-    with pytest.raises(InvalidSetting, match=r"PPO learns from its own actions alone(.|\n)*use rlpd, bc, or sb3-ppo"):
+    with pytest.raises(
+        InvalidSetting, match=r"An on-policy learner learns from its own actions alone(.|\n)*use rlpd, bc, or sb3-ppo"
+    ):
         SMALL.training(Counter, steps=1, seed=0, demonstrations=[None])  # type: ignore[list-item]

@@ -19,8 +19,7 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.online_scoring import MOST_MISSING
+from robo_rl.rewards.online import MOST_MISSING, OnlineReward
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rollout import RandomPolicy, rollout
@@ -472,7 +471,7 @@ def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
     reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)
     training = config.training(Poisoned, steps=192, seed=0, reward=reward)
     learner, checked, observer = training.learner, [], Observer()
-    advantages, minibatches = learner.advantages, ppo.minibatches
+    advantages, minibatches = learner.buffer.advantages, ppo.minibatches
 
     def spied(values):
         data, frames = learner.buffer, learner.buffer.vectors[:-1, :, 0]
@@ -490,7 +489,7 @@ def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
         assert len(order) == 96 and (not gaps or not np.isin((rows[1][order, 0] + 1) % 7, 3).any())
         return minibatches(rows, order, size)
 
-    monkeypatch.setattr(learner, "advantages", spied)
+    monkeypatch.setattr(learner.buffer, "advantages", spied)
     monkeypatch.setattr(ppo, "minibatches", all_known)
     training.run(observer)
     assert len(checked) == 2 and all(known.all() != gaps for known in checked)

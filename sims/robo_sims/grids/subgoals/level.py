@@ -1,0 +1,141 @@
+"""What a teacher knows of a level: all of it, as it is when the episode begins. Never shown to a policy."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
+
+from robo_sims.grids import cells as of
+from robo_sims.grids.cells import CONTENT_SHIFT, LOOKS, TARGET, Cells
+
+Place = tuple[int, int]
+"""(x, y) of a cell; x counts to the right, y downwards, from 0."""
+
+KINDS = ("door", "key", "ball", "box", "goal", "lava")
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+DOOR_STATES = ("open", "closed", "locked")
+DIRECTIONS = ("right", "down", "left", "up")
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something in a cell that is neither wall nor floor."""
+
+    place: Place
+    kind: str
+    """One of KINDS."""
+    colour: str
+    state: str = ""
+    """One of DOOR_STATES for a door, else empty."""
+    content: Thing | None = None
+    """What lies in a box."""
+    is_target: bool = False
+    """Whether picking it up ends the episode."""
+
+    @property
+    def words(self) -> str:
+        """Returns for example "locked red door"."""
+        return " ".join(part for part in (self.state, self.colour, self.kind) if part)
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of a grid world at the beginning of an episode."""
+
+    width: int
+    height: int
+    walls: frozenset[Place]
+    things: tuple[Thing, ...]
+    agent: Place
+    direction: str
+    """One of DIRECTIONS: where the agent looks."""
+    mission: str
+
+    @cached_property
+    def by_place(self) -> dict[Place, Thing]:
+        """Returns place -> thing."""
+        return {thing.place: thing for thing in self.things}
+
+    @cached_property
+    def text(self) -> str:
+        """The level in words, which is what a language model is shown."""
+        return "\n".join(self._lines())
+
+    @cached_property
+    def number(self) -> int:
+        """32 bits that tell levels apart well enough to draw from, at a fraction of what the text costs."""
+        return zlib.crc32(repr((self.agent, self.direction, self.things)).encode())
+
+    @property
+    def goals(self) -> list[Thing]:
+        """Things that end the episode with success."""
+        return [thing for thing in self.things if thing.is_target or thing.kind == "goal"]
+
+    def _lines(self) -> Iterator[str]:
+        yield f"mission: {self.mission}"
+        size = f"{self.width} columns (x from 0), {self.height} rows (y from 0, downwards)"
+        yield f"grid: {size}; # wall, . free, A agent, ? a thing"
+        for y in range(self.height):
+            yield "".join(self._mark((x, y)) for x in range(self.width))
+        yield f"agent: x={self.agent[0]} y={self.agent[1]} looking {self.direction}"
+        for thing in self.things:
+            content = f", with a {thing.content.words} in it" if thing.content else ""
+            yield f"{thing.words}: x={thing.place[0]} y={thing.place[1]}{content}"
+
+    def _mark(self, place: Place) -> str:
+        if place == self.agent:
+            return "A"
+        return "#" if place in self.walls else "?" if place in self.by_place else "."
+
+
+@dataclass(frozen=True)
+class Subgoal:
+    """A cell to stand on, or whose content is to change: a key taken, a door opened."""
+
+    place: Place
+    kind: str = ""
+    """Of what is there, one of KINDS; empty for a free cell."""
+    colour: str = ""
+    state: str = ""
+    holds: bool = False
+    """Whether it is a box with something in it, to be opened rather than carried away."""
+
+    @classmethod
+    def of(cls, thing: Thing) -> Subgoal:
+        """Returns the subgoal of a thing."""
+        return cls(thing.place, thing.kind, thing.colour, thing.state, thing.content is not None)
+
+    @property
+    def words(self) -> str:
+        """Returns it as an instruction, such as "pick up the red key"."""
+        if not self.kind:
+            return "go to the free cell"
+        carried = {"key": "pick up", "ball": "pick up", "box": "open" if self.holds else "pick up"}
+        verb = {"door": "open", **carried}.get(self.kind, "go to")
+        return f"{verb} the {' '.join(part for part in (self.state, self.colour, self.kind) if part)}"
+
+
+_IS_THING = np.isin(np.arange(16), [number for number, name in IDX_TO_OBJECT.items() if name in KINDS])
+
+
+def level_of(cells: Cells, agent: Place, direction: int, mission: str) -> Level:
+    """Returns the level that a grid (W, H) of cells shows."""
+    kinds = of.kind_of(cells)
+    walls = frozenset((x, y) for x, y in np.argwhere(kinds == of.kind_of(of.WALL)).tolist())
+    places = np.argwhere(_IS_THING[kinds]).tolist()
+    things = tuple(_thing((x, y), int(cells[x, y])) for x, y in places)
+    width, height = cells.shape
+    return Level(width, height, walls, things, agent, DIRECTIONS[direction], mission)
+
+
+def _thing(place: Place, cell: int) -> Thing:
+    content = cell >> CONTENT_SHIFT & LOOKS - 1
+    kind = IDX_TO_OBJECT[cell & 15]
+    state = DOOR_STATES[cell >> 7 & 3] if kind == "door" else ""
+    inside = _thing(place, content) if content else None
+    return Thing(place, kind, IDX_TO_COLOR[cell >> 4 & 7], state, inside, bool(cell & TARGET))

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.checkpoints import MANIFEST
+from robo_rl.durable_files import sync_folder, write_durably
 from robo_rl.errors import WorkerFailed
 
 Files = Mapping[str, npt.NDArray[np.uint8]]
@@ -58,16 +59,19 @@ class ChangingFolder:
 
 
 def place(folder: Path, files: Files, gone: list[str]) -> None:
-    """Writes changes of a folder durably: the manifest of a checkpoint behind its arrays, the final evaluation last of all."""
+    """Write changes of a folder durably: the manifest of a checkpoint behind its arrays, the final evaluation last of all.
+
+    A checkpoint has its name once it is whole, so that a kill leaves none that cannot be loaded.
+    """
     for name in sorted(files, key=lambda name: (name == LAST, PurePosixPath(name).name == MANIFEST, name)):
         path = _inside(folder, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-        with temporary.open("wb") as file:
-            file.write(files[name].tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        is_fresh = name.startswith("checkpoints/") and not path.parent.exists()
+        draft = path.parent.with_name(f"{path.parent.name}.tmp-{os.getpid()}") if is_fresh else path.parent
+        draft.mkdir(parents=True, exist_ok=True)
+        write_durably(draft / path.name, files[name].tobytes())
+        if is_fresh and path.name == MANIFEST:
+            draft.rename(path.parent)
+            sync_folder(path.parent.parent)
     for name in gone:
         path = _inside(folder, name)
         path.unlink(missing_ok=True)

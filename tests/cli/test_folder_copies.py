@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from robo_cli import folder_copies
 from robo_cli.folder_copies import ChangingFolder, place
+from robo_rl.checkpoints import checkpoint_steps, has_checkpoint
 from robo_rl.errors import WorkerFailed
 
 
@@ -56,7 +58,24 @@ def test_what_says_that_something_is_whole_comes_last(written, monkeypatch):
     placed, rename = [], Path.rename
     monkeypatch.setattr(Path, "rename", lambda path, to: placed.append(to.name) or rename(path, to))
     place(Path("copy"), files, [])
-    assert placed[-2:] == ["MANIFEST.json", "evaluation.json"] and len(placed) == 5
+    assert placed[-3:] == ["MANIFEST.json", "0000000020", "evaluation.json"] and len(placed) == 6
+
+
+def test_place_that_is_killed_leaves_no_half_checkpoint(written, monkeypatch):
+    files, _ = ChangingFolder(written).changes()
+    write = folder_copies.write_durably
+
+    def killed(path, content):
+        if path.name == "MANIFEST.json":
+            raise KeyboardInterrupt
+        write(path, content)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(folder_copies, "write_durably", killed)
+        place(Path("copy"), files, [])
+    assert not has_checkpoint(Path("copy/checkpoints")) and checkpoint_steps(Path("copy/checkpoints")) == []
+    place(Path("copy"), files, [])
+    assert checkpoint_steps(Path("copy/checkpoints")) == [20]
 
 
 @pytest.mark.parametrize("name", ["../run.json", "/run.json", "a/../../b", ""])

@@ -88,10 +88,10 @@ class Pictures:
     def _fetch(self, name: str) -> None:
         try:
             content, headers = self._link.picture(f"/robo/camera/{name}")
-            number = int(headers["X-Robo-Number"])
+            number = int(headers["x-robo-number"])
             if name in self.newest and self.newest[name].number == number:
                 return
-            shape = tuple(int(side) for side in headers["X-Robo-Shape"].split(","))
+            shape = tuple(int(side) for side in headers["x-robo-shape"].split(","))
             picture = np.frombuffer(content, np.uint8).reshape(shape)
             _, jpeg = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
             self.newest[name] = Picture(jpeg.tobytes(), number, time.monotonic())

@@ -16,7 +16,7 @@ from robo_cli.actors import actor
 from robo_cli.console_store import DatasetStore, dataset_of, viewed
 from robo_cli.data_view import has_display
 from robo_cli.typed_settings import settings_of
-from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
 
 if TYPE_CHECKING:
@@ -69,12 +69,7 @@ class Console:
 
 def run(arguments: Console) -> int:
     """Serves until Ctrl-C; the arm is left still."""
-    try:
-        from robo_real.console.assembly import RobotConsole
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "websockets":
-            raise
-        raise MissingExtra("robo-rl console", "websockets", "console") from None
+    from robo_real.console.assembly import RobotConsole
 
     with ExitStack() as stack:
         url = stack.enter_context(_twin(arguments)) if arguments.twin else arguments.robot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing_extensions import override
 from robo_datasets.dataset import Dataset
 from robo_datasets.journal import Journal
 from robo_datasets.repair import repair
-from robo_datasets.viewer.server import ViewerServer
+from robo_datasets.viewer.server import viewer_server
 from robo_real.console.episodes import Store
 from robo_rl.rollout import Rollout
 from robo_rl.spec import EnvironmentSpec
@@ -78,9 +77,5 @@ def dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Datas
 @contextmanager
 def viewed(dataset: Dataset) -> Iterator[str]:
     """Serves the pages of a dataset meanwhile; gives their address."""
-    with ViewerServer(dataset, 0) as server:
-        threading.Thread(target=server.serve_forever, name="viewer", daemon=True).start()
-        try:
-            yield server.url
-        finally:
-            server.shutdown()
+    with viewer_server(dataset, 0) as server:
+        yield server.url

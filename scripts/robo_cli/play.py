@@ -129,9 +129,9 @@ def _in_browser(
 
     player = Player(environment, policy, deterministic=_is_deterministic(arguments, recipe), speed=arguments.speed)
     with closing(PlayServer(f"{trained.path.name} in {specification(environment).name}", player, arguments.port)) as server:
-        print(f"{trained.path} plays at {server.url}   (Ctrl-C ends it)", flush=True)
+        print(f"{trained.path} plays at {server.server.url}   (Ctrl-C ends it)", flush=True)
         if arguments.browser and has_display():
-            webbrowser.open(server.url)
+            webbrowser.open(server.server.url)
         with suppress(KeyboardInterrupt):
             player.run(server, arguments.seed, arguments.episodes)
     print(summary(player.outcomes))

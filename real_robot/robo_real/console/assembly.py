@@ -10,10 +10,10 @@ from robo_real.console.episodes import Episodes, Store
 from robo_real.console.human import ConsoleHuman, HoldStill
 from robo_real.console.labels import LabelledByPerson
 from robo_real.console.operator import Operator
-from robo_real.console.server import ADDRESS
 from robo_real.environment import RobotEnv
 from robo_real.remote import RemoteRobot
 from robo_rl.human import PersonInTheLoop
+from robo_rl.pages.server import ADDRESS
 from robo_rl.protocols import Policy
 
 

@@ -13,13 +13,14 @@ from robo_real.console.desk import Desk
 from robo_real.console.episodes import LOOK, Tally
 from robo_real.console.human import Still
 from robo_real.console.pictures import Pictures
-from robo_real.console.server import ADDRESS, ConsoleServer
+from robo_real.console.server import console_server
 from robo_real.console.session import Console
 from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
 from robo_real.link import Link
 from robo_real.remote import RemoteRobot
 from robo_rl.human import PersonInTheLoop
+from robo_rl.pages.server import ADDRESS
 from robo_rl.spec import ActionSpec, specification
 
 OWNER = "console"
@@ -46,7 +47,7 @@ class Operator:
         self._pictures = Pictures(robot.link.url)
         console = Console(self.desk, self._pictures, self.tally, action, self.still, robot.stop, self._rearm, self.links)
         try:
-            self.server = ConsoleServer(console, address=address, port=port)
+            self.server = console_server(console, address=address, port=port)
         except BaseException:
             self._pictures.close()
             raise

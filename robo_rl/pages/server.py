@@ -12,7 +12,6 @@ import hmac
 import json
 import math
 import secrets
-import socket
 import sys
 import threading
 import traceback
@@ -36,7 +35,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from robo_rl.errors import DatasetBusy, DatasetNotFound, InvalidSetting, RoboRLError, UnknownName
-from robo_rl.pages.hosts import is_own_host
+from robo_rl.pages.hosts import is_own_host, listener_at
 
 ADDRESS = "127.0.0.1"
 TOKEN_HEADER = "X-Robo-Token"
@@ -46,8 +45,6 @@ LARGEST_BODY = 1 << 16
 """Bytes of a request: a note of the longest, with every character escaped."""
 LARGEST_MESSAGE = 4096
 """Bytes of a message over a websocket."""
-BACKLOG = 128
-"""Connections that wait to be accepted."""
 IDLE = 60
 """[s] after which a silent connection is closed."""
 ENDS = 1
@@ -90,7 +87,7 @@ class PageServer:
         if the port cannot be had.
         """
         self.token = secrets.token_urlsafe(24)
-        self._address, self._listener = address, _listener(address, port)
+        self._address, self._listener = address, listener_at(address, port)
         self.port: int = self._listener.getsockname()[1]
         self._own = f"http://{address}:{self.port}/"
         self.url = self._own if shows_token else f"{self._own}#{self.token}"
@@ -297,23 +294,6 @@ def _fault(request: Request, error: Exception) -> Response:
     """Answer a request that failed as nobody foresaw: it must not take the page away."""
     traceback.print_exception(error)
     return refusal(HTTPStatus.INTERNAL_SERVER_ERROR, f"The server failed. {type(error).__name__}: {error}")
-
-
-def _listener(address: str, port: int) -> socket.socket:
-    listener = socket.socket()
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        listener.listen(BACKLOG)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise InvalidSetting(
-            f"Port {port} of {address} cannot be used.",
-            got=error,
-            allowed="a free port, 1024 to 65535",
-            fix="--port 0 takes any free one",
-        ) from None
-    return listener
 
 
 def _constant(text: str, kind: str) -> Callable[[Request], Response]:

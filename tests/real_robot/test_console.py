@@ -299,7 +299,7 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     watcher.say(kind="sit")
     told = watcher.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
     assert "ended: operator_lost" in told["message"]
-    assert console.episodes.tally.acts == ""
+    assert console.tally.acts == ""
     stretches = [source for source, _ in itertools.groupby(kept.sources)]
     assert stretches == [ActionSource.POLICY, ActionSource.HUMAN, ActionSource.GUARD], "what holds is not the person's"
     (rollout,) = kept.ended
@@ -384,7 +384,7 @@ def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end
     for message in hands:
         page.say(kind="hold", **message)
         assert "no sense" in page.told("refused")["why"]
-    assert console.episodes.tally.human_steps == 0
+    assert console.tally.human_steps == 0
     with pytest.raises(ConnectionClosed):
         for _ in range(MOST_GARBAGE):
             page.socket.send("garbage")

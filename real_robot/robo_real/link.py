@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
+from robo_real.cameras import Frame
 from robo_real.server.messages import LARGEST_ANSWER
 from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable
 from robo_rl.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
@@ -41,10 +44,16 @@ class Link:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
         return found
 
-    def picture(self, path: str, *, timeout: float | None = None) -> tuple[bytes, Mapping[str, str]]:
-        """Returns the bytes and the headers of a picture, by their names in lower case."""
-        answer = self._ask("GET", path, None, timeout)
-        return answer.content, answer.headers
+    def frame(self, camera: str, *, timeout: float | None = None) -> Frame:
+        """Returns a camera's newest picture, whose memory is read-only; raises RobotUnavailable if there is none."""
+        answer = self._ask("GET", f"/robo/camera/{camera}", None, timeout)
+        told = answer.headers
+        try:
+            shape = tuple(int(side) for side in told["x-robo-shape"].split(","))
+            picture = np.frombuffer(answer.content, np.uint8).reshape(shape)
+            return Frame(picture, float(told["x-robo-stamp"]), int(told["x-robo-number"]))
+        except (KeyError, ValueError) as error:
+            raise RobotUnavailable(f"The camera {camera!r} sends no picture.", got=error) from None
 
     def close(self) -> None:
         """Closes the connections."""

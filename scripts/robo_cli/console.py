@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from robo_cli.actors import actor
-from robo_cli.console_store import DatasetStore, dataset_of, viewed
+from robo_cli.console_store import DatasetStore, dataset_of
 from robo_cli.data_view import has_display
 from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
@@ -89,11 +89,13 @@ def run(arguments: Console) -> int:
 
 
 def _keep(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:
+    from robo_datasets.viewer.server import viewer_server
+
     assert arguments.out is not None
     policy = arguments.policy or NOBODY
     dataset = dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
     store = stack.enter_context(DatasetStore(dataset, policy))
-    console.keep(store, {"Recorded episodes": stack.enter_context(viewed(dataset))})
+    console.keep(store, {"Recorded episodes": stack.enter_context(viewer_server(dataset, 0)).url})
 
 
 def _policy_for(arguments: Console) -> Callable[[Any], Policy] | None:

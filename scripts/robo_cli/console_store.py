@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +12,6 @@ from typing_extensions import override
 from robo_datasets.dataset import Dataset
 from robo_datasets.journal import Journal
 from robo_datasets.repair import repair
-from robo_datasets.viewer.server import viewer_server
 from robo_real.console.episodes import Store
 from robo_rl.rollout import Rollout
 from robo_rl.spec import EnvironmentSpec
@@ -72,10 +69,3 @@ def dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Datas
     dataset = Dataset(path)
     dataset.spec.require(spec, what="The dataset was recorded on another robot")
     return dataset
-
-
-@contextmanager
-def viewed(dataset: Dataset) -> Iterator[str]:
-    """Serves the pages of a dataset meanwhile; gives their address."""
-    with viewer_server(dataset, 0) as server:
-        yield server.url

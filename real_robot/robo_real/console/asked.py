@@ -40,7 +40,7 @@ class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
         """True if the operator does not want the newest episode kept."""
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)
-        self.may_begin: Callable[[], bool] = _always
+        self.may_begin: Callable[[], bool] = lambda: True
         """Whether an episode may begin, as far as the training is concerned; asked while the operator is waited for."""
         self.human = ConsoleHuman(operator.desk, self._robot, operator.still)
 
@@ -109,10 +109,6 @@ class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _over(self, message: str) -> None:
         self._desk.end()
         self._tally.state, self._tally.acts, self._tally.message = "waiting", "", message
-
-
-def _always() -> bool:
-    return True
 
 
 class Judged(AskedFor):

@@ -13,8 +13,7 @@ from robo_real.console.desk import Desk
 from robo_real.console.episodes import Tally
 from robo_real.console.human import Still
 from robo_real.console.pictures import Pictures
-from robo_real.console.server import console_server
-from robo_real.console.session import Console
+from robo_real.console.session import Console, console_server
 from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
 from robo_real.link import Link

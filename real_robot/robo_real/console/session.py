@@ -1,4 +1,6 @@
-"""One browser at the console: it is heard, and shown the newest pictures, never older ones.
+"""The console's page, and each browser at it: it is heard, and shown the newest pictures, never older ones.
+
+One port, the page over HTTP and everything else over one websocket. Without the token nobody sees or commands anything.
 
 Pictures are not queued: at most MOST_UNSEEN are under way, and the next is whichever is newest when one was seen.
 """
@@ -13,10 +15,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from robo_real.console.desk import LABELS, Desk
@@ -24,6 +30,7 @@ from robo_real.console.episodes import Tally
 from robo_real.console.human import Still
 from robo_real.console.pictures import Pictures
 from robo_rl.errors import RobotError
+from robo_rl.pages.server import ADDRESS, PageServer, read
 from robo_rl.spec import ActionSpec
 from robo_rl.types import Array
 
@@ -41,6 +48,7 @@ REPORT = "report"
 """Stands beside the cameras' names: reports wait for a slow page, too."""
 PACE = 0.01
 """[s] between two looks for new pictures"""
+SOCKET = "/socket"
 REFUSED = 4401
 """close code: wrong token or none"""
 
@@ -287,3 +295,26 @@ def _action(found: Any, size: int) -> Array:
     if not np.isfinite(action).all() or np.abs(action).max() > 1.0:
         raise Garbage("an action lies in [-1, 1]")
     return action
+
+
+def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -> PageServer:
+    """Serve a console; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+
+    async def serve(socket: WebSocket) -> None:
+        await Session(socket, console).serve(server.token)
+
+    routes = [WebSocketRoute(SOCKET, serve), read(SOCKET, _refuse)]
+    server = PageServer(
+        "robo_real.console",
+        "Operator's console",
+        routes,
+        address=address,
+        port=port,
+        scripts=("page.js", "controls.js"),
+        shows_token=False,
+    )
+    return server
+
+
+def _refuse(request: Request) -> object:
+    raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "This address takes websockets alone.")

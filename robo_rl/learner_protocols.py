@@ -1,4 +1,4 @@
-"""What an entry point of `robo_rl.learners` names: settings that build a learner, or a whole training."""
+"""Protocols of entry points of `robo_rl.learners`: settings that build a learner, or a whole training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.types import Episode, StateDict
 
 
 class LearnerConfig(Protocol):
-    """What an entry point of `robo_rl.learners` names: a frozen dataclass of settings that can build its learner."""
+    """Settings of a learner, a frozen dataclass that builds it; an entry point of `robo_rl.learners` names it."""
 
     @property
     def needs(self) -> Needs:

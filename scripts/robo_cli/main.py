@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Mapping
 from importlib.metadata import version
 from types import TracebackType
 from typing import Any
@@ -17,33 +18,47 @@ from robo_cli.options import read_options
 from robo_cli.plain_output import use_plain_output
 from robo_rl.errors import NonFiniteUpdate, RoboRLError, SimulationFailed, UnknownName, fix_of, is_of_disk
 
-COMMANDS = {
-    "envs": ("Envs", "list environments, or describe one with units and frames"),
-    "learners": ("Learners", "tell which learner can be trained with a person, collectors, recorded data, pictures"),
-    "recipes": ("Recipes", "list recipes, or print one to start your own from"),
-    "train": (None, "train a recipe, evaluate the policy, write a report"),
-    "resume": ("Resume", "go on with an interrupted run"),
-    "refine": ("Refine", "go on learning on a robot with what a run learnt in the simulation"),
-    "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
-    "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
-    "compare": ("Compare", "compare runs in pairs on shared seeds"),
-    "record": ("Record", "record episodes into a dataset that survives any crash"),
-    "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
-    "label": ("Label", "label a dataset with rewards of a model, resumable, beside the recorded ones"),
-    "audit": ("AuditOrder", "say whether to trust a reward: agreement with what was recorded, spoilt clips, verdict"),
-    "prefer": ("Prefer", "have pairs of segments compared, for a reward to be learned from"),
-    "reward": (None, "list reward models, show their settings, learn one from data"),
-    "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
-    "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
-    "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
-    "report": ("Report", "write one HTML page about one or several runs"),
-    "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
-    "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
-    "robot": (None, "serve a robot, simulated or real, behind its guard; check, stop and re-arm it"),
-    "console": ("Console", "watch a robot in the browser, take over, stop it, label and record episodes"),
-    "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
-    "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
+GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
+    "train": {
+        "train": (None, "train a recipe, evaluate the policy, write a report"),
+        "resume": ("Resume", "go on with an interrupted run"),
+        "refine": ("Refine", "go on learning on a robot with what a run learnt in the simulation"),
+        "evaluate": ("Evaluate", "evaluate a run's policy, with intervals"),
+        "play": ("Play", "watch a run's policy: MuJoCo's window, the browser, or a film"),
+        "learners": ("Learners", "tell which learner can be trained with a person, collectors, recorded data, pictures"),
+        "recipes": ("Recipes", "list recipes, or print one to start your own from"),
+        "envs": ("Envs", "list environments, or describe one with units and frames"),
+    },
+    "data": {
+        "record": ("Record", "record episodes into a dataset that survives any crash"),
+        "data": (None, "look at, check, mend, merge, filter, split and convert datasets"),
+        "label": ("Label", "label a dataset with rewards of a model, resumable, beside the recorded ones"),
+    },
+    "rewards": {
+        "reward": (None, "list reward models, show their settings, learn one from data"),
+        "audit": ("AuditOrder", "say whether to trust a reward: agreement with what was recorded, spoilt clips, verdict"),
+        "prefer": ("Prefer", "have pairs of segments compared, for a reward to be learned from"),
+    },
+    "robots": {
+        "robot": (None, "serve a robot, simulated or real, behind its guard; check, stop and re-arm it"),
+        "console": ("Console", "watch a robot in the browser, take over, stop it, label and record episodes"),
+        "demo": (None, "a person, or a simulated one, teaches a simulated robot: twin, learner and page in one command"),
+        "carla-server": ("CarlaServer", "serve a light stand-in for CARLA to any carla script"),
+    },
+    "experiments": {
+        "compare": ("Compare", "compare runs in pairs on shared seeds"),
+        "report": ("Report", "write one HTML page about one or several runs"),
+        "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
+        "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
+        "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
+        "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
+    },
+    "machine": {
+        "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
+    },
 }
+"""Group -> command -> class of its options, None if a recipe decides which there are, and its text."""
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 DIVERGED = 3
 """Exit status of a training whose numbers, or whose simulations, are finite no more."""
 START = """start with:
@@ -86,8 +101,8 @@ def status_of(error: Exception) -> int:
 def dispatch(arguments: list[str]) -> int:
     """Runs one command and returns its exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        rows = "\n".join(f"  {name:12} {text}" for name, (_, text) in COMMANDS.items())
-        print(f"usage: robo-rl COMMAND ...\n\n{rows}\n\n{START}\n\n{MORE}")
+        groups = (f"{title}:\n{_rows(commands)}" for title, commands in GROUPS.items())
+        print("\n\n".join(["usage: robo-rl COMMAND ...", *groups, START, MORE]))
         return 0
     if arguments[0] in ("-V", "--version"):
         print(f"robo-rl {version('robo-rl')}")
@@ -104,6 +119,10 @@ def dispatch(arguments: list[str]) -> int:
     order = read_options(getattr(module, options), rest, prog=prog, description=description, config=flags)
     with loud_exit("look at what the environment calls: nothing after it was done"):
         return int(module.run(order))
+
+
+def _rows(commands: Mapping[str, tuple[str | None, str]]) -> str:
+    return "\n".join(f"  {name:12} {text}" for name, (_, text) in commands.items())
 
 
 def described(text: str, examples: str) -> str:

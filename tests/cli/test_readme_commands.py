@@ -1,6 +1,7 @@
-"""Every command of the README, in order, from an empty folder, with settings so small that it takes seconds.
+"""Every command of the first hour, in order, from an empty folder, with settings so small that it takes seconds.
 
-SMALL has a row for each command, word for word; a command of the README without a row fails, and so does a row without one.
+SMALL has a row for each command, word for word; a command of the page without a row fails, and so does a row without one.
+The README shows some of them, in the same order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from robo_cli.main import dispatch
 from robo_cli.twin_beside import twin_beside
 from robo_rl.runs import find_run
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
+README, FIRST_HOUR = ROOT / "README.md", ROOT / "docs" / "first-hour.md"
 JUDGED = "--evaluation.episodes 1 --evaluation.every 0 --evaluation.films 0 --log-every 0 --checkpoint-every 0"
 ARM = f"--steps 40 --learner.learning-starts 20 --learner.hidden 8 --learner.batch-size 8 {JUDGED}"
 PICK = f"{ARM} --demonstrations.episodes 1"
@@ -33,9 +35,9 @@ class Small:
     """How a command is run here."""
 
     more: str = ""
-    """Options that follow those of the README, and count instead of them."""
+    """Options that follow those of the page, and count instead of them."""
     instead: tuple[tuple[str, str], ...] = ()
-    """Words of the README that are replaced."""
+    """Words of the page that are replaced."""
     serves: str = ""
     """What it prints before its address, where it serves until it is interrupted."""
     slow: bool = False
@@ -90,16 +92,21 @@ SMALL: dict[str, Small] = {
 }
 
 
-def blocks() -> list[list[str]]:
-    """Returns the commands of the README, block by block."""
-    found = re.findall(r"```bash\n(.*?)```", README.read_text(), re.DOTALL)
+def blocks(page: Path = FIRST_HOUR) -> list[list[str]]:
+    """Returns the commands of a page, block by block."""
+    found = re.findall(r"```bash\n(.*?)```", page.read_text(), re.DOTALL)
     lines = [[re.split(r"\s+# ", line)[0].strip() for line in block.splitlines()] for block in found]
     return [block for each in lines if (block := [line for line in each if line.startswith("robo-rl ")])]
 
 
-def test_every_readme_command_has_a_row_here() -> None:
-    commands = [command for block in blocks() for command in block]
-    assert commands == [*SMALL]
+def test_every_command_has_a_row_here() -> None:
+    assert [command for block in blocks() for command in block] == [*SMALL]
+
+
+@pytest.mark.parametrize("block", blocks(README))
+def test_readme_shows_commands_of_the_first_hour(block: list[str]) -> None:
+    (whole,) = (each for each in blocks() if block[0] in each)
+    assert [command for command in whole if command in block] == block
 
 
 def filled(command: str, names: dict[str, str]) -> list[str]:
@@ -144,7 +151,7 @@ def names_before(commands: list[str], is_slow: bool) -> dict[str, Any]:
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("is_slow", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["cheap", "all"])
 @pytest.mark.parametrize("number", range(len(blocks())))
-def test_readme_commands_run_in_order(number: int, is_slow: bool) -> None:
+def test_first_hour_runs_in_order(number: int, is_slow: bool) -> None:
     commands = [command for command in blocks()[number] if is_slow or not SMALL[command].slow]
     names = names_before(commands, is_slow)
     for command in commands:

@@ -89,7 +89,7 @@ class Link:
     def _found(self) -> tuple[str, int]:
         """Returns where a server listens; starts one where none was named."""
         if self.host is None:
-            from robo_sims.carla.standin.supervision import StandIn
+            from robo_sims.carla.local_server import StandIn
 
             server = self._held.server = StandIn(map=self.map_name, navigation=False).start()
             return server.host, server.port

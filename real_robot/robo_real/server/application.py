@@ -26,6 +26,7 @@ from robo_rl.pages.hosts import listener_at
 
 ADDRESS = "127.0.0.1"
 HTML, BYTES = "text/html; charset=utf-8", "application/octet-stream"
+CAMERA = "/robo/camera/"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
 NO_FAULTS = Faults()
@@ -87,6 +88,13 @@ class Application:
 
     def _answer(self, request: Request) -> bytes:
         try:
+            methods = self._methods(request.path)
+            if not methods:
+                raise HttpError(404, NOT_FOUND)
+            if request.method == "OPTIONS":
+                return response(200, b"", {"Content-Type": HTML, "Allow": ", ".join(methods)})
+            if request.method not in methods:
+                raise HttpError(405, NOT_ALLOWED, methods)
             return self._own(request) if request.path.startswith("/robo/") else self._contracted(request)
         except HttpError as error:
             return _html(error)
@@ -96,14 +104,15 @@ class Application:
             self.robot.log.add("request_failed", path=request.path, error=f"{type(error).__name__}: {error}"[:300])
             return _html(HttpError(500, FAILED))
 
+    def _methods(self, path: str) -> list[str]:
+        """Return what a path takes, nothing if there is no such path."""
+        is_read = path in self.own.reads or path.startswith(CAMERA)
+        is_written = any(path in routes for routes in (self.own.writes, self.contract.readers, self.contract.commands))
+        found = [method for method, is_taken in (("GET", is_read), ("OPTIONS", True), ("POST", is_written)) if is_taken]
+        return found if len(found) > 1 else []
+
     def _contracted(self, request: Request) -> bytes:
         path = request.path
-        if path not in self.contract.readers and path not in self.contract.commands:
-            raise HttpError(404, NOT_FOUND)
-        if request.method == "OPTIONS":
-            return _options(["OPTIONS", "POST"])
-        if request.method != "POST":
-            raise HttpError(405, NOT_ALLOWED, ["OPTIONS", "POST"])
         if path in self.contract.readers:
             return _json(self.contract.readers[path](self.robot.driver.read()))
         body = _required(request.body) if path in NEEDS_BODY else {}
@@ -128,20 +137,13 @@ class Application:
 
     def _own(self, request: Request) -> bytes:
         path = request.path
-        if path.startswith("/robo/camera/"):
-            frame = self.own.frame(path.removeprefix("/robo/camera/"))
+        if path.startswith(CAMERA):
+            frame = self.own.frame(path.removeprefix(CAMERA))
             shape = ",".join(map(str, frame.picture.shape))
             headers = {"X-Robo-Stamp": repr(frame.stamp), "X-Robo-Number": str(frame.number), "X-Robo-Shape": shape}
             return response(200, frame.picture.tobytes(), {"Content-Type": BYTES, **headers})
-        if request.method == "GET" and path in self.own.reads:
+        if request.method == "GET":
             return _json(self.own.reads[path]())
-        allowed = [method for method, paths in (("GET", self.own.reads), ("POST", self.own.writes)) if path in paths]
-        if not allowed:
-            raise HttpError(404, NOT_FOUND)
-        if request.method == "OPTIONS":
-            return _options([*allowed, "OPTIONS"])
-        if request.method not in allowed:
-            raise HttpError(405, NOT_ALLOWED, [*allowed, "OPTIONS"])
         body = _required(request.body)
         by = self.own.lease.owner if "lease" in body else str(body.get("owner", body.get("by", PLAIN)))[:200]
         try:
@@ -220,10 +222,6 @@ def _required(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
 def printable(text: str) -> str:
     """Return a text that fits into a header: a client's line break must not end it."""
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:300]
-
-
-def _options(allowed: list[str]) -> bytes:
-    return response(200, b"", {"Content-Type": HTML, "Allow": ", ".join(allowed)})
 
 
 def _html(error: HttpError, headers: Mapping[str, str] | None = None) -> bytes:

@@ -22,7 +22,7 @@ class Store(Protocol):
     def step(self, transition: Transition) -> None:
         """It went on."""
 
-    def end(self, rollout: Rollout | None) -> None:
+    def end(self, rollout: Rollout | None) -> object:
         """It is over; None where it is not to be kept."""
 
 

@@ -104,6 +104,7 @@ class PageServer:
         config = uvicorn.Config(
             self._answer,
             interface="asgi3",
+            loop="asyncio",
             http=_Connection,
             ws="websockets-sansio",
             ws_max_size=LARGEST_MESSAGE,

@@ -85,7 +85,7 @@ class Operator:
 
     @property
     def is_left(self) -> bool:
-        """Return if nobody waits for the operator any more."""
+        """True once nobody waits for the operator any more."""
         return self._leaves.is_set()
 
     def leave(self) -> None:

@@ -31,10 +31,6 @@ class Link:
         """Returns the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
         return self._ask("POST", path, body, timeout).content
 
-    def get(self, path: str) -> bytes:
-        """Returns the answer to a GET."""
-        return self._ask("GET", path, None, None).content
-
     def json(
         self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
     ) -> dict[str, Any]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 
 from carla_standin.actors import Actor
 from carla_standin.layouts import DVS_EVENT, IMAGE_HEADER, SensorType
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.pictures import Colour
 from carla_standin.sensors.sensor import flag, setting
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 Floats = npt.NDArray[np.float64]
 GREY = np.array([0.114, 0.587, 0.299])
@@ -28,7 +24,7 @@ class Dvs(Colour):
 
     kind = SensorType.DVS
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         signs, is_log = ("positive", "negative"), flag(actor, "use_log")
         self.finest = FINEST[is_log]
@@ -44,7 +40,7 @@ class Dvs(Colour):
         self.last = np.full(self.labels.shape, -np.inf)
         """[ns] of each pixel's last event"""
 
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         """Returns the events since the last picture, in the order of time."""
         now = world.clock.elapsed
         if not super().measured(world):

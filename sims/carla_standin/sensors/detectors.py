@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgpack
 import numpy as np
@@ -14,11 +13,9 @@ from carla_standin.actors import VX, VZ, Actor
 from carla_standin.collisions import BUILDING
 from carla_standin.layouts import RADAR_POINT, SensorType
 from carla_standin.sensors.camera import axes
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.rays import GROUND, cast
 from carla_standin.sensors.sensor import Sensor, flag, setting
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 Floats = npt.NDArray[np.float64]
 RINGS, ROUND = np.array([0.5, 1.0]), 8
@@ -30,7 +27,7 @@ class Radar(Sensor):
 
     kind = SensorType.RADAR
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         fields = [setting(actor, f"{axis}_fov", 0.0, 179.0) for axis in ("horizontal", "vertical")]
         self.spread = np.tan(np.radians(fields) / 2)
@@ -39,7 +36,7 @@ class Radar(Sensor):
         self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         count = int(self.rate * world.step_seconds)
         radius, angle = self.random.random(count), self.random.random(count) * 2 * math.pi
         aside = self.spread * np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
@@ -57,7 +54,7 @@ class Radar(Sensor):
         points["depth"] = hits.distance[seen]
         return [points.tobytes()]
 
-    def _velocities(self, box: npt.NDArray[np.intp], world: World) -> Floats:
+    def _velocities(self, box: npt.NDArray[np.intp], world: ObservedWorld) -> Floats:
         """Return the velocities (n, 3) [m/s] of boxes; zero for the ground and what belongs to the map."""
         found = np.zeros((len(box), 3))
         for number in np.unique(box[box != GROUND]):
@@ -72,7 +69,7 @@ class Obstacle(Sensor):
 
     kind = SensorType.OBSTACLE
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         self.reach = setting(actor, "distance", 0.0, 1000.0)
         self.radius = setting(actor, "hit_radius", 0.0, 100.0)
@@ -80,7 +77,7 @@ class Obstacle(Sensor):
         flag(actor, "debug_linetrace")
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         """Returns the obstacle and its distance [m], if there is one."""
         pose = world.bodies.motion[self.actor.row, :6]
         turn = axes(*pose[3:6])
@@ -104,8 +101,8 @@ class Obstacle(Sensor):
         rings = (self.radius * RINGS[:, None, None] * ring).reshape(-1, 3)
         return np.concatenate([np.zeros((1, 3)), rings])
 
-    def _owner(self, world: World, box: int) -> Actor:
+    def _owner(self, world: ObservedWorld, box: int) -> Actor:
         return world.bodies.by_id.get(int(world.scene.boxes.owners[box]), BUILDING)
 
-    def _counts(self, world: World, box: int) -> bool:
+    def _counts(self, world: ObservedWorld, box: int) -> bool:
         return not self.only_dynamics or self._owner(world, box).type_id.startswith(("vehicle.", "walker."))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgpack
 from typing_extensions import override
 
 from carla_standin.layouts import SensorType
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.sensor import Sensor
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 
 class Collision(Sensor):
@@ -20,7 +16,7 @@ class Collision(Sensor):
     kind = SensorType.COLLISION
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         """Returns one event a hit."""
         hits = [hit for hit in world.hits if hit.actor.id == self.actor.parent]
         return [msgpack.packb([hit.actor.encoded(), hit.other.encoded(), list(hit.impulse)]) for hit in hits]

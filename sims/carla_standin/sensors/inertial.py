@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import msgpack
 import numpy as np
@@ -13,10 +12,8 @@ from carla_standin.actors import AX, AZ, WX, WZ, YAW, Actor, X, Y, Z
 from carla_standin.layouts import SensorType
 from carla_standin.physics.state import GRAVITY
 from carla_standin.sensors.camera import axes
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.sensor import Sensor, setting
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 UPHOLDING = np.array([0.0, 0.0, GRAVITY])
 """[m/s2] what an accelerometer at rest measures."""
@@ -44,13 +41,13 @@ class Imu(Sensor):
 
     kind = SensorType.IMU
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         self.force = Noise(actor, ["x", "y", "z"], "noise_accel_stddev_{}", None)
         self.rate = Noise(actor, ["x", "y", "z"], "noise_gyro_stddev_{}", "noise_gyro_bias_{}")
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         """Returns one measurement; acceleration and rates are those of what carries it."""
         motion = world.bodies.motion[self.actor.row]
         carrier = world.bodies.by_id.get(self.actor.parent)
@@ -68,12 +65,12 @@ class Gnss(Sensor):
 
     kind = SensorType.GNSS
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         self.noise = Noise(actor, ["lat", "lon", "alt"], "noise_{}_stddev", "noise_{}_bias")
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         motion, road_map = world.bodies.motion[self.actor.row], world.town.road_map
         latitude, longitude = geographic(road_map.latitude, road_map.longitude, float(motion[X]), float(motion[Y]))
         return [msgpack.packb(self.noise.added([latitude, longitude, float(motion[Z])]))]

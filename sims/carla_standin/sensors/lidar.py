@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +11,9 @@ from typing_extensions import override
 from carla_standin.actors import Actor
 from carla_standin.layouts import LIDAR_HEADER, LIDAR_POINT, SEMANTIC_POINT, SensorType
 from carla_standin.sensors.camera import axes
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.rays import GROUND, Hits, cast
 from carla_standin.sensors.sensor import Sensor, setting
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -25,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 class Scanner(Sensor):
     """Points in its own frame, channel after channel."""
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         self.channels = int(setting(actor, "channels", 1, 256))
         self.range = setting(actor, "range", 0.1, 500)
@@ -38,7 +35,7 @@ class Scanner(Sensor):
         """[degree] where the next measurement begins"""
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         dt = world.step_seconds
         swept = min(self.turns * 360.0 * dt, 360.0)
         count = max(int(self.rate * dt / self.channels), 1)
@@ -51,7 +48,7 @@ class Scanner(Sensor):
         header = LIDAR_HEADER.pack(math.radians(self.angle), self.channels)
         return [header + seen.sum(1).astype("<u4").tobytes() + points.tobytes()]
 
-    def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
+    def points(self, directions: Floats, hits: Hits, seen: Flags, world: ObservedWorld) -> tuple[Flags, npt.NDArray[np.void]]:
         """Return of all rays (channels, n) those that come back, and their points in this order."""
         raise NotImplementedError
 
@@ -67,7 +64,7 @@ class Lidar(Scanner):
 
     kind = SensorType.LIDAR
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         self.fade = setting(actor, "atmosphere_attenuation_rate", 0, 10)
         self.lost = setting(actor, "dropoff_general_rate", 0, 1)
@@ -77,7 +74,7 @@ class Lidar(Scanner):
         self.random = np.random.default_rng([int(setting(actor, "noise_seed", 0, 2**31)), actor.place])
 
     @override
-    def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
+    def points(self, directions: Floats, hits: Hits, seen: Flags, world: ObservedWorld) -> tuple[Flags, npt.NDArray[np.void]]:
         distance = np.where(seen, hits.distance, self.range)
         intensity = np.exp(-self.fade * distance)
         seen = seen & self._returns(intensity)
@@ -105,7 +102,7 @@ class SemanticLidar(Scanner):
     kind = SensorType.SEMANTIC_LIDAR
 
     @override
-    def points(self, directions: Floats, hits: Hits, seen: Flags, world: World) -> tuple[Flags, npt.NDArray[np.void]]:
+    def points(self, directions: Floats, hits: Hits, seen: Flags, world: ObservedWorld) -> tuple[Flags, npt.NDArray[np.void]]:
         """Return the points with the angle of incidence, the actor and the label."""
         points = np.empty(int(seen.sum()), SEMANTIC_POINT)
         box = hits.box[seen]

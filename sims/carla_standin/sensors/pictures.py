@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -13,13 +12,11 @@ from typing_extensions import override
 from carla_standin.actors import Actor
 from carla_standin.layouts import IMAGE_HEADER, SensorType, Tag
 from carla_standin.sensors.camera import FAR, NOBODY, SHIFT, Camera, View
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.paint import SMALL
 from carla_standin.sensors.rays import frame_of, through
 from carla_standin.sensors.scene import Boxes
 from carla_standin.sensors.sensor import Sensor, setting
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 Picture = npt.NDArray[np.uint8]
 Painted = tuple[npt.NDArray[np.int32], tuple[int, int, int, int]]
@@ -65,7 +62,7 @@ KINDS = _KINDS.view(np.uint32)[:, 0]
 class PictureSensor(Sensor):
     """A camera; what it draws is up to its kind. Each picture is drawn over the last one."""
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         width, height = (int(setting(actor, f"image_size_{axis}", 1, LARGEST)) for axis in "xy")
         self.camera = Camera(width, height, setting(actor, "fov", 1.0, 170.0))
@@ -79,18 +76,18 @@ class PictureSensor(Sensor):
         self.rides: bool | None = None
 
     @override
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         if world.settings.no_rendering:
             return []
         world.look()
         self.draw(View(self.camera, world.bodies.motion[self.actor.row, :6]), world)
         return [self.message]
 
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         """Writes `picture`."""
         raise NotImplementedError
 
-    def ground(self, view: View, world: World) -> Picture:
+    def ground(self, view: View, world: ObservedWorld) -> Picture:
         """Returns labels of ground and sky."""
         pose = world.bodies.motion[self.actor.row]
         tilt = float(pose[3]), float(pose[5])
@@ -112,7 +109,7 @@ class PictureSensor(Sensor):
         sky[: self.first] = False
         self.more_sky = sky if sky.any() else None
 
-    def _rides(self, world: World) -> bool:
+    def _rides(self, world: ObservedWorld) -> bool:
         """Return True if it is too near to its own car to see it: a box has no low bonnet to look over."""
         if self.rides is None:
             carrier = world.bodies.by_id.get(self.actor.parent)
@@ -122,7 +119,7 @@ class PictureSensor(Sensor):
             self.rides = carrier is not None and outside < BONNET
         return self.rides
 
-    def boxes(self, view: View, world: World) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    def boxes(self, view: View, world: ObservedWorld) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
         """Returns the numbers of boxes and their outlines, farthest first."""
         hidden = world.scene.index.get(self.actor.parent, NOBODY) if self._rides(world) else NOBODY
         return view.outlines(world.scene.boxes, hidden)
@@ -134,7 +131,7 @@ class Semantic(PictureSensor):
     kind = SensorType.SEMANTIC
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         labels, tags = self.ground(view, world), world.scene.boxes.tags
         for number, outline in self.boxes(view, world):
             cv2.fillConvexPoly(labels, outline, int(tags[number]), cv2.LINE_8, SHIFT)
@@ -147,7 +144,7 @@ class Instance(PictureSensor):
     kind = SensorType.INSTANCE
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         self.picture[..., :2], self.picture[..., 2] = 0, self.ground(view, world)
         boxes = world.scene.boxes
         for number, outline in self.boxes(view, world):
@@ -163,7 +160,7 @@ class Colour(PictureSensor):
     kind = SensorType.RGB
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         np.take(PALETTE, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
         drawn = list(self.boxes(view, world))
         painted = self._painted(view, world)
@@ -175,7 +172,7 @@ class Colour(PictureSensor):
                 blue, green, red = world.scene.boxes.colours[number].tolist()
                 cv2.fillConvexPoly(self.picture, outline, (blue, green, red, 255), cv2.LINE_8, SHIFT)
 
-    def _painted(self, view: View, world: World) -> dict[int, list[Painted]]:
+    def _painted(self, view: View, world: ObservedWorld) -> dict[int, list[Painted]]:
         """Return what to paint of the boxes that may move and are wholly before the camera: outlines and colours, in order."""
         scene, lamps = world.scene, world.lamps
         plans = {
@@ -200,7 +197,7 @@ class Cosmos(PictureSensor):
     kind = SensorType.COSMOS
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         np.take(KINDS, self.ground(view, world), out=self.picture.view(np.uint32)[..., 0], mode="clip")
         boxes = world.scene.boxes
         for number, outline in self.boxes(view, world):
@@ -215,7 +212,7 @@ class Depth(PictureSensor):
     kind = SensorType.DEPTH
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         sinking = view.sinking()
         depth = np.full(sinking.shape, DEEPEST)
         np.divide(max(float(view.place[2]), 0.05), sinking, out=depth, where=sinking > 1e-4)

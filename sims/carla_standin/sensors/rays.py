@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from carla_standin.world import World
+from carla_standin.sensors.observed import ObservedWorld
 
 Floats = npt.NDArray[np.float64]
 Corners = tuple[list[float], list[float]]
@@ -29,7 +27,7 @@ class Hits:
     """(...) cosine of the angle between the ray and the normal of what it hits, 0 to 1."""
 
 
-def cast(origin: Floats, rays: Floats, reach: float, world: World, carrier: int) -> Hits:
+def cast(origin: Floats, rays: Floats, reach: float, world: ObservedWorld, carrier: int) -> Hits:
     """Return the first hits of rays (..., 3), unit vectors in the world's frame; boxes of the actor `carrier` are left out.
 
     origin: (3,) of all rays, or (..., 3) of each. reach: [m] from the first origin beyond which boxes are not looked for.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from carla_standin import layouts
 from carla_standin.actors import Actor
 from carla_standin.errors import Refused
 from carla_standin.layouts import SensorType
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
+from carla_standin.sensors.observed import ObservedWorld
 
 FLAGS = {"true": True, "1": True, "false": False, "0": False}
 """Values of a switch."""
@@ -22,13 +20,13 @@ class Sensor(ABC):
 
     kind: ClassVar[SensorType]
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         self.actor = actor
         self.period = setting(actor, "sensor_tick", 0.0, 1e6) if "sensor_tick" in actor.attributes else 0.0
         self.due: float | None = None
         """[s] of the next measurement; None before the first, which is made at once."""
 
-    def serve(self, world: World) -> None:
+    def serve(self, world: ObservedWorld) -> None:
         """Sends what it measures now."""
         clock = world.clock
         if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
@@ -47,7 +45,7 @@ class Sensor(ABC):
         return True
 
     @abstractmethod
-    def measured(self, world: World) -> list[bytes | memoryview]:
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
         """Returns payloads; what is no copy is sent before the next is measured."""
 
 

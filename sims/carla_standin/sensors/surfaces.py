@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +11,9 @@ from typing_extensions import override
 from carla_standin.actors import Actor
 from carla_standin.layouts import FLOW_PIXEL, IMAGE_HEADER, SensorType
 from carla_standin.sensors.camera import NEAR, View
+from carla_standin.sensors.observed import ObservedWorld
 from carla_standin.sensors.pictures import PictureSensor, nearer
 from carla_standin.sensors.rays import GROUND, crossings, frame_of
-
-if TYPE_CHECKING:
-    from carla_standin.world import World
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.intp]
@@ -30,7 +27,7 @@ MOST = 2.0
 class SurfaceSensor(PictureSensor):
     """A camera that knows the place of what each pixel shows."""
 
-    def surfaces(self, view: View, world: World) -> tuple[Floats, Numbers, Floats]:
+    def surfaces(self, view: View, world: ObservedWorld) -> tuple[Floats, Numbers, Floats]:
         """Return depth along the axis [m], `SKY` above the horizon; numbers of boxes, or GROUND; rays (h, w, 3) of depth 1."""
         sinking = view.sinking()
         depth, whose = np.full(sinking.shape, SKY), np.full(sinking.shape, GROUND, np.intp)
@@ -47,7 +44,7 @@ class Normals(SurfaceSensor):
     kind = SensorType.NORMALS
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         depth, whose, rays = self.surfaces(view, world)
         normals = np.broadcast_to(UP, rays.shape).copy()
         boxes = world.scene.boxes
@@ -69,7 +66,7 @@ class OpticalFlow(SurfaceSensor):
 
     kind = SensorType.OPTICAL_FLOW
 
-    def __init__(self, actor: Actor, world: World) -> None:
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
         super().__init__(actor, world)
         width, height = self.camera.width, self.camera.height
         message = bytearray(IMAGE_HEADER.pack(width, height, self.camera.fov))
@@ -80,7 +77,7 @@ class OpticalFlow(SurfaceSensor):
         """The last view, and where boxes were."""
 
     @override
-    def draw(self, view: View, world: World) -> None:
+    def draw(self, view: View, world: ObservedWorld) -> None:
         poses, movable = self._poses(world)
         last, were = self.before or (view, poses)
         self.before = view, poses
@@ -98,7 +95,7 @@ class OpticalFlow(SurfaceSensor):
         for name, now, then, size in (("x", u, was[..., 0], self.camera.width), ("y", v, was[..., 1], -self.camera.height)):
             self.flow[name] = np.where(local[..., 0] > NEAR, np.clip(2.0 * (now - then) / size, -MOST, MOST), 0.0)
 
-    def _poses(self, world: World) -> tuple[dict[tuple[int, int], Floats], list[tuple[int, int]]]:
+    def _poses(self, world: ObservedWorld) -> tuple[dict[tuple[int, int], Floats], list[tuple[int, int]]]:
         """Return x, y, yaw and bottom of all boxes that may move by actor and part, and the key of each box by its number."""
         scene = world.scene
         keys = [(actor.id, number - scene.index[actor.id].start) for number, actor in enumerate(scene.actors)]

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gymnasium
 
-from robo_real.console.human import LOST, OPERATOR, ConsoleHuman
+from robo_real.console.desk import Desk
+from robo_real.console.episodes import Tally
+from robo_real.console.human import LOST, OPERATOR, ConsoleHuman, Still
 from robo_real.environment import RobotEnv
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotError
 from robo_rl.types import DISCARDED
 
-if TYPE_CHECKING:
-    from robo_real.console.operator import Operator
-
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 HOLDS = "The arm holds: the learner is starting or catching up."
 READY = "The learner is ready."
 JUDGING = "evaluation: to take over ends the episode as no success"
+
+
+class EpisodeStarter(Protocol):
+    """The operator as an environment needs it."""
+
+    desk: Desk
+    still: Still
+    tally: Tally
+
+    def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
+        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt once nobody waits any more."""
 
 
 class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -29,7 +39,7 @@ class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
     Success terminates with reward 1, failure and discard cut the episode.
     """
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], operator: Operator, doing: str) -> None:
+    def __init__(self, environment: gymnasium.Env[Any, Any], operator: EpisodeStarter, doing: str) -> None:
         """doing: what the page says that the episodes are for."""
         super().__init__(environment)
         bare = environment.unwrapped

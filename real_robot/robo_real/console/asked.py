@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gymnasium
 
-from robo_real.console.human import OPERATOR, ConsoleHuman
+from robo_real.console.desk import Desk
+from robo_real.console.episodes import Tally
+from robo_real.console.human import OPERATOR, ConsoleHuman, Still
 from robo_real.console.labels import LabelledByPerson
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotError
 from robo_rl.types import DISCARDED
 
-if TYPE_CHECKING:
-    from robo_real.console.operator import Operator
-
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 HOLDS = "The arm holds: the learner is starting or catching up."
 READY = "The learner is ready."
+
+
+class EpisodeStarter(Protocol):
+    """The operator as an environment needs it."""
+
+    desk: Desk
+    still: Still
+    tally: Tally
+
+    def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
+        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt once nobody waits any more."""
 
 
 class AskedFor(LabelledByPerson):
@@ -28,7 +38,7 @@ class AskedFor(LabelledByPerson):
     doing = "training"
     """what the page says"""
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], operator: Operator) -> None:
+    def __init__(self, environment: gymnasium.Env[Any, Any], operator: EpisodeStarter) -> None:
         super().__init__(environment, operator.desk, operator.still)
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)

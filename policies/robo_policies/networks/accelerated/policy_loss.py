@@ -158,7 +158,7 @@ class PolicyLoss:
 
 
 def _pair(arrays: Sequence[Floats]) -> Pair:
-    """Return the arrays of actor and critic as one (2, ...) on the same memory if their shapes are equal."""
+    """Return parts of one flat tensor, of actor and critic, as one (2, ...) on its memory if their shapes are equal."""
     first, second = arrays
     if first.shape != second.shape:
         return first, second

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+SHIPPED = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench"]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
 SCRIPTS = {"setup", "quickstart", "test"}
@@ -35,10 +36,11 @@ def dotted(path: Path) -> str:
 
 
 @pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
-def test_a_code_folder_holds_one_import_package_and_no_module(folder):
+def test_a_code_folder_holds_packages_and_no_module(folder):
     entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
     packages = {name for name in entries if (ROOT / folder / name).is_dir()}
-    assert len(packages) == 1 and packages.pop().startswith("robo_")
+    assert len(packages - {"robo_bench"}) == 1 and all(name.startswith("robo_") for name in packages)
+    assert ("robo_bench" in packages) == (folder == "scripts")
     assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())
 
 
@@ -198,10 +200,10 @@ def test_a_wheel_contains_the_packages_with_their_data(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.check_output(["git", "ls-files", *map(str, PACKAGES)], cwd=ROOT, text=True).splitlines()
+    tracked = subprocess.check_output(["git", "ls-files", *map(str, SHIPPED)], cwd=ROOT, text=True).splitlines()
     expected = {re.sub(r"^(sims|policies|real_robot|datasets|scripts)/", "", path) for path in tracked}
     assert expected - held == set()
-    assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {package.name for package in PACKAGES}
+    assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {package.name for package in SHIPPED}
 
 
 # pages
@@ -219,7 +221,7 @@ def test_commands_on_the_pages_exist(page):
 
     text = page.read_text()
     assert set(re.findall(r"^robo-rl ([\w-]+)", text, re.MULTILINE)) <= set(COMMANDS)
-    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli"}
+    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli", "scripts/robo_bench"}
     assert [name for name in scripts if not (ROOT / name).exists()] == []
 
 

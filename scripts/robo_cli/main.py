@@ -51,13 +51,13 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
         "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
-        "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
+        "bench": (None, "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },
     "machine": {
         "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
     },
 }
-"""Group -> command -> class of its options, None if a recipe decides which there are, and its text."""
+"""Group -> command -> class of its options, None if its module reads them itself, and its text."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 DIVERGED = 3
 """Exit status of a training whose numbers, or whose simulations, are finite no more."""
@@ -112,7 +112,7 @@ def dispatch(arguments: list[str]) -> int:
         raise UnknownName("command", name, COMMANDS)
     module: Any = importlib.import_module(f"robo_cli.{name.replace('-', '_')}")
     options, text = COMMANDS[name]
-    if options is None:  # a recipe decides which keys there are
+    if options is None:
         return int(module.main(rest))
     description = described(f"{text[0].upper()}{text[1:]}.", module.EXAMPLES)
     prog, flags = f"robo-rl {name}", (tyro.conf.FlagCreatePairsOff,)

@@ -17,11 +17,11 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 import robo_policies
-from robo_policies import ppo_speed
+from robo_bench import ppo
+from robo_bench.measurement import Effort
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.learners.rollout_buffer import Normalizer, minibatches
 from robo_policies.networks.policy_value import PolicyValue, TanhMLP, orthogonal
-from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
 from robo_rl.on_policy import VectorStep
@@ -661,6 +661,6 @@ def test_first_weights_are_orthogonal(shape):
 
 def test_speed_is_measured_beside_stable_baselines():
     """That it works, for a moment; the figures mean nothing."""
-    row = ppo_speed.measure(Effort(seconds=0.01, repeats=1, threads=1), [("DummyVecEnv", 2)], SMALL)
+    row = ppo.measure(Effort(seconds=0.01, repeats=1, threads=1), [("DummyVecEnv", 2)], SMALL)
     assert (row.bench, row.unit) == ("learner", "steps/s") and row.peers.keys() == {"sb3 DummyVecEnv 2"}
     assert row.ours > 0 and row.ratio == pytest.approx(row.ours / row.peers["sb3 DummyVecEnv 2"])

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from robo_cli.bench_models import MODELS, Forward, LabellingModel, RandomNetwork, small_reward
+from robo_bench.labelling_models import MODELS, Forward, LabellingModel, RandomNetwork, small_reward
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.rewards.pictures import PictureReward, Pictures
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Episode

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import tyro
 
+from robo_bench.clips import clips_of, facts_of, scored
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import read_reward
 from robo_cli.typed_settings import settings_of
-from robo_rl.rewards.clip_benchmark import clips_of, facts_of, scored
 from robo_rl.rewards.embedded.pictures import captioned_pictures
 from robo_rl.runs import write_text
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_cli.collector import collector_of
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.actor_learner.process import inherited
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.collecting.crew import Crew, Engine
 from robo_rl.collecting.in_process import InProcessEngine
@@ -102,7 +102,7 @@ def _hop(case: str, kind: str, effort: Effort) -> Measurement:
         return 1e6 * taken / done
 
     with ExitStack() as stack:
-        engines = _engines([sys.executable, "-m", "robo_cli.bench_collectors"], "robo_cli.bench_collectors:RemoteEcho", 1)
+        engines = _engines([sys.executable, "-m", "robo_bench.collectors"], "robo_bench.collectors:RemoteEcho", 1)
         crews = {name: stack.enter_context(_crew(engine, {}, 1)) for name, engine in engines.items()}
         trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
         return measurement("collectors", f"{case}: a {kind}", "us", trials, effort)

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.geometry import quat_angle
 from robo_rl.rewards.programs.program import RewardProgram

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from robo_cli.bench import BENCHES
-from robo_rl.benchmark import Effort
+from robo_bench.command import BENCHES
+from robo_bench.measurement import Effort
 
 KEYS = {"bench", "case", "unit", "ours", "peers", "limit", "ratio", "spread", "ratios"}
 
@@ -70,3 +70,24 @@ def test_an_unknown_bench_names_the_nearest():
     assert done.returncode == 1
     assert "Unknown bench 'rendr'" in done.stderr
     assert "did you mean 'render'" in done.stderr
+
+
+HIDDEN = """
+import sys
+class Hide:
+    def find_spec(name, *_):
+        if name == "robo_bench":
+            raise ModuleNotFoundError("No module named 'robo_bench'", name=name)
+sys.meta_path.insert(0, Hide)
+from robo_cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("words", [("bench", "env"), ("reward", "bench", "oracle", "--environment", "robo/ArmReach-v0")])
+def test_bench_without_checkout_is_one_clear_error(words):
+    """As in an installation from a wheel, which has no robo_bench."""
+    done = subprocess.run([sys.executable, "-c", HIDDEN, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: Benchmarks need a checkout") and "do:      clone" in done.stderr
+    assert "Traceback" not in done.stderr

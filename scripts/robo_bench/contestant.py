@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from robo_rl.benchmark import Effort, Trial
+from robo_bench.measurement import Effort, Trial
 from robo_rl.errors import RoboRLError
 
 WITH_DEFAULTS = Effort()
@@ -72,7 +72,7 @@ class Contestant:
         threads, clock = self._effort.threads, "processor" if self._effort.processor_time else "wall"
         variables = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | variables
-        command = [sys.executable, "-m", "robo_rl.benchmark_process", self._function, json.dumps(self._arguments), clock]
+        command = [sys.executable, "-m", "robo_bench.contestant", self._function, json.dumps(self._arguments), clock]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         return self._process
 

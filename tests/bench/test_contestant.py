@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from robo_rl.benchmark import Effort
-from robo_rl.benchmark_process import THREAD_VARIABLES, Contestant
+from robo_bench.contestant import THREAD_VARIABLES, Contestant
+from robo_bench.measurement import Effort
 from robo_rl.errors import RoboRLError
 
 MODULE = """

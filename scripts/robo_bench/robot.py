@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
+from robo_bench.measurement import Cases, Effort, Measurement
 from robo_real.arm import ArmTarget
 from robo_real.audit_log import AuditLog
 from robo_real.control_loop import ControlLoop
@@ -29,7 +30,6 @@ from robo_real.guard import Guard
 from robo_real.limits import TWIN
 from robo_real.priority import running_first
 from robo_real.remote import RemoteRobot
-from robo_rl.benchmark import Cases, Effort, Measurement
 from robo_rl.errors import ServerUnavailable
 
 PERIOD = 0.05

@@ -1,4 +1,4 @@
-"""Measure updates alone of learners with gradients: `python update_speed.py [--turns N] [--only CASE ...] [PYTHON ...]`.
+"""Measure updates alone of learners with gradients: `python updates.py [--turns N] [--only CASE ...] [PYTHON ...]`.
 
 Every measurement runs in a process of its own on one thread and counts processor time. Engines take turns, and so do
 interpreters, those of other versions of the project among them; one without the setting `engine` has one row.
@@ -35,7 +35,7 @@ def milliseconds(case: str, engine: str) -> float | None:
     """Return processor time of one update; None if this version has no such engine."""
     import torch
 
-    from robo_policies.speed import SPEC
+    from robo_bench.off_policy import SPEC
     from robo_rl.discovery import load
     from robo_rl.learner_conformance import random_batch
 

@@ -1,7 +1,7 @@
 """The measuring module measures: every case runs and names its peers. How fast anything is, no test says."""
 
-from robo_rl.benchmark import Effort
-from robo_sims.drawing_speed import CASES, cases
+from robo_bench.measurement import Effort
+from robo_bench.rendering import CASES, cases
 
 
 def test_every_case_has_figures_for_ours_and_its_peers_or_its_limit():

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from robo_rl.benchmark import Cases, Effort, Measurement, measurement
+from robo_bench.measurement import Cases, Effort, Measurement, measurement
 from robo_sims.carla.family import FAMILY
 
 LENGTH = 400.0

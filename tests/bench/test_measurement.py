@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from robo_rl.benchmark import Effort, Measurement, confined, measurement, peak_memory, take_turns
+from robo_bench.measurement import Effort, Measurement, confined, measurement, peak_memory, take_turns
 from robo_rl.errors import InvalidSetting
 
 

@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.buffers import DictReplayBuffer
 
-from robo_rl.benchmark import Cases, Effort, Measurement, times_better
+from robo_bench.measurement import Cases, Effort, Measurement, times_better
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.memory import InMemory, Mapped, Storage
 from robo_rl.replay import ReplayBuffer

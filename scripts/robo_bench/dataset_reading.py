@@ -23,10 +23,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from robo_bench.measurement import Cases, Effort, Measurement, measurement
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
-from robo_rl.benchmark import Cases, Effort, Measurement, measurement
 from robo_rl.discovery import load
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Array, Episode

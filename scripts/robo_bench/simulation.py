@@ -20,8 +20,8 @@ import mujoco.rollout
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
-from robo_rl.benchmark_process import Contestant
+from robo_bench.contestant import Contestant
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 

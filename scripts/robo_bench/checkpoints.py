@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from stable_baselines3 import SAC as SB3SAC
 
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_policies.learners.sac import SACConfig
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
 from robo_rl.spec import EnvironmentSpec

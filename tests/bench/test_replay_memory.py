@@ -1,6 +1,6 @@
 """What a replay memory takes is what it states, also while it is saved; mapped from files it takes next to nothing."""
 
-from robo_policies.replay_peak import MEGABYTE, PIXELS, _fill_mapped, _fill_ours, _growth
+from robo_bench.replay_memory import MEGABYTE, PIXELS, _fill_mapped, _fill_ours, _growth
 from robo_rl.replay import ReplayBuffer
 
 ROWS = 4_000

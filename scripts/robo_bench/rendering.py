@@ -16,7 +16,7 @@ import gymnasium
 import mujoco
 import numpy as np
 
-from robo_rl.benchmark import Cases, Effort, Measurement, measurement
+from robo_bench.measurement import Cases, Effort, Measurement, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 from robo_sims.cameras import PLAIN, PRETTY, Cameras

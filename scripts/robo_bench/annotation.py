@@ -20,8 +20,8 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from typing_extensions import override
 
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_policies.learners.ppo import PPOConfig
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout
 from robo_rl.protocols import Training

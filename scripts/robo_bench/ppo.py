@@ -19,10 +19,10 @@ from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecNormalize
 
+from robo_bench.contestant import Contestant
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.off_policy import unit
 from robo_policies.learners.ppo import PPOConfig
-from robo_policies.speed import unit
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
-from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining
 from robo_rl.protocols import Training

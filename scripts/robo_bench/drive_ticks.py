@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
+from robo_bench import highway
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.errors import MissingExtra
-from robo_sims.carla import highway_speed
 
 if TYPE_CHECKING:
     from robo_sims.carla.standin.supervision import StandIn
@@ -59,8 +59,8 @@ def cases(effort: Effort) -> Cases:
     """Returns the cases."""
     found: Cases = {}
     for name, drive in CASES.items():
-        if drive.peer and not highway_speed.is_installed():
-            name += f" ({highway_speed.NAME} is not installed)"  # noqa: PLW2901
+        if drive.peer and not highway.is_installed():
+            name += f" ({highway.NAME} is not installed)"  # noqa: PLW2901
         found[name] = partial(_measure, name, drive, effort)
         busy = f"{name}: processor time"
         found[busy] = partial(_measure, busy, drive, effort, busy=True)
@@ -72,9 +72,9 @@ def cases(effort: Effort) -> Cases:
 def _measure(name: str, drive: Drive, effort: Effort, *, busy: bool = False, both: bool = True) -> Measurement:
     with contextlib.ExitStack() as stack:
         contestants: dict[str, Trial] = {"ours": _trial(stack, drive, busy=busy, both=both)}
-        if drive.peer and highway_speed.is_installed():
-            peer = stack.enter_context(closing(highway_speed.Motorway(drive.cars, drive.picture, 1 / STEP)))
-            contestants[highway_speed.NAME] = peer.busy if busy else peer.trial
+        if drive.peer and highway.is_installed():
+            peer = stack.enter_context(closing(highway.Motorway(drive.cars, drive.picture, 1 / STEP)))
+            contestants[highway.NAME] = peer.busy if busy else peer.trial
         if not drive.peer:
             contestants[ASLEEP] = _trial(stack, drive, busy=busy, both=both, linger=0.0)
         return measurement("drive", name, "us" if busy else "ticks/s", contestants, effort)

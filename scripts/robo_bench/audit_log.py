@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from robo_bench.measurement import Cases, Effort, Measurement
 from robo_real.audit_log import AuditLog
-from robo_rl.benchmark import Cases, Effort, Measurement
 
 LINES = 2000
 PAUSE = 2e-4

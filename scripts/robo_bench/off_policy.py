@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from robo_bench.contestant import Contestant
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
-from robo_rl.benchmark_process import Contestant
 from robo_rl.discovery import make_environment
 from robo_rl.learner_conformance import random_batch
 from robo_rl.protocols import Training

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from robo_bench.clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.rewards.classifier import ClassifierReward, save
-from robo_rl.rewards.clip_benchmark import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.rewards.doubles import Constant, Oracle
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.identity import settings_hash

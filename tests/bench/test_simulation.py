@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from robo_bench.simulation import MjStepAlone, MujocoRollout, record
 from robo_rl.discovery import make_vector_environment
-from robo_sims.batched.measure import MjStepAlone, MujocoRollout, record
 
 
 @pytest.mark.parametrize(("name", "steps"), [("gymnasium/HalfCheetah-v5", 5), ("gymnasium/Hopper-v5", 40)])
@@ -33,7 +33,7 @@ def test_rollout_survives_a_common_end_of_all_episodes():
     program = """
 import contextlib, dataclasses, numpy as np
 from robo_rl.discovery import make_vector_environment
-from robo_sims.batched.measure import MujocoRollout, record
+from robo_bench.simulation import MujocoRollout, record
 with contextlib.closing(make_vector_environment("gymnasium/HalfCheetah-v5", 2, threads=1)) as vector:
     recording = record(vector, np.zeros((4, *vector.action_space.shape), np.float32))
 both = dict(enumerate(recording.first))

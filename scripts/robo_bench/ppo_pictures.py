@@ -15,9 +15,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.ppo import Nobody
 from robo_policies.learners.ppo import PPOConfig
-from robo_policies.ppo_speed import Nobody
-from robo_rl.benchmark import Cases, Effort, Measurement, Trial, measurement
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.threads import use_threads
 

@@ -7,8 +7,8 @@ into place; Stable-Baselines3's is a zip and a pickle, neither flushed nor check
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from stable_baselines3 import SAC as SB3SAC
 
-from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
 from robo_policies.learners.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment
@@ -31,35 +31,36 @@ ROWS = 20_000
 """Transitions in the replay memory."""
 
 
-def cases(effort: Effort) -> Cases:
-    """Returns seconds to save and to restore."""
-    return {f"{verb} SAC on {TASK} with {ROWS} transitions": partial(_measure, verb, effort) for verb in ("save", "resume")}
+def cases(effort: Effort) -> list[Case]:
+    """Return seconds to save and to restore."""
+    verbs = ("save", "resume")
+    return [Case(f"{verb} SAC on {TASK} with {ROWS} transitions", "s", partial(_contestants, verb)) for verb in verbs]
 
 
-def _measure(verb: str, effort: Effort) -> Measurement:
+def _contestants(verb: str, effort: Effort, stack: ExitStack) -> Contestants:
     torch.set_num_threads(effort.cores)
-    with tempfile.TemporaryDirectory() as folder:
-        ours, theirs = _our_training(), _stable_baselines3()
-        path, zipped, pickled = Path(folder) / "ours", Path(folder) / "sb3.zip", Path(folder) / "sb3.pkl"
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    ours, theirs = _our_training(), _stable_baselines3()
+    path, zipped, pickled = folder / "ours", folder / "sb3.zip", folder / "sb3.pkl"
 
-        def save_theirs() -> None:
-            theirs.save(zipped)
-            theirs.save_replay_buffer(pickled)
+    def save_theirs() -> None:
+        theirs.save(zipped)
+        theirs.save_replay_buffer(pickled)
 
-        def load_theirs() -> None:
-            SB3SAC.load(zipped, device="cpu").load_replay_buffer(pickled)
+    def load_theirs() -> None:
+        SB3SAC.load(zipped, device="cpu").load_replay_buffer(pickled)
 
-        def save_ours() -> None:
-            save_checkpoint(path, Checkpoint(1, ours.state_dict()))
+    def save_ours() -> None:
+        save_checkpoint(path, Checkpoint(1, ours.state_dict()))
 
-        def load_ours() -> None:
-            ours.load_state_dict(load_checkpoint(path).parts)
+    def load_ours() -> None:
+        ours.load_state_dict(load_checkpoint(path).parts)
 
-        save_ours()
-        save_theirs()
-        ours_does, they_do = {"save": (save_ours, save_theirs), "resume": (load_ours, load_theirs)}[verb]
-        trials = {"ours": _timed(ours_does), "sb3": _timed(they_do)}
-        return measurement("resume", f"{verb} SAC on {TASK} with {ROWS} transitions", "s", trials, effort)
+    save_ours()
+    save_theirs()
+    if verb == "save":
+        return {"ours": _seconds(save_ours), "sb3": _seconds(save_theirs)}
+    return {"ours": _seconds(load_ours), "sb3": _seconds(load_theirs)}
 
 
 def _our_training() -> OnlineTraining[EnvironmentSteps]:
@@ -89,12 +90,6 @@ def _stable_baselines3() -> SB3SAC:
 _ZERO = np.zeros(1)
 
 
-def _timed(action: Callable[[], Any]) -> Trial:
-    """Returns a trial that takes the action once, whatever time it is given."""
-
-    def trial(_: float) -> float:
-        started = time.perf_counter()
-        action()
-        return time.perf_counter() - started
-
-    return trial
+def _seconds(action: Callable[[], Any]) -> Trial:
+    """Return a trial that takes the action once, whatever time it is given."""
+    return lambda _: timed(each(action), 0.0).wall

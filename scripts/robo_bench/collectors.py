@@ -8,16 +8,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.measurement import Bound, Case, Contestants, Effort, Figures, Timed, Trial, each, microseconds, timed
 from robo_cli.collector import collector_of
 from robo_cli.recipe import read_recipe, to_yaml
 from robo_policies.learners.ppo import PPOConfig
@@ -31,6 +29,7 @@ from robo_rl.collecting.over_ray import RayEngine
 from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.collecting.worker import serve
 from robo_rl.discovery import make_environment
+from robo_rl.protocols import TransferablePolicy
 from robo_rl.spec import specification
 from robo_rl.types import StateDict
 
@@ -40,26 +39,27 @@ STEPS = 32
 """Steps of one answer, as those of off-policy learners."""
 KINDS = {"transition (HalfCheetah)": (17,), "frame (84x84x3)": (84, 84, 3)}
 
-CLOCKS = {"hop": time.perf_counter, "receive": time.process_time}
-"""From a request to its answer, by the clock; and what that takes of the learner's processor."""
 
-
-def cases(effort: Effort) -> Cases:
-    """Returns the cases."""
-    found: Cases = {f"act: {count} collectors, 16 {TASK}": partial(_acting, count, effort) for count in COUNTS}
+def cases(effort: Effort) -> list[Case]:
+    """Return acting, hops, packing and learning."""
+    found = [Case(f"act: {count} collectors, 16 {TASK}", "steps/s", partial(_acting, count)) for count in COUNTS]
     for kind in KINDS:
-        for case in CLOCKS:
-            found[f"{case}: a {kind}"] = partial(_hop, case, kind, effort)
-        for verb in ("pack", "unpack"):
-            found[f"{verb}: a {kind}"] = partial(_packing, verb, kind, effort)
-    found["pack: parameters of SAC"] = partial(_parameters, effort)
-    found["size: parameters of SAC"] = _size
-    found["learn: PPO, a transition"] = partial(_learning, effort)
-    return found
+        found += [
+            Case(f"hop: a {kind}", "us", partial(_hop, kind, lambda timed: timed.wall / timed.units)),
+            Case(f"receive: a {kind}", "us", partial(_hop, kind, lambda timed: timed.cost)),
+            Case(f"pack: a {kind}", "us", partial(_packing, kind)),
+            Case(f"unpack: a {kind}", "us", partial(_unpacking, kind)),
+        ]
+    return [
+        *found,
+        Case("pack: parameters of SAC", "us", _packing_parameters),
+        Case("size: parameters of SAC", "MB", lambda *_: Figures(len(packed(_policy().parameters())) / 1e6)),
+        Case("learn: PPO, a transition", "us", _learning),
+    ]
 
 
-def _acting(count: int, effort: Effort) -> Measurement:
-    """Measures rollouts of PPO without learning; the limit is the same in one process, without any hop."""
+def _acting(count: int, _: Effort, stack: ExitStack) -> Contestants:
+    """Return rollouts of PPO without learning; the limit is the same in one process, without any hop."""
     recipe = read_recipe("halfcheetah-ppo")
     job = {"recipe": to_yaml(recipe)}
     policy = recipe.learner.build(specification(make_environment(TASK)), 0).policy
@@ -67,66 +67,55 @@ def _acting(count: int, effort: Effort) -> Measurement:
 
     def trial(crew: Crew, seconds: float) -> float:
         crew.publish(crew.version + 1, policy.parameters())
-        done, start = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - start) < seconds or not done:
-            _all(crew, request)
-            done += recipe.learner.num_envs * STEPS
-        return done / elapsed if elapsed else 0.0
+        return timed(each(lambda: _all(crew, request), recipe.learner.num_envs * STEPS), seconds).rate
 
-    with ExitStack() as stack:
-        local = [sys.executable, "-m", "robo_cli.collector"]
-        crews = {
-            name: stack.enter_context(_crew(engine, job, count))
-            for name, engine in _engines(local, "robo_cli.collector:RemoteCollector", count).items()
-        }
-        crews["one process"] = stack.enter_context(_crew(InProcessEngine(collector_of), job, 1))
-        trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
-        case = f"act: {count} collectors, 16 {TASK}"
-        return measurement("collectors", case, "steps/s", trials, effort, bounds=["one process"])
+    local = [sys.executable, "-m", "robo_cli.collector"]
+    engines = _engines(local, "robo_cli.collector:RemoteCollector", count)
+    trials: dict[str, Trial] = {name: partial(trial, _crew(stack, engine, job, count)) for name, engine in engines.items()}
+    alone = partial(trial, _crew(stack, InProcessEngine(collector_of), job, 1))
+    return trials | {"one process": Bound(alone)}
 
 
-def _hop(case: str, kind: str, effort: Effort) -> Measurement:
-    """Measures a request and its answer, packed there, unpacked here, for each of its steps; two are open at a time."""
-    clock = CLOCKS[case]
+def _hop(kind: str, figure: Callable[[Timed], float], _: Effort, stack: ExitStack) -> Contestants:
+    """Return a request and its answer, packed there, unpacked here, for each of its steps; two are open at a time.
+
+    figure: time from a request to its answer by the clock [s], or processor time of the learner for it.
+    """
 
     def trial(crew: Crew, seconds: float) -> float:
         crew.publish(0, {})
         crew.ask(0, {"kind": kind})
-        done, start, begun = 0, time.perf_counter(), clock()
-        while time.perf_counter() - start < seconds or not done:
+
+        def exchange() -> None:
             crew.ask(0, {"kind": kind})
             _answer(crew)
-            done += STEPS
-        taken = clock() - begun
+
+        found = timed(each(exchange, STEPS), seconds)
         _answer(crew)
-        return 1e6 * taken / done
+        return 1e6 * figure(found)
 
-    with ExitStack() as stack:
-        engines = _engines([sys.executable, "-m", "robo_bench.collectors"], "robo_bench.collectors:RemoteEcho", 1)
-        crews = {name: stack.enter_context(_crew(engine, {}, 1)) for name, engine in engines.items()}
-        trials: dict[str, Trial] = {name: partial(trial, crew) for name, crew in crews.items()}
-        return measurement("collectors", f"{case}: a {kind}", "us", trials, effort)
+    engines = _engines([sys.executable, "-m", __name__], f"{__name__}:RemoteEcho", 1)
+    return {name: partial(trial, _crew(stack, engine, {}, 1)) for name, engine in engines.items()}
 
 
-def _packing(verb: str, kind: str, effort: Effort) -> Measurement:
-    content = segment_of(kind)
-    sent = packed(content)
-    does = {"pack": lambda: packed(content), "unpack": lambda: unpacked(sent)}[verb]
-    return measurement("collectors", f"{verb}: a {kind}", "us", {"ours": _processor_time(does, STEPS)}, effort)
+def _packing(kind: str, *_: object) -> Contestants:
+    return {"ours": microseconds(each(partial(packed, segment_of(kind)), STEPS))}
 
 
-def _parameters(effort: Effort) -> Measurement:
-    policy = SACConfig().build(specification(make_environment(TASK)), 0).policy
-    does = _processor_time(lambda: packed(policy.parameters()), 1)
-    return measurement("collectors", "pack: parameters of SAC", "us", {"ours": does}, effort)
+def _unpacking(kind: str, *_: object) -> Contestants:
+    return {"ours": microseconds(each(partial(unpacked, packed(segment_of(kind))), STEPS))}
 
 
-def _size() -> Measurement:
-    policy = SACConfig().build(specification(make_environment(TASK)), 0).policy
-    return Measurement("collectors", "size: parameters of SAC", "MB", len(packed(policy.parameters())) / 1e6)
+def _packing_parameters(*_: object) -> Contestants:
+    policy = _policy()
+    return {"ours": microseconds(each(lambda: packed(policy.parameters())))}
 
 
-def _learning(effort: Effort) -> Measurement:
+def _policy() -> TransferablePolicy:
+    return SACConfig().build(specification(make_environment(TASK)), 0).policy
+
+
+def _learning(*_: object) -> Contestants:
     config, random = PPOConfig(), np.random.default_rng(0)
     spec = specification(make_environment(TASK))
     learner = config.build(spec, 0)
@@ -140,8 +129,7 @@ def _learning(effort: Effort) -> Measurement:
         learner.take_in(rollout)
         learner.update()
 
-    does = _processor_time(learn, config.rollout_size)
-    return measurement("collectors", "learn: PPO, a transition", "us", {"ours": does}, effort)
+    return {"ours": microseconds(each(learn, config.rollout_size))}
 
 
 def segment_of(kind: str) -> StateDict:
@@ -190,13 +178,10 @@ def _engines(command: list[str], kind: str, count: int) -> dict[str, Engine]:
     return found
 
 
-@contextmanager
-def _crew(engine: Engine, job: StateDict, count: int) -> Iterator[Crew]:
+def _crew(stack: ExitStack, engine: Engine, job: StateDict, count: int) -> Crew:
     crew = Crew(engine, job, count)
-    try:
-        yield crew
-    finally:
-        crew.close()
+    stack.callback(crew.close)
+    return crew
 
 
 def _all(crew: Crew, request: StateDict) -> None:
@@ -209,19 +194,6 @@ def _all(crew: Crew, request: StateDict) -> None:
 def _answer(crew: Crew) -> None:
     while (reply := crew.next(1.0)) is None or reply.content is None:
         pass
-
-
-def _processor_time(does: Callable[[], Any], each: int) -> Trial:
-    """Returns a trial: microseconds of processor time for each of so many things that are done at once."""
-
-    def trial(seconds: float) -> float:
-        done, begun, start = 0, time.process_time(), time.perf_counter()
-        while time.perf_counter() - start < seconds or not done:
-            does()
-            done += each
-        return 1e6 * (time.process_time() - begun) / done
-
-    return trial
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from robo_bench.measurement import Effort, Trial
 from robo_rl.errors import RoboRLError
@@ -25,56 +25,47 @@ WITH_DEFAULTS = Effort()
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-class Contestant:
-    """A trial in a child process that starts with the first trial and ends with the `with` block.
+@contextlib.contextmanager
+def contestant(
+    function: str,
+    arguments: Mapping[str, Any] | None = None,
+    effort: Effort = WITH_DEFAULTS,
+    python: str = sys.executable,
+) -> Iterator[Trial]:
+    """Give a trial in a child process that ends with the block. Raises RoboRLError if the child ends before a trial does.
 
     function: `module:function`; called once in the child with `arguments` as keywords, returns a Trial.
     effort: its threads are set by the variables that libraries read at start; None leaves the environment of the user as it is.
     Rates are those of processor time if it says so, which leaves out what processes of the contestant's own use.
+    python: interpreter; another one has its own packages, also its own version of the project, and these benchmarks.
     """
+    variables = {} if effort.threads is None else dict.fromkeys(THREAD_VARIABLES, str(effort.threads))
+    paths = list(filter(None, sys.path)) if python == sys.executable else [str(Path(__file__).parents[1])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | variables
+    clock = "processor" if effort.processor_time else "wall"
+    command = [python, "-m", "robo_bench.contestant", function, json.dumps(arguments or {}), clock]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    assert process.stdin is not None and process.stdout is not None
+    questions, answers = process.stdin, process.stdout
 
-    def __init__(self, function: str, arguments: Mapping[str, Any] | None = None, effort: Effort = WITH_DEFAULTS) -> None:
-        self._function, self._arguments, self._effort = function, dict(arguments or {}), effort
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __call__(self, seconds: float) -> float:
-        """Run one trial of about `seconds` [s] in the child and return its figure. Raises RoboRLError if the child ended."""
-        process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None
+    def trial(seconds: float) -> float:
         with contextlib.suppress(BrokenPipeError):  # the missing answer below tells more
-            process.stdin.write(json.dumps(seconds).encode() + b"\n")
-            process.stdin.flush()
-        answer = process.stdout.readline()
-        if not answer:
-            raise RoboRLError(
-                f"The contestant {self._function} of the benchmark ended before its trial did.",
-                got=f"exit status {process.wait()}",
-                fix="its own error stands above; --only leaves a case out",
-            )
-        return float(json.loads(answer))
+            questions.write(json.dumps(seconds).encode() + b"\n")
+            questions.flush()
+        if answer := answers.readline():
+            return float(json.loads(answer))
+        raise RoboRLError(
+            f"The contestant {function} of the benchmark ended before its trial did.",
+            got=f"exit status {process.wait()}",
+            fix="its own error stands above; --only leaves a case out",
+        )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the child process, and wait for it."""
-        process, self._process = self._process, None
-        if process is None:
-            return
+    try:
+        yield trial
+    finally:
         with contextlib.suppress(BrokenPipeError):
             process.communicate()  # end of input ends the child
         process.wait()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        threads, clock = self._effort.threads, "processor" if self._effort.processor_time else "wall"
-        variables = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | variables
-        command = [sys.executable, "-m", "robo_bench.contestant", self._function, json.dumps(self._arguments), clock]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        return self._process
 
 
 def main(function: str, arguments: str, clock: str) -> None:

@@ -12,24 +12,25 @@ import importlib.util
 import os
 import sys
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
+from unittest.mock import patch
 
 import h5py
 import numpy as np
 
-from robo_bench.measurement import Cases, Effort, Measurement, measurement
+from robo_bench.episodes import dataset_of, episode_of
+from robo_bench.measurement import Case, Contestants, Effort, each, microseconds
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
 from robo_rl.discovery import load
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_rl.types import ActionSource, Array, Episode
+from robo_rl.types import Array, Episode
 
 BATCH, WINDOWS, LENGTH = 256, 64, 16
 STATE, ACTIONS, SIZE = 17, 6, 64
@@ -42,44 +43,58 @@ Fields = dict[str, Array]
 """observation, next, action, reward, terminated: one row for each step of all episodes"""
 
 
-def cases(effort: Effort) -> Cases:
-    """Returns batches of transitions and of windows, of numbers and of pictures; trials below a second get less data."""
+def cases(effort: Effort) -> list[Case]:
+    """Return batches of transitions and of windows, of numbers and of pictures; trials below a second get less data."""
     state = ArraySpec("state", (STATE,))
     picture = ArraySpec("camera_front", (SIZE, SIZE, 3), "uint8", 0, 255, role="image")
-    share = min(1.0, effort.seconds)
-    kinds = {}
+    share, found = min(1.0, effort.seconds), []
     for words, array, most, steps in ((f"{STATE} numbers", state, 200, 1000), (f"pictures {SIZE}x{SIZE}x3", picture, 20, 200)):
         episodes = max(2, int(share * most))
-        kinds[f"{words}, {episodes} episodes of {steps}"] = partial(_measure, effort, array, episodes, steps)
-    return {
-        f"{batch} of {kind}": partial(measure, f"{batch} of {kind}", in_windows)
-        for kind, measure in kinds.items()
-        for batch, in_windows in ((f"{BATCH} transitions", False), (f"{WINDOWS} windows x {LENGTH}", True))
-    }
+        for batch, in_windows in ((f"{BATCH} transitions", False), (f"{WINDOWS} windows x {LENGTH}", True)):
+            name = f"{batch} of {words}, {episodes} episodes of {steps}"
+            found.append(Case(name, "us", partial(_contestants, array, episodes, steps, in_windows)))
+    return found
 
 
-def _measure(effort: Effort, observed: ArraySpec, episodes: int, steps: int, case: str, in_windows: bool) -> Measurement:
+def _contestants(observed: ArraySpec, episodes: int, steps: int, in_windows: bool, _: Effort, stack: ExitStack) -> Contestants:
+    """Return readers in processor time: all have one thread and wait for no disk, and other programs do not count."""
     spec = EnvironmentSpec(
         "reading",
         ObservationSpec((observed,)),
         ActionSpec(tuple("abcdef")[:ACTIONS], (-1.0,) * ACTIONS, (1.0,) * ACTIONS, ("1",) * ACTIONS, control_period=PERIOD),
     )
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        recorded = [_episode(spec, number, steps) for number in range(episodes)]
-        dataset = Dataset.create(Path(folder) / "data", spec)
-        with dataset.writer() as writer:
-            for episode in recorded:
-                writer.add(episode)
-        fields, starts = _fields(recorded, observed.name), _starts(episodes, steps, in_windows)
-        readers = {
-            "ours": _ours(dataset, in_windows),
-            "numpy in RAM, take": _arrays(fields, starts, in_windows, lambda array, rows: array.take(rows, 0)),
-            "numpy in RAM, index": _arrays(fields, starts, in_windows, lambda array, rows: array[rows]),
-            "h5py": _h5py(stack.enter_context(_hdf5(Path(folder) / "all.h5", fields)), starts, in_windows),
-            **stack.enter_context(_minari(Path(folder), spec, recorded, starts, in_windows)),
-            **_lerobot(dataset, Path(folder) / "lerobot", in_windows),
-        }
-        return measurement("data", case, "us", {name: partial(_microseconds, read) for name, read in readers.items()}, effort)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    recorded = [_episode(spec, number, steps) for number in range(episodes)]
+    dataset = dataset_of(folder / "data", spec, recorded)
+    fields = {
+        "observation": np.concatenate([episode.observations[observed.name][:-1] for episode in recorded]),
+        "next": np.concatenate([episode.observations[observed.name][1:] for episode in recorded]),
+        "action": np.concatenate([episode.actions for episode in recorded]),
+        "reward": np.concatenate([episode.rewards for episode in recorded]),
+        "terminated": np.zeros(episodes * steps, np.bool_),
+    }
+    rows = np.arange(episodes * steps)
+    starts = rows[rows % steps <= steps - LENGTH] if in_windows else rows  # of transitions, or of whole windows
+    readers: dict[str, Read] = {
+        "ours": _ours(dataset, in_windows),
+        "numpy in RAM, take": _arrays(fields, starts, in_windows, lambda array, rows: array.take(rows, 0)),
+        "numpy in RAM, index": _arrays(fields, starts, in_windows, lambda array, rows: array[rows]),
+        "h5py": _h5py(stack, folder / "all.h5", fields, starts, in_windows),
+    }
+    if _is_installed("minari"):
+        stack.enter_context(patch.dict(os.environ, MINARI_DATASETS_PATH=str(folder)))
+        readers["minari"] = _minari(spec, recorded, starts, in_windows)
+    if _is_installed("lerobot"):
+        readers["lerobot"] = _lerobot(dataset, folder / "lerobot", in_windows)
+    return {name: microseconds(each(read)) for name, read in readers.items()}
+
+
+def _is_installed(package: str) -> bool:
+    """Return True if a peer is installed; otherwise a line says that it is left out."""
+    if found := importlib.util.find_spec(package) is not None:
+        return found
+    sys.stderr.write(f"left out: {package}, which is not installed\n")
+    return False
 
 
 def _ours(dataset: Dataset, in_windows: bool) -> Read:
@@ -88,7 +103,7 @@ def _ours(dataset: Dataset, in_windows: bool) -> Read:
 
 
 def _arrays(fields: Fields, starts: Array, in_windows: bool, gather: Callable[[Array, Array], Array]) -> Read:
-    """Returns what reads from arrays in RAM; the sixth, `human`, and what is computed are part of every batch."""
+    """Return a reader of arrays in RAM; the sixth, `human`, and what is computed are part of every batch."""
     observation, following, action, reward, terminated = fields.values()
     generator, human = np.random.default_rng(0), np.zeros(len(reward), np.bool_)
 
@@ -106,8 +121,12 @@ def _arrays(fields: Fields, starts: Array, in_windows: bool, gather: Callable[[A
     return windows if in_windows else transitions
 
 
-def _h5py(file: h5py.File, starts: Array, in_windows: bool) -> Read:
-    """Returns what reads from a file: transitions with one sorted list of rows a field, windows slice by slice."""
+def _h5py(stack: ExitStack, path: Path, fields: Fields, starts: Array, in_windows: bool) -> Read:
+    """Return a reader of a file: transitions with one sorted list of rows a field, windows slice by slice."""
+    with h5py.File(path, "w") as written:
+        for name, array in fields.items():
+            written.create_dataset(name, data=array)
+    file = stack.enter_context(h5py.File(path))
     generator = np.random.default_rng(0)
 
     def transitions() -> list[Array]:
@@ -121,25 +140,7 @@ def _h5py(file: h5py.File, starts: Array, in_windows: bool) -> Read:
     return windows if in_windows else transitions
 
 
-@contextmanager
-def _minari(
-    folder: Path, spec: EnvironmentSpec, episodes: list[Episode], starts: Array, in_windows: bool
-) -> Iterator[dict[str, Read]]:
-    """Yields Minari's loader; nothing, and a line that says so, where it is not installed."""
-    if importlib.util.find_spec("minari") is None:
-        sys.stderr.write("left out: minari, which is not installed\n")
-        yield {}
-        return
-    before = os.environ.get("MINARI_DATASETS_PATH")
-    os.environ["MINARI_DATASETS_PATH"] = str(folder)
-    try:
-        yield {"minari": _minari_reader(spec, episodes, starts, in_windows)}
-    finally:
-        del os.environ["MINARI_DATASETS_PATH"]
-        os.environ |= {} if before is None else {"MINARI_DATASETS_PATH": before}
-
-
-def _minari_reader(spec: EnvironmentSpec, episodes: list[Episode], starts: Array, in_windows: bool) -> Read:
+def _minari(spec: EnvironmentSpec, episodes: list[Episode], starts: Array, in_windows: bool) -> Read:
     import minari
 
     (name,) = spec.observation
@@ -178,11 +179,7 @@ def _minari_reader(spec: EnvironmentSpec, episodes: list[Episode], starts: Array
     return read
 
 
-def _lerobot(dataset: Dataset, folder: Path, in_windows: bool) -> dict[str, Read]:
-    """Returns LeRobot's loader; nothing, and a line that says so, where it is not installed."""
-    if importlib.util.find_spec("lerobot") is None:
-        sys.stderr.write("left out: lerobot, which is not installed\n")
-        return {}
+def _lerobot(dataset: Dataset, folder: Path, in_windows: bool) -> Read:
     from torch.utils.data import DataLoader
 
     dataset_of = importlib.import_module("lerobot.datasets.lerobot_dataset").LeRobotDataset  # no dependency: at odds with ours
@@ -199,64 +196,14 @@ def _lerobot(dataset: Dataset, folder: Path, in_windows: bool) -> dict[str, Read
         drop_last=True,
     )
     batches = chain.from_iterable(repeat(loader))
-    return {"lerobot": lambda: next(batches)}
-
-
-def _fields(episodes: list[Episode], name: str) -> Fields:
-    ends = np.concatenate([np.arange(len(episode)) == len(episode) - 1 for episode in episodes])
-    terminated = np.concatenate([np.full(len(episode), episode.terminated) for episode in episodes])
-    return {
-        "observation": np.concatenate([episode.observations[name][:-1] for episode in episodes]),
-        "next": np.concatenate([episode.observations[name][1:] for episode in episodes]),
-        "action": np.concatenate([episode.actions for episode in episodes]),
-        "reward": np.concatenate([episode.rewards for episode in episodes]),
-        "terminated": ends & terminated,
-    }
-
-
-def _starts(episodes: int, steps: int, in_windows: bool) -> Array:
-    """Returns the rows at which a transition, or a whole window, starts."""
-    rows = np.arange(episodes * steps)
-    return rows[rows % steps <= steps - LENGTH] if in_windows else rows
-
-
-@contextmanager
-def _hdf5(path: Path, fields: Fields) -> Iterator[h5py.File]:
-    with h5py.File(path, "w") as file:
-        for name, array in fields.items():
-            file.create_dataset(name, data=array)
-    with h5py.File(path) as file:
-        yield file
+    return lambda: next(batches)
 
 
 def _episode(spec: EnvironmentSpec, number: int, steps: int) -> Episode:
     random = np.random.default_rng(number)
-    ((name, array),) = spec.observation.items()
+    (array,) = spec.observation.values()
     shape = (steps + 1, *array.shape)
     is_picture = array.dtype == "uint8"
     observations = random.integers(0, 256, shape, np.uint8) if is_picture else random.normal(size=shape).astype(np.float32)
     actions = random.uniform(-1, 1, (steps, ACTIONS)).astype(np.float32)
-    return Episode(
-        observations={name: observations},
-        actions=actions,
-        policy_actions=actions,
-        rewards=random.normal(size=steps).astype(np.float32),
-        sources=np.full(steps, ActionSource.SCRIPT, np.int8),
-        timestamps=np.arange(steps + 1, dtype=np.float64) * 0.05,
-        terminated=False,
-        truncated=True,
-        stop_reason="time_limit",
-        success=None,
-        seed=number,
-        spec_fingerprint=spec.fingerprint,
-    )
-
-
-def _microseconds(read: Read, seconds: float) -> float:
-    """Returns processor time [us]: all contestants have one thread and wait for no disk, and other programs do not count."""
-    done, started, passed = 0, time.process_time(), 0.0
-    while passed < seconds or not done:
-        read()
-        done += 1
-        passed = time.process_time() - started
-    return passed / done * 1e6
+    return episode_of(spec, observations, actions, random.normal(size=steps).astype(np.float32), number, period=PERIOD)

@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import resource
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, NamedTuple
+
+import tyro
 
 from robo_rl.errors import require_allowed
 
 Trial = Callable[[float], float]
 """Works for about so many seconds and returns one figure, such as steps per second."""
+Work = Callable[[], int]
+"""Does some work and returns the number of its units, such as steps."""
+Before = Callable[[], object]
+"""Prepares work; its time does not count."""
+Clock = Callable[[], float]
+"""Returns processor time [s]."""
 
 SMALLER_IS_BETTER = ("s", "ms", "us", "MB")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How long and how often each contestant is measured."""
+    """Length and number of the measurements of each contestant: the options of every benchmark."""
 
     seconds: float = 2.0
     """[s] of one trial; a trial that cannot be cut, such as writing a checkpoint, takes what it takes."""
     repeats: int = 5
     """Trials of each contestant; the median counts."""
-    threads: int | None = None
-    """Threads, and cores, of each contestant; None leaves each with its own default and all cores."""
+    threads: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
+    """Threads, and cores, of each contestant; without it each runs with its own default, as its users start it."""
     processor_time: bool = False
-    """Count what a contestant's process uses of processors instead of the clock, if it has a process of its own."""
+    """Count processor time instead of the clock, for a machine that others load; for the bench `learner`."""
+    beside: tuple[str, ...] = ()
+    """Interpreters with other versions of the project, measured beside this one; for the bench `updates`."""
 
     def __post_init__(self) -> None:
         allowed = {
@@ -49,18 +61,14 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One row of a benchmark table."""
+class Figures:
+    """Figures of one case, in its unit; medians over the repeats."""
 
-    bench: str
-    case: str
-    unit: str
     ours: float
-    """Median over the repeats, as are the figures below."""
     peers: Mapping[str, float] = field(default_factory=dict)
-    """Name of a peer -> its figure in the same unit, for the peers that are installed."""
+    """By name, for the peers that are installed."""
     limit: float | None = None
-    """What nothing can beat here, such as the physics alone; None where no such figure was measured."""
+    """Figure that nothing can beat here, such as that of the physics alone; None if none was measured."""
     ratio: float | None = None
     """How many times better than the best peer: above 1 is better, whatever the unit. None without peers."""
     spread: tuple[float, float] | None = None
@@ -68,25 +76,98 @@ class Measurement:
     ratios: Mapping[str, float] = field(default_factory=dict)
     """The same by each contestant, bounds included: the median over the rounds, not the ratio of the medians."""
 
-    def to_json(self) -> str:
-        """Returns one line of JSON with the names of the fields as keys."""
-        return json.dumps(
-            {
-                "bench": self.bench,
-                "case": self.case,
-                "unit": self.unit,
-                "ours": _rounded(self.ours),
-                "peers": {name: _rounded(value) for name, value in self.peers.items()},
-                "limit": None if self.limit is None else _rounded(self.limit),
-                "ratio": None if self.ratio is None else _rounded(self.ratio),
-                "spread": None if self.spread is None else [_rounded(value) for value in self.spread],
-                "ratios": {name: _rounded(value) for name, value in self.ratios.items()},
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, to four significant digits."""
+        return {name: _rounded(value) for name, value in asdict(self).items()}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A contestant that does less than ours and is no peer; the first one of a case is its limit."""
+
+    trial: Trial
+
+    def __call__(self, seconds: float) -> float:
+        """Run the trial."""
+        return self.trial(seconds)
+
+
+Contestants = Mapping[str, Trial | AbstractContextManager[Trial]]
+"""Name -> trial, or a context in which it can be run; "ours" is one of them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a benchmark table; nothing is built before it is measured."""
+
+    name: str
+    unit: str
+    prepare: Callable[[Effort, ExitStack], Contestants | Figures]
+    """Returns contestants to be measured in turns, or figures; what must be closed afterwards goes onto the stack."""
+
+    def measure(self, effort: Effort) -> Figures:
+        """Measure the contestants."""
+        with ExitStack() as stack:
+            found = self.prepare(effort, stack)
+            if isinstance(found, Figures):
+                return found
+            trials = {
+                name: stack.enter_context(trial) if isinstance(trial, AbstractContextManager) else trial
+                for name, trial in found.items()
             }
-        )
+            return compare_in_turns(trials, self.unit, effort)
 
 
-Cases = dict[str, Callable[[], Measurement]]
-"""Name of a case -> function that measures it; nothing is built before it is called."""
+class Timed(NamedTuple):
+    """Time that work took."""
+
+    units: int
+    wall: float
+    """[s]"""
+    busy: float
+    """[s] of processor time"""
+
+    @property
+    def rate(self) -> float:
+        """Units per second."""
+        return self.units / self.wall
+
+    @property
+    def cost(self) -> float:
+        """Processor time of a unit [s]: other load on the machine hardly counts."""
+        return self.busy / self.units
+
+
+def timed(work: Work, seconds: float, before: Before = lambda: None, processor: Clock = time.process_time) -> Timed:
+    """Repeat work for so many seconds, at least once. Each time `before` is called first, which does not count."""
+    units, wall, busy = 0, 0.0, 0.0
+    while not units or wall < seconds:
+        before()
+        started, used = time.perf_counter(), processor()
+        units += work()
+        busy += processor() - used
+        wall += time.perf_counter() - started
+    return Timed(units, wall, busy)
+
+
+def each(action: Callable[[], object], units: int = 1) -> Work:
+    """Return work that calls `action`, which counts as so many units."""
+
+    def work() -> int:
+        action()
+        return units
+
+    return work
+
+
+def rate(work: Work, before: Before = lambda: None, processor: Clock = time.process_time) -> Trial:
+    """Return a trial: units per second."""
+    return lambda seconds: timed(work, seconds, before, processor).rate
+
+
+def microseconds(work: Work, before: Before = lambda: None, processor: Clock = time.process_time) -> Trial:
+    """Return a trial: processor time of a unit [us]."""
+    return lambda seconds: 1e6 * timed(work, seconds, before, processor).cost
 
 
 @contextlib.contextmanager
@@ -107,7 +188,7 @@ def confined(cores: int | None) -> Iterator[None]:
 
 
 def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, list[float]]:
-    """Returns the figures of each contestant. The order is reversed after every round; a short round before is not counted."""
+    """Return the figures of each contestant. The order is reversed after every round; a short round before is not counted."""
     figures: dict[str, list[float]] = {name: [] for name in contestants}
     for trial in contestants.values():  # caches, lazy imports and compilers are warmed up
         trial(min(effort.seconds, 0.2))
@@ -119,40 +200,43 @@ def take_turns(contestants: Mapping[str, Trial], effort: Effort) -> dict[str, li
     return figures
 
 
-def measurement(
-    bench: str, case: str, unit: str, contestants: Mapping[str, Trial], effort: Effort, bounds: Sequence[str] = ()
-) -> Measurement:
-    """Measures the contestant "ours" beside the others. Those in `bounds` do less and are no peers; the first is the limit."""
+def compare_in_turns(contestants: Mapping[str, Trial], unit: str, effort: Effort) -> Figures:
+    """Measure the contestant "ours" beside the others."""
     figures = take_turns(contestants, effort)
     ours = figures.pop("ours")
-    ratios = {name: times_better(unit, ours, values) for name, values in figures.items()}
     medians = {name: statistics.median(values) for name, values in figures.items()}
-    return Measurement(
-        bench,
-        case,
-        unit,
+    ratios = {name: times_better(unit, ours, values) for name, values in figures.items()}
+    bounds = [name for name in figures if isinstance(contestants[name], Bound)]
+    return Figures(
         statistics.median(ours),
-        {name: value for name, value in medians.items() if name not in bounds},
-        medians[bounds[0]] if bounds else None,
-        min((value for name, value in ratios.items() if name not in bounds), default=None),
-        (min(ours), max(ours)),
-        ratios,
+        peers={name: value for name, value in medians.items() if name not in bounds},
+        limit=medians[bounds[0]] if bounds else None,
+        ratio=min((value for name, value in ratios.items() if name not in bounds), default=None),
+        spread=(min(ours), max(ours)),
+        ratios=ratios,
     )
 
 
 def times_better(unit: str, ours: Sequence[float], peer: Sequence[float]) -> float:
-    """Returns the median over the rounds of how many times better ours was in the same round."""
+    """Return the median over the rounds of how many times better ours was in the same round."""
     rounds = zip(ours, peer, strict=True)
     return statistics.median(theirs / mine if unit in SMALLER_IS_BETTER else mine / theirs for mine, theirs in rounds)
 
 
-def peak_memory(bench: str) -> Measurement:
+def peak_memory() -> float:
     """Return the most memory that one process held at once, this one or a contestant's that has ended [MB]."""
     processes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     kilobytes = max(resource.getrusage(who).ru_maxrss for who in processes) / (1024 if sys.platform == "darwin" else 1)
-    return Measurement(bench, "peak memory of the largest process, peers included", "MB", kilobytes / 1000)
+    return kilobytes / 1000
 
 
-def _rounded(value: float) -> float:
-    """Returns a figure to four significant digits; more would be noise."""
-    return value if value == 0 or not math.isfinite(value) else float(f"{value:.4g}")
+PEAK_MEMORY = Case("peak memory of the largest process, peers included", "MB", lambda *_: Figures(peak_memory()))
+
+
+def _rounded(value: Any) -> Any:
+    """Return figures to four significant digits; more would be noise."""
+    if isinstance(value, Mapping):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.4g}") if value and math.isfinite(value) else value

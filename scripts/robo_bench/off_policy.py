@@ -8,8 +8,6 @@ before it is measured.
 from __future__ import annotations
 
 import importlib.util
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -19,42 +17,37 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robo_bench.contestant import Contestant
-from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.contestant import contestant
+from robo_bench.measurement import Case, Contestants, Effort, Trial, each, rate
+from robo_bench.trainings import advancing
+from robo_bench.updates import SPEC
 from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_rl.discovery import make_environment
 from robo_rl.learner_conformance import random_batch
-from robo_rl.protocols import Training
 from robo_rl.rollout import RandomPolicy, rollout
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec, specification
+from robo_rl.spec import specification
 from robo_rl.threads import use_threads
 from robo_rl.training import online_training
-from robo_rl.types import Metrics
 
 TASK = "HalfCheetah-v5"
 RANDOM_STEPS, CHUNK = 100, 20  # [steps] before learning, as in Stable-Baselines3; between two looks at the clock
 CRITICS, UPDATES_PER_STEP, BATCH = 10, 20, 256  # of the paper of RLPD
 
-SPEC = EnvironmentSpec(
-    "speed",
-    ObservationSpec((ArraySpec("state", (17,)),)),
-    ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6),
-)
-"""The sizes of HalfCheetah."""
 
-
-def cases(effort: Effort) -> Cases:
+def cases(effort: Effort) -> list[Case]:
     """Return SAC and RLPD in whole training loops, and RLPD's updates with the paper's ensemble."""
-    setting = f"{TASK}, batch 256, 2x256, one update a step"
-    measured: dict[str, Callable[[str, Effort], Measurement]] = {
-        f"sac {setting}": partial(whole_loops, "sac"),
-        f"rlpd, two critics, {setting}": partial(whole_loops, "rlpd"),
-        f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step": updates_alone,
-    }
+    setting = f"{TASK}, batch 256, 2x256, one update a step, ours with {_threads(effort.threads or 1)}"
+    many = f"rlpd, {CRITICS} critics, {UPDATES_PER_STEP} updates a step, ours with {_threads(effort.threads or 1)}"
+    rate = unit(effort)
+    found = [
+        Case(f"sac {setting}", rate, partial(whole_loops, "sac")),
+        Case(f"rlpd, two critics, {setting}", rate, partial(whole_loops, "rlpd")),
+        Case(many, rate, updates_alone),
+    ]
     if has_fast_bfloat16():
-        measured[f"sac in bfloat16 (peers in float32) {setting}"] = partial(whole_loops, "sac-bfloat16")
-    return {name: partial(case, name, effort) for name, case in measured.items()}
+        found.append(Case(f"sac in bfloat16 (peers in float32) {setting}", rate, partial(whole_loops, "sac-bfloat16")))
+    return found
 
 
 def has_fast_bfloat16() -> bool:
@@ -71,27 +64,22 @@ LEARNERS: dict[str, SACConfig | RLPDConfig] = {
 MANY_CRITICS = RLPDConfig(critics=CRITICS, updates_per_step=UPDATES_PER_STEP)
 
 
-def whole_loops(learner: str, case: str, effort: Effort) -> Measurement:
-    """Measure environment steps per second against the peers' SAC, each in a process of its own as its users start it."""
-    peers = {"sb3": "stable_baselines3", "sbx": "sbx"}
-    with ExitStack() as stack:
-        trials = {"ours": stack.enter_context(Contestant(f"{__name__}:ours", {"learner": learner} | _own(effort), effort))}
-        for name, module in peers.items():
-            if importlib.util.find_spec(module) is not None:
-                contestant = Contestant(f"{__name__}:peer", {"module": module}, effort)
-                trials[f"{name} sac, {_threads(effort.cores)}"] = stack.enter_context(contestant)
-        return measurement("learner", _with_threads(case, effort), unit(effort), trials, effort)
+def whole_loops(learner: str, effort: Effort, _: ExitStack) -> Contestants:
+    """Return ours and the peers' SAC, each in a process of its own as its users start it."""
+    own = {"learner": learner, "threads": effort.threads or 1}  # one is the default of `robo-rl train`
+    peers = {
+        f"{name} sac, {_threads(effort.cores)}": contestant(f"{__name__}:peer", {"module": module}, effort)
+        for name, module in (("sb3", "stable_baselines3"), ("sbx", "sbx"))
+        if importlib.util.find_spec(module) is not None
+    }
+    return {"ours": contestant(f"{__name__}:ours", own, effort)} | peers
 
 
-def updates_alone(case: str, effort: Effort) -> Measurement:
-    """Measure training steps per second, without an environment, against a loop over critics."""
-    with ExitStack() as stack:
-        loop = Contestant(f"{__name__}:loop_over_critics", effort=effort)
-        trials = {
-            "ours": stack.enter_context(Contestant(f"{__name__}:updates", _own(effort), effort)),
-            f"loop over critics, {_threads(effort.cores)}": stack.enter_context(loop),
-        }
-        return measurement("learner", _with_threads(case, effort), unit(effort), trials, effort)
+def updates_alone(effort: Effort, _: ExitStack) -> Contestants:
+    """Return training steps without an environment: ours and a loop over critics."""
+    loop = contestant(f"{__name__}:loop_over_critics", effort=effort)
+    own = contestant(f"{__name__}:updates", {"threads": effort.threads or 1}, effort)
+    return {"ours": own, f"loop over critics, {_threads(effort.cores)}": loop}
 
 
 def unit(effort: Effort) -> str:
@@ -99,17 +87,8 @@ def unit(effort: Effort) -> str:
     return "steps per processor second" if effort.processor_time else "steps/s"
 
 
-def _own(effort: Effort) -> dict[str, int]:
-    """Return our own threads: those of the option, or the default of `robo-rl train`, one."""
-    return {"threads": effort.threads or 1}
-
-
 def _threads(count: int) -> str:
     return f"{count} threads" if count > 1 else "1 thread"
-
-
-def _with_threads(case: str, effort: Effort) -> str:
-    return f"{case}, ours with {_threads(effort.threads or 1)}"
 
 
 def ours(learner: str, threads: int) -> Trial:
@@ -122,38 +101,24 @@ def ours(learner: str, threads: int) -> Trial:
     training = online_training(
         environment, config.build(spec, 0), config.sampling, steps=0, seed=0, demonstrations=demonstrations
     )
-
-    def advance(steps: int) -> None:
-        training.steps += steps
-        training.run(_Nobody())
-
-    advance(2 * RANDOM_STEPS)
-    return _steps_per_second(advance)
+    advancing(training, 2 * RANDOM_STEPS)()
+    return rate(advancing(training, CHUNK))
 
 
 def peer(module: str) -> Trial:
     """Return a trial of the SAC of Stable-Baselines3, or of SBX, in its own training loop at its own settings."""
     algorithm: Any = importlib.import_module(module).SAC
     model = algorithm("MlpPolicy", gymnasium.make(TASK), learning_starts=RANDOM_STEPS, seed=0, device="cpu")
-
-    def advance(steps: int) -> None:
-        model.learn(steps, reset_num_timesteps=False)
-
-    advance(2 * RANDOM_STEPS)
-    return _steps_per_second(advance)
+    learn = partial(model.learn, reset_num_timesteps=False)
+    learn(2 * RANDOM_STEPS)
+    return rate(each(lambda: learn(CHUNK), CHUNK))
 
 
 def updates(threads: int) -> Trial:
     """Return a trial that only learns, from one batch."""
     use_threads(threads)
     learner, batch = MANY_CRITICS.build(SPEC, 0), random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
-
-    def advance(steps: int) -> None:
-        for _ in range(steps):
-            learner.update(batch)
-
-    advance(1)
-    return _steps_per_second(advance, chunk=1)
+    return rate(each(lambda: learner.update(batch)))
 
 
 def loop_over_critics() -> Trial:
@@ -162,13 +127,7 @@ def loop_over_critics() -> Trial:
     batch = random_batch(SPEC, BATCH * UPDATES_PER_STEP, seed=0)
     arrays = (batch.observations["state"], batch.actions, batch.rewards, batch.masks, batch.next_observations["state"])
     tensors = [torch.from_numpy(array) for array in arrays]
-
-    def advance(steps: int) -> None:
-        for _ in range(steps):
-            loop.update(tensors)
-
-    advance(1)
-    return _steps_per_second(advance, chunk=1)
+    return rate(each(lambda: loop.update(tensors)))
 
 
 class CriticLoop:
@@ -228,24 +187,3 @@ def _network(inputs: int, outputs: int, hidden: tuple[int, ...], layer_norm: boo
         layers += [nn.Linear(inputs, units), *([nn.LayerNorm(units)] if layer_norm else []), nn.ReLU()]
         inputs = units
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
-
-
-def _steps_per_second(advance: Callable[[int], None], chunk: int = CHUNK) -> Trial:
-    def trial(seconds: float) -> float:
-        steps, started = 0, time.perf_counter()
-        while (passed := time.perf_counter() - started) < seconds or not steps:
-            advance(chunk)
-            steps += chunk
-        return steps / passed
-
-    return trial
-
-
-class _Nobody:
-    """Observes nothing."""
-
-    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None: ...
-
-    def on_metrics(self, step: int, metrics: Metrics) -> None: ...
-
-    def on_step(self, step: int, training: Training) -> None: ...

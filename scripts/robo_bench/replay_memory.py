@@ -7,9 +7,7 @@ back when it needs them.
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,8 @@ import gymnasium
 import numpy as np
 from stable_baselines3.common.buffers import DictReplayBuffer
 
-from robo_bench.measurement import Cases, Effort, Measurement, times_better
+from robo_bench.contestant import contestant
+from robo_bench.measurement import Case, Effort, Figures, Trial
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.memory import InMemory, Mapped, Storage
 from robo_rl.replay import ReplayBuffer
@@ -38,57 +37,54 @@ EPISODE = 100
 """Steps of an episode: one row in a hundred is its last observation."""
 
 
-def cases(effort: Effort) -> Cases:
-    """Returns the peaks of a memory in RAM, beside its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
+def cases(effort: Effort) -> list[Case]:
+    """Return the peaks of a memory in RAM, beside its stated size and Stable-Baselines3's, not saved, and of a mapped one."""
     rows = int(min(MOST_ROWS, ROWS_PER_SECOND * effort.seconds))
     name = f"replay of {rows} pictures {SIZE}x{SIZE}"
-    return {
-        f"{name} in RAM": lambda: _in_ram(f"{name} in RAM", rows),
-        f"{name} mapped: RAM of its own": lambda: _mapped(f"{name} mapped: RAM of its own", rows),
-    }
+    return [
+        Case(f"{name} in RAM", "MB", lambda *_: _in_ram(rows)),
+        Case(f"{name} mapped: RAM of its own", "MB", lambda *_: _mapped(rows)),
+    ]
 
 
-def _in_ram(case: str, rows: int) -> Measurement:
-    stated = ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
-    ours, theirs = (_growth(fill, rows, "VmHWM") for fill in (_fill_ours, _fill_stable_baselines))
-    return Measurement("memory", case, "MB", ours, {"sb3": theirs}, stated, times_better("MB", [ours], [theirs]))
+def _in_ram(rows: int) -> Figures:
+    ours, theirs = (growth(fill, rows, "VmHWM") for fill in ("fill_memory", "fill_stable_baselines"))
+    ratio = theirs / ours
+    return Figures(ours, {"sb3": theirs}, limit=stated_size(rows), ratio=ratio, ratios={"sb3": ratio})
 
 
-def _mapped(case: str, rows: int) -> Measurement:
+def _mapped(rows: int) -> Figures:
     page = 4096 / MEGABYTE  # a mapped memory may take less than one of its own
-    return Measurement("memory", case, "MB", max(page, _growth(_fill_mapped, rows, "RssAnon")))
+    return Figures(max(page, growth("fill_mapped", rows, "RssAnon")))
 
 
-def _growth(fill: Callable[[int], None], rows: int, field: str) -> float:
-    """Returns [MB] by which a field of /proc/self/status grows in a fresh process."""
-    context = multiprocessing.get_context("spawn")
-    receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_fill_and_tell, args=(fill, rows, field, sending))
-    process.start()
-    sending.close()
-    grown: float = receiving.recv()
-    process.join()
-    return grown
+def stated_size(rows: int) -> float:
+    """Return the size [MB] that a memory in RAM states."""
+    return ReplayBuffer.bytes_at_capacity(PIXELS, rows) / MEGABYTE
 
 
-def _fill_and_tell(fill: Callable[[int], None], rows: int, field: str, answer: Any) -> None:
-    fill(2)  # imports and caches
-    before = _megabytes(field)
-    fill(rows)
-    answer.send(_megabytes(field) - before)
+def growth(fill: str, rows: int, field: str) -> float:
+    """Return by how much [MB] a field of /proc/self/status grows in a fresh process that fills a memory."""
+    with contestant(f"{__name__}:filling", {"fill": fill, "rows": rows, "field": field}) as trial:
+        return trial(0.0)
 
 
-def _fill_ours(rows: int) -> None:
-    _fill(rows, InMemory())
+def filling(fill: str, rows: int, field: str) -> Trial:
+    """Return a trial that fills a memory once and returns the growth [MB]."""
+    filled = {"fill_memory": fill_memory, "fill_mapped": fill_mapped, "fill_stable_baselines": fill_stable_baselines}[fill]
+    kept: list[object] = [filled(2)]  # imports and caches
+
+    def trial(_: float) -> float:
+        before = _megabytes(field)
+        kept.append(filled(rows))
+        return _megabytes(field) - before
+
+    return trial
 
 
-def _fill_mapped(rows: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        _fill(rows, Mapped(Path(folder)))
-
-
-def _fill(rows: int, storage: Storage) -> None:
-    replay = ReplayBuffer(PIXELS, rows, 0, storage)
+def fill_memory(rows: int, storage: Storage | None = None) -> object:
+    """Fill our memory, by default in RAM, and save it."""
+    replay = ReplayBuffer(PIXELS, rows, 0, InMemory() if storage is None else storage)
     action = np.zeros(1, np.float32)
     for step in range(rows):
         before, after = ({"camera_front": _picture(number)} for number in (step, step + 1))
@@ -97,20 +93,23 @@ def _fill(rows: int, storage: Storage) -> None:
         replay.add(Transition(before, action, 0.0, after, False, step % EPISODE == EPISODE - 1, action))
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(Path(folder), Checkpoint(0, {"replay": replay.state_dict()}))
-    _KEPT.append(replay)
+    return replay
 
 
-def _fill_stable_baselines(rows: int) -> None:
+def fill_mapped(rows: int) -> object:
+    """Fill our memory, mapped from files, and save it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return fill_memory(rows, Mapped(Path(folder)))
+
+
+def fill_stable_baselines(rows: int) -> object:
+    """Fill Stable-Baselines3's memory."""
     spaces = PIXELS.observation.space, gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     replay = DictReplayBuffer(rows, *spaces, device="cpu", handle_timeout_termination=False)
     for step in range(rows):
         before, after = ({"camera_front": _picture(number)[None]} for number in (step, step + 1))
         replay.add(before, after, np.zeros((1, 1)), np.zeros(1), np.zeros(1), [{}])
-    _KEPT.append(replay)
-
-
-_KEPT: list[object] = []
-"""Alive until the answer is sent."""
+    return replay
 
 
 def _picture(number: int) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
 
-from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.measurement import Case, Contestants, Effort, each, rate
 from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.geometry import quat_angle
 from robo_rl.rewards.programs.program import RewardProgram
@@ -44,37 +43,26 @@ def reward(batch: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
     }
 
 
-def cases(effort: Effort) -> Cases:
-    """Returns a batch as a policy's learner asks for it, and a larger one."""
-    found = {f"reward program in the sandbox, {rows} rows at once": rows for rows in PROGRAM_ROWS}
-    return {case: partial(_measure, case, rows, effort) for case, rows in found.items()}
+def cases(effort: Effort) -> list[Case]:
+    """Return a batch as a policy's learner asks for it, and a larger one."""
+    name = "reward program in the sandbox, {} rows at once"
+    return [Case(name.format(rows), "rows/s", partial(_contestants, rows)) for rows in PROGRAM_ROWS]
 
 
-def _measure(case: str, rows: int, effort: Effort) -> Measurement:
-    """Returns rows per second in the sandbox, and in this process as Python runs the text, checked and not."""
+def _contestants(rows: int, _: Effort, stack: ExitStack) -> Contestants:
+    """Return the sandbox, and this process as Python runs the text, checked and not."""
     generator = np.random.default_rng(0)
     columns: dict[str, Array] = {name: generator.normal(size=(rows, size)) for name, size in SIZES.items()}
     columns["gripper"] = generator.random(rows)
     program = RewardProgram.parse(inspect.getsource(reward))
-    gates = Gates(program.terms, Limits())
+    gates, sandbox = Gates(program.terms, Limits()), stack.enter_context(Sandbox(program))
 
     def checked() -> None:
         total, terms = reward(columns)
         gates.judged(np.stack([total, *terms.values()]))
 
-    with Sandbox(program) as sandbox:
-        trials: dict[str, Trial] = {
-            "ours": partial(_rate, lambda: sandbox.run(columns), rows),
-            "in this process, outputs checked": partial(_rate, checked, rows),
-            "in this process": partial(_rate, lambda: reward(columns), rows),
-        }
-        return measurement("reward", case, "rows/s", trials, effort)
-
-
-def _rate(work: Callable[[], object], rows: int, seconds: float) -> float:
-    """Returns rows per second."""
-    done, started = 0, time.perf_counter()
-    while (passed := time.perf_counter() - started) < seconds or not done:
-        work()
-        done += rows
-    return done / passed
+    return {
+        "ours": rate(each(lambda: sandbox.run(columns), rows)),
+        "in this process, outputs checked": rate(each(checked, rows)),
+        "in this process": rate(each(lambda: reward(columns), rows)),
+    }

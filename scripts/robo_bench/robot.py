@@ -8,12 +8,14 @@ where a robot is steered.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -21,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from robo_bench.measurement import Cases, Effort, Measurement
+from robo_bench.measurement import Case, Effort, Figures
 from robo_real.arm import ArmTarget
 from robo_real.audit_log import AuditLog
 from robo_real.control_loop import ControlLoop
@@ -37,90 +39,57 @@ PERIOD = 0.05
 JUDGED = 2000
 """commands in the bench of the guard"""
 KILLS = 3
-SHOWN = "console, pictures of a camera on a page"
+LINES, PAUSE = 2000, 2e-4
+"""Of the audit log; [s] between two of them."""
+COMMAND = {"action": [0.1, -0.2, 0.3, 0.0, 1.0], "answers": 1234.567}
+DONE = {"executed": [0.1, -0.2, 0.3, 0.0, 1.0], "reasons": ["speed"], "mode": "running"}
+GUARD_RANKS = {"median": 50.0, "99 %": 99.0}
+RANDOM_STEPS, LOG_EVERY = 100, 100
+"""Of the training, in steps."""
 WARM = 1.0
 """[s] before pictures are counted"""
-NICE = 10
-"""of the learner: a robot comes first"""
-LEARNER = """
-import os
-os.nice({nice})
-from dataclasses import replace
-from robo_rl.discovery import load, make_environment
-from robo_rl.training import online_training
-environment = make_environment("robot/Fake-v0")
-config = load("learners", "sac")()
-class Silent:
-    def on_episode(self, *_, **__): pass
-    def on_metrics(self, *_): pass
-    def on_step(self, step, training):
-        if step == 600: print("learning", flush=True)
-learner = config.build(environment.environment_spec, 0)
-sampling = replace(config.sampling, learning_starts=500)
-online_training(environment, learner, sampling, steps=10**9, seed=0, demonstrations=()).run(Silent())
-"""
-STREAM = """
-import sys
-from robo_real.control_loop import ControlLoop
-from robo_real.remote import RemoteRobot
-robot = RemoteRobot(sys.argv[1], owner="bench")
-robot.connect(); robot.arm()
-loop = ControlLoop(robot.clock, 0.05)
-while True:
-    robot.observe(); robot.apply([0, 0, 0, 0, 1])
-    if len(loop.lateness) == 10: print("under way", flush=True)
-    loop.wait()
-"""
-
-
 TRAINING = """
 name: bench
 environment: {{name: "robot:{url}"}}
 algorithm: sac
-learner: {{learning_starts: 100}}
+learner: {{learning_starts: {random_steps}}}
 learner_process: "on"
 steps: {steps}
-log_every: 100
+log_every: {log_every}
 checkpoint_every: 0
 evaluation: {{episodes: 1, films: 0}}
 """
 
 
-def cases(effort: Effort) -> Cases:
-    """Returns the cases; the first four share one run of the loop of `seconds` times `repeats`, the next four a training."""
+def cases(effort: Effort) -> list[Case]:
+    """Return the cases; the first four share one run of the loop of `seconds` times `repeats`, the next four a training."""
     cycles = max(round(effort.seconds * effort.repeats / PERIOD), 40)
     loop, training = cache(partial(_loop, cycles)), cache(partial(_training, cycles))
-    names = {
-        "20 Hz beside a learner: begun within a period": ("cycles", 0),
-        "20 Hz beside a learner: late, 99 %": ("ms", 1),
-        "20 Hz beside a learner: late, worst": ("ms", 2),
-        "20 Hz beside a learner: observe and apply, 99 %": ("ms", 3),
-    }
-    found: Cases = {name: partial(_of_loop, name, unit, index, loop) for name, (unit, index) in names.items()}
-    names = {
-        "20 Hz in a training: begun within a period": ("cycles", 0),
-        "20 Hz in a training: late, 99 %": ("ms", 1),
-        "20 Hz in a training: late, worst": ("ms", 2),
-        "20 Hz in a training: held for the learner": ("s", 3),
-    }
-    found |= {name: partial(_of_loop, name, unit, index, training) for name, (unit, index) in names.items()}
-    found["guard, a command, median"] = partial(_guard, "guard, a command, median", 50)
-    found["guard, a command, 99 %"] = partial(_guard, "guard, a command, 99 %", 99)
-    found["killed client, until the arm holds"] = _killed
+    units = {"begun within a period": "cycles", "late, 99 %": "ms", "late, worst": "ms"}
+    found = [
+        Case(f"20 Hz {place}: {row}", unit, partial(_of_run, run, row))
+        for place, run, more in (
+            ("beside a learner", loop, {"observe and apply, 99 %": "ms"}),
+            ("in a training", training, {"time not held for the learner": "%"}),
+        )
+        for row, unit in (units | more).items()
+    ]
+    found += [Case(f"guard, a command, {words}", "us", partial(_guard, rank)) for words, rank in GUARD_RANKS.items()]
+    found.append(Case("killed client, until the arm holds", "ms", _killed))
     if find_spec("websockets"):
-        found[SHOWN] = partial(_shown, max(effort.seconds, 2.0))
-    return found
+        found.append(Case("console, pictures of a camera on a page", "1/s", _shown))
+    lines = {"a line": False, "a line while the disk hangs": True}
+    return found + [Case(f"audit log, {words}, 99 %", "us", partial(_audit, hangs)) for words, hangs in lines.items()]
 
 
-def _of_loop(name: str, unit: str, index: int, loop: Callable[[], tuple[float, ...]]) -> Measurement:
-    cycles, *figures = loop()
-    return Measurement("robot", name, unit, figures[index], limit=cycles if unit == "cycles" else None)
+def _of_run(run: Callable[[], dict[str, Figures]], row: str, *_: object) -> Figures:
+    return run()[row]
 
 
-def _loop(cycles: int) -> tuple[float, ...]:
-    """Returns all cycles, those in time, 99th percentile and worst of the lateness [ms], and 99th of a cycle's calls [ms]."""
+def _loop(cycles: int) -> dict[str, Figures]:
+    """Run the loop beside a learner in another process."""
     took = []
-    with _twin() as url, _running(LEARNER.format(nice=NICE), "learning"):
+    with _twin() as url, _running("learner", ready="learning"):
         robot = RemoteRobot(url)
         robot.connect()
         robot.arm()
@@ -130,66 +99,90 @@ def _loop(cycles: int) -> tuple[float, ...]:
                 start = time.monotonic()
                 robot.observe()
                 robot.apply([0.2 if cycle % 40 < 20 else -0.2, 0, 0, 0, 1])
-                took.append(time.monotonic() - start)
+                took.append(1000 * (time.monotonic() - start))
                 loop.wait()
         robot.close()
     late = 1000 * np.asarray(loop.lateness)
-    late_at_most = float(np.percentile(late, 99)), float(late.max())
-    return (cycles, cycles - loop.overruns, *late_at_most, 1000 * float(np.percentile(took, 99)))
+    rows = _lateness(cycles, loop.overruns, float(np.percentile(late, 99)), float(late.max()))
+    return rows | {"observe and apply, 99 %": Figures(float(np.percentile(took, 99)))}
 
 
-def _training(cycles: int) -> tuple[float, ...]:
-    """Returns the cycles of `robo-rl train` on a twin, those in time, lateness as above, and how long it was held [s]."""
+def _training(cycles: int) -> dict[str, Figures]:
+    """Run `robo-rl train` on a twin, long enough for the learner to report how long it was waited for."""
+    steps = RANDOM_STEPS + max(cycles, 2 * LOG_EVERY)
     command = [sys.executable, "-m", "robo_cli.main", "train", "bench.yaml"]
     with _twin() as url, tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "bench.yaml").write_text(TRAINING.format(url=url, steps=100 + cycles))
+        text = TRAINING.format(url=url, random_steps=RANDOM_STEPS, steps=steps, log_every=LOG_EVERY)
+        (Path(folder) / "bench.yaml").write_text(text)
         subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
         lines = next(Path(folder).glob("runs/*/metrics.jsonl")).read_text().splitlines()
     newest = {tag: value for line in lines for tag, value in json.loads(line).items()}
-    seen = newest["robot/cycles"]
+    acted, held = PERIOD * newest["robot/cycles"], newest["learner/held_s"]
     late = newest["robot/late_p99_ms"], newest["robot/late_worst_ms"]
-    return seen, seen - newest["robot/overruns"], *late, newest.get("learner/held_s", 0.0)
+    rows = _lateness(newest["robot/cycles"], newest["robot/overruns"], *late)
+    return rows | {"time not held for the learner": Figures(100 * acted / (acted + held), limit=100)}
 
 
-def _guard(name: str, percent: float) -> Measurement:
+def _lateness(cycles: float, overruns: float, usual: float, worst: float) -> dict[str, Figures]:
+    """usual, worst: 99th percentile and largest lateness of a cycle [ms]."""
+    in_time = Figures(cycles - overruns, limit=cycles)
+    return {"begun within a period": in_time, "late, 99 %": Figures(usual), "late, worst": Figures(worst)}
+
+
+def _guard(percent: float, *_: object) -> Figures:
     guard, arm = Guard(TWIN, PERIOD, AuditLog()), FakeArm()
     took: list[float] = []
     arm.connect()
     guard.connected()
     guard.arm()
     jacobian = np.random.default_rng(0).normal(0, 0.4, (6, 7))
-    for _ in range(JUDGED):
+    for _number in range(JUDGED):
         state = replace(arm.read(), jacobian=jacobian)  # that of the fake is zero, which would spare the guard some work
         target = ArmTarget(state.position + np.array([0.001, 0.0, 0.0]) * (len(took) % 2), state.quaternion, 0.04)
         with running_first():
             start = time.perf_counter()
             guard.judge(target, state, observed=state.stamp, now=arm.clock.now())
             took.append(time.perf_counter() - start)
-    return Measurement("robot", name, "us", 1e6 * float(np.percentile(took, percent)))
+    return Figures(1e6 * float(np.percentile(took, percent)))
 
 
-def _killed() -> Measurement:
-    """Returns the time from the last command of a client that is killed until the arm was told to hold."""
+def _audit(hangs: bool, _: Effort, stack: ExitStack) -> Figures:
+    """Measure lines of the audit log. hangs: its writer stands still meanwhile, as in a write that does not return."""
+    log, took = AuditLog(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "audit.jsonl"), []
+    writer = log.writer_pid
+    assert writer is not None
+    if hangs:
+        os.kill(writer, signal.SIGSTOP)
+    for _number in range(LINES):
+        start = time.perf_counter()
+        log.add_command("/robo/apply", "measurement", COMMAND, DONE)
+        took.append(time.perf_counter() - start)
+        time.sleep(PAUSE)
+    os.kill(writer, signal.SIGCONT)
+    log.close()
+    return Figures(1e6 * float(np.percentile(took, 99)))
+
+
+def _killed(*_: object) -> Figures:
+    """Measure the time from the last command of a client that is killed until the arm was told to hold."""
     silent = []
-    for _ in range(KILLS):
+    for _number in range(KILLS):
         with tempfile.TemporaryDirectory() as folder, _twin(Path(folder)) as url:
-            with _running(STREAM, "under way", url):
+            with _running("stream", url, ready="under way"):
                 pass
-            silent.append(_silence(Path(folder) / "audit.jsonl"))
-    spread = (1000 * min(silent), 1000 * max(silent))
-    name = "killed client, until the arm holds"
-    return Measurement("robot", name, "ms", 1000 * float(np.median(silent)), limit=1000 * TWIN.hold_after, spread=spread)
+            silent.append(1000 * _silence(Path(folder) / "audit.jsonl"))
+    return Figures(float(np.median(silent)), limit=1000 * TWIN.hold_after, spread=(min(silent), max(silent)))
 
 
-def _shown(seconds: float) -> Measurement:
-    """Returns how many pictures of a twin's camera a page of the console is sent in a second, which draws them at once."""
+def _shown(effort: Effort, _: ExitStack) -> Figures:
+    """Count the pictures of a twin's camera that a page of the console is sent in a second, which draws them at once."""
     from robo_real.console.assembly import RobotConsole
 
     with _twin(None, "--options", "cameras=[front]") as url:
         console = RobotConsole(url)
         thread = console.start()
         try:
-            return Measurement("robot", SHOWN, "1/s", _pictures_a_second(console.server.port, console.server.token, seconds))
+            return Figures(_pictures_a_second(console.server.port, console.server.token, max(effort.seconds, 2.0)))
         finally:
             console.close()
             thread.join()
@@ -238,8 +231,10 @@ def _twin(folder: Path | None = None, *arguments: str) -> Iterator[str]:
 
 
 @contextmanager
-def _running(program: str, ready: str, *arguments: str) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True)
+def _running(client: str, *arguments: str, ready: str) -> Iterator[None]:
+    """Run a function of robot_clients in a process until the end of the block, which begins when it has printed `ready`."""
+    command = [sys.executable, "-m", "robo_bench.robot_clients", client, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         _told(process, ready)
         yield

@@ -5,12 +5,12 @@ Every contestant steps the same number of environments with random actions, epis
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,8 +20,8 @@ import mujoco.rollout
 import numpy as np
 import numpy.typing as npt
 
-from robo_bench.contestant import Contestant
-from robo_bench.measurement import Cases, Effort, Measurement, Trial, measurement
+from robo_bench.contestant import contestant
+from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 
@@ -40,33 +40,31 @@ ROLLOUT = "mujoco.rollout, physics alone"  # a bound, no peer: it neither observ
 _SEED = 0
 
 
-def cases(effort: Effort) -> Cases:
-    """Returns one case for each environment and number of them.
+def cases(effort: Effort) -> list[Case]:
+    """Return one case for each environment and number of them.
 
-    A trial is as many steps as ours take in `effort.seconds`, a quarter of it for SyncVectorEnv. EnvPool takes part where it is
-    installed; physics alone, by mj_step as a limit and by mujoco.rollout, where one call is all that a control step simulates.
+    A trial is as many steps as ours take in `effort.seconds`, a quarter of it for SyncVectorEnv. EnvPool takes part if it is
+    installed; physics alone, by mj_step as a limit and by mujoco.rollout, if one call is all that a control step simulates.
     """
-    return {f"{name}, {count} environments": partial(_row, name, count, effort) for name in NAMES for count in COUNTS}
+    sizes = [(name, count) for name in NAMES for count in COUNTS]
+    return [Case(f"{name}, {count} environments", "steps/s", partial(_contestants, name, count)) for name, count in sizes]
 
 
-def _row(name: str, num_envs: int, effort: Effort) -> Measurement:
-    with contextlib.ExitStack() as stack:
-        ours: Any = stack.enter_context(contextlib.closing(make_vector_environment(name, num_envs, threads=effort.cores)))
-        steps = _steps_in(effort.seconds, ours)
-        actions = _actions(steps, ours)
-        runs: dict[str, Callable[[], float]] = {"ours": lambda: _time_vector(ours, actions)}
-        if name.startswith("gymnasium/"):
-            recording = record(ours, actions)
-            runs[ALONE] = MjStepAlone(recording, effort.cores).time
-            runs[ROLLOUT] = stack.enter_context(contextlib.closing(MujocoRollout(recording, effort.cores))).time
-        trials = {contestant: _trial(steps * num_envs, run) for contestant, run in runs.items()}
-        size = {"name": name, "num_envs": num_envs, "steps": steps}
-        trials["SyncVectorEnv"] = stack.enter_context(Contestant(f"{__name__}:single_environments", size))
-        if (task := _envpool_task(name)) is not None:
-            pool = Contestant(f"{__name__}:envpool", size | {"task": task, "threads": effort.cores})
-            trials["EnvPool"] = stack.enter_context(pool)
-        case = f"{name}, {num_envs} environments"
-        return measurement("env", case, "steps/s", trials, effort, [name for name in (ALONE, ROLLOUT) if name in trials])
+def _contestants(name: str, num_envs: int, effort: Effort, stack: ExitStack) -> Contestants:
+    ours: Any = stack.enter_context(closing(make_vector_environment(name, num_envs, threads=effort.cores)))
+    steps = _steps_in(effort.seconds, ours)
+    actions = _actions(steps, ours)
+    trials: dict[str, Any] = {"ours": _trial(steps * num_envs, lambda: _time_vector(ours, actions))}
+    if name.startswith("gymnasium/"):
+        recording = record(ours, actions)
+        rollout = stack.enter_context(closing(MujocoRollout(recording, effort.cores)))
+        trials[ALONE] = Bound(_trial(steps * num_envs, MjStepAlone(recording, effort.cores).time))
+        trials[ROLLOUT] = Bound(_trial(steps * num_envs, rollout.time))
+    size = {"name": name, "num_envs": num_envs, "steps": steps}
+    trials["SyncVectorEnv"] = contestant(f"{__name__}:single_environments", size)
+    if (task := _envpool_task(name)) is not None:
+        trials["EnvPool"] = contestant(f"{__name__}:envpool", size | {"task": task, "threads": effort.cores})
+    return trials
 
 
 def _actions(steps: int, environment: Any) -> Array:
@@ -89,7 +87,7 @@ def single_environments(name: str, num_envs: int, steps: int) -> Trial:
 def envpool(name: str, num_envs: int, steps: int, task: str, threads: int) -> Trial:
     """Return a trial of EnvPool's implementation of the task."""
     pool = EnvPool(task, num_envs, threads)
-    with contextlib.closing(make_environment(name)) as single:
+    with closing(make_environment(name)) as single:
         shape = (steps, num_envs, *(single.action_space.shape or ()))
     actions = np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
     return _trial(steps * num_envs, lambda: pool.time(actions))

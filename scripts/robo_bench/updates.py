@@ -1,24 +1,22 @@
-"""Measure updates alone of learners with gradients: `python updates.py [--turns N] [--only CASE ...] [PYTHON ...]`.
+"""Measure updates alone of learners with gradients, by engine, and beside other versions of the project.
 
-Every measurement runs in a process of its own on one thread and counts processor time. Engines take turns, and so do
-interpreters, those of other versions of the project among them; one without the setting `engine` has one row.
+Every contestant has a process of its own with one thread; processor time counts.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import importlib
-import json
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-CASES: dict[str, tuple[str, dict[str, Any]]] = {
+from robo_bench.contestant import contestant
+from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
+from robo_rl.discovery import load
+from robo_rl.learner_conformance import random_batch
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": ("sac", {}),
     "rlpd-2": ("rlpd", {"critics": 2, "updates_per_step": 1}),
     "rlpd-10": ("rlpd", {"critics": 10, "updates_per_step": 1}),
@@ -27,62 +25,35 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "cql": ("cql", {}),
     "td3-bc": ("td3-bc", {}),
 }
-ENGINES = ("auto", "reference")
-WARM_UP, UPDATES = 15, 60
+WARM_UP = 15
+ONE_THREAD = Effort(threads=1)
+SPEC = EnvironmentSpec(
+    "speed",
+    ObservationSpec((ArraySpec("state", (17,)),)),
+    ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6),
+)
+"""The sizes of HalfCheetah."""
 
 
-def milliseconds(case: str, engine: str) -> float | None:
-    """Return processor time of one update; None if this version has no such engine."""
-    import torch
+def cases(effort: Effort) -> list[Case]:
+    """Return one case for each learner."""
+    return [Case(f"update of {name}", "ms", partial(_contestants, name)) for name in LEARNERS]
 
-    from robo_bench.off_policy import SPEC
-    from robo_rl.discovery import load
-    from robo_rl.learner_conformance import random_batch
 
-    use_threads: Callable[[int], None] = torch.set_num_threads
-    with contextlib.suppress(ImportError):  # of an earlier version
-        use_threads = importlib.import_module("robo_rl.threads").use_threads
-    use_threads(1)
-    name, settings = CASES[case]
-    config = load("learners", name)(**settings)
-    if hasattr(config, "engine"):
-        config = replace(config, engine=engine)
-    elif engine != "auto":
-        return None
-    learner = config.build(SPEC, 0)
+def _contestants(learner: str, effort: Effort, _: ExitStack) -> Contestants:
+    ours, trial = {"learner": learner}, f"{__name__}:updates"
+    others = {python: contestant(trial, ours, ONE_THREAD, python) for python in effort.beside}
+    reference = contestant(trial, ours | {"engine": "reference"}, ONE_THREAD)
+    return {"ours": contestant(trial, ours, ONE_THREAD), "engine reference": reference} | others
+
+
+def updates(learner: str, engine: str | None = None) -> Trial:
+    """Return a trial of updates: processor time of one [ms]. engine: None for the default, also of versions without engines."""
+    name, settings = LEARNERS[learner]
+    config: Any = load("learners", name)(**settings)
+    config = config if engine is None else replace(config, engine=engine)
+    built = config.build(SPEC, 0)
     batch = random_batch(SPEC, config.batch_size * getattr(config, "updates_per_step", 1), seed=0)
     for _ in range(WARM_UP):
-        learner.update(batch)
-    started = time.process_time()
-    for _ in range(UPDATES):
-        learner.update(batch)
-    return 1e3 * (time.process_time() - started) / UPDATES
-
-
-def main() -> None:
-    """Print medians of all turns, in milliseconds."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("interpreters", nargs="*", default=[sys.executable])
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=CASES, default=[*CASES])
-    parser.add_argument("--one", nargs=2, metavar=("CASE", "ENGINE"), help="measure one in this process")
-    asked = parser.parse_args()
-    if asked.one:
-        sys.stdout.write(json.dumps(milliseconds(*asked.one)) + "\n")
-        return
-    for case in asked.only:
-        rows = [(engine, interpreter) for engine in ENGINES for interpreter in asked.interpreters]
-        found: dict[tuple[str, str], list[float]] = {row: [] for row in rows}
-        for _ in range(asked.turns):
-            for engine, interpreter in rows:
-                command = [interpreter, __file__, "--one", case, engine]
-                result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")[-2])
-                if result is not None:
-                    found[engine, interpreter].append(result)
-        for (engine, interpreter), values in found.items():
-            if values:
-                sys.stdout.write(f"{case:9s} {engine:9s} {statistics.median(values):7.2f} ms  {interpreter}\n")
-
-
-if __name__ == "__main__":
-    main()
+        built.update(batch)
+    return lambda seconds: 1e3 * timed(each(lambda: built.update(batch)), seconds).cost

@@ -1,13 +1,12 @@
 """Every bench runs, as a stranger would run it, for an instant."""
 
-import importlib
 import json
 import subprocess
 import sys
 
 import pytest
 
-from robo_bench.command import BENCHES
+from robo_bench.command import BENCHES, cases_of
 from robo_bench.measurement import Effort
 
 KEYS = {"bench", "case", "unit", "ours", "peers", "limit", "ratio", "spread", "ratios"}
@@ -30,6 +29,7 @@ def rows_of(name: str, only: str = "") -> list[dict]:
 CHEAP = {
     "env": "HalfCheetah-v5, 16",
     "learner": "sac HalfCheetah",
+    "updates": "td3-bc",
     "render": "batch of 16",
     "memory": "RAM",
     "resume": "resume SAC",
@@ -52,10 +52,8 @@ def test_a_bench_prints_one_object_per_line_and_its_memory_last(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHES)
 def test_every_case_runs(name):
-    effort = Effort(0.05, 1, 1)
-    cases = [case for module in BENCHES[name] for case in importlib.import_module(module).cases(effort)]
-    rows = rows_of(name)[:-1]
-    assert len(rows) == len(cases) and all(row["case"].startswith(case) for row, case in zip(rows, cases, strict=True))
+    effort = Effort(seconds=0.05, repeats=1, threads=1)
+    assert [row["case"] for row in rows_of(name)[:-1]] == [case.name for case in cases_of(name, effort)]
 
 
 def test_an_unknown_case_lists_those_that_there_are():
@@ -91,3 +89,27 @@ def test_bench_without_checkout_is_one_clear_error(words):
     assert done.returncode == 1
     assert done.stderr.startswith("error: Benchmarks need a checkout") and "do:      clone" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("words", "needs"), [(("env", "--processor-time"), "learner"), (("env", "--beside", "x"), "updates")])
+def test_bench_refuses_options_of_another_bench(words, needs):
+    done = bench(*words)
+    assert done.returncode == 1
+    assert f"{words[1]} is for one bench" in done.stderr and f"allowed: {needs}" in done.stderr
+
+
+def test_bench_prints_a_table_with_ratios(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    done = bench("memory", "--seconds", "0.05", "--repeats", "1", "--only", "in RAM")
+    assert done.returncode == 0, done.stderr
+    assert all(word in done.stdout for word in ("ours", "limit", "pictures 84x84 in RAM", "sb3")) and "x)" in done.stdout
+
+
+def test_bench_measures_another_interpreter_beside_this_one(tmp_path):
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    other.chmod(0o755)
+    options = ("--seconds", "0.05", "--repeats", "1", "--only", "td3-bc", "--json", "--beside", str(other))
+    done = bench("updates", *options)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[0])["peers"].keys() == {"engine reference", str(other)}

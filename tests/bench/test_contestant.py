@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from robo_bench.contestant import THREAD_VARIABLES, Contestant
+from robo_bench.contestant import THREAD_VARIABLES, contestant
 from robo_bench.measurement import Effort
 from robo_rl.errors import RoboRLError
 
@@ -39,9 +39,9 @@ def module(tmp_path, monkeypatch):
 
 
 def test_contestant_runs_in_another_process_until_closed():
-    with Contestant("contestants_of_a_test:pid") as contestant:
-        child = int(contestant(0.1))
-        assert child != os.getpid() and int(contestant(0.1)) == child
+    with contestant("contestants_of_a_test:pid") as trial:
+        child = int(trial(0.1))
+        assert child != os.getpid() and int(trial(0.1)) == child
         os.kill(child, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
@@ -52,21 +52,21 @@ def test_threads_are_set_only_if_asked_for(threads, monkeypatch):
     for variable in THREAD_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     for variable in THREAD_VARIABLES:
-        with Contestant("contestants_of_a_test:trial", {"variable": variable}, Effort(threads=threads)) as contestant:
-            assert contestant(0.5) == (threads or -1.0) + 0.5
+        with contestant("contestants_of_a_test:trial", {"variable": variable}, Effort(threads=threads)) as trial:
+            assert trial(0.5) == (threads or -1.0) + 0.5
 
 
 def test_processor_time_leaves_out_waiting():
-    with Contestant("contestants_of_a_test:waits", effort=Effort(processor_time=True)) as contestant:
-        assert contestant(1.0) > 5, "1 in more than a second by the clock, and in 0.05 s of a processor"
+    with contestant("contestants_of_a_test:waits", effort=Effort(processor_time=True)) as trial:
+        assert trial(1.0) > 5, "1 in more than a second by the clock, and in 0.05 s of a processor"
 
 
 def test_contestant_that_ends_is_an_error():
     with (
-        Contestant("contestants_of_a_test:dies") as contestant,
+        contestant("contestants_of_a_test:dies") as trial,
         pytest.raises(RoboRLError, match="ended before its trial") as error,
     ):
-        contestant(0.1)
+        trial(0.1)
     assert "exit status 7" in str(error.value)
 
 

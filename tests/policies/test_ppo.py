@@ -17,8 +17,6 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
 import robo_policies
-from robo_bench import ppo
-from robo_bench.measurement import Effort
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.learners.rollout_buffer import Normalizer, minibatches
 from robo_policies.networks.policy_value import PolicyValue, TanhMLP, orthogonal
@@ -657,10 +655,3 @@ def test_first_weights_are_orthogonal(shape):
     weights = orthogonal(*shape, 2.0, np.random.default_rng(0))
     product = weights @ weights.T if shape[0] <= shape[1] else weights.T @ weights
     np.testing.assert_allclose(product, 4.0 * np.eye(min(shape)), atol=1e-5)
-
-
-def test_speed_is_measured_beside_stable_baselines():
-    """That it works, for a moment; the figures mean nothing."""
-    row = ppo.measure(Effort(seconds=0.01, repeats=1, threads=1), [("DummyVecEnv", 2)], SMALL)
-    assert (row.bench, row.unit) == ("learner", "steps/s") and row.peers.keys() == {"sb3 DummyVecEnv 2"}
-    assert row.ours > 0 and row.ratio == pytest.approx(row.ours / row.peers["sb3 DummyVecEnv 2"])

@@ -10,8 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from robo_bench import ppo_pictures
-from robo_bench.measurement import Effort
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.policy_value import FEATURES, ConvEncoder
@@ -371,10 +369,3 @@ def test_no_further_pass_is_taken_once_the_policy_has_moved_far(target, passes):
     before = learner.updates
     assert learner.update()["train/n_updates"] == before + passes == learner.updates
     assert before == passes and learner.rollouts == 2
-
-
-def test_the_cost_of_a_picture_is_measured():
-    """That it works, for a moment; the figures mean nothing."""
-    config = replace(ppo_pictures.CONFIG, num_envs=1, steps_per_env=4, batch_size=4, epochs=1)
-    row = ppo_pictures.measure(Effort(seconds=0.001, repeats=1, threads=1), config)
-    assert row.unit == "us" and row.ours > row.limit > 0, "a picture costs more than none"

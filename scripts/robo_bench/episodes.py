@@ -1,0 +1,45 @@
+"""Synthetic episodes, and datasets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from robo_datasets.dataset import Dataset
+from robo_rl.spec import EnvironmentSpec
+from robo_rl.types import ActionSource, Array, Episode
+
+
+def episode_of(
+    spec: EnvironmentSpec, observations: Array, actions: Array, rewards: Array, seed: int, *, period: float = 1.0
+) -> Episode:
+    """Return an episode that its time limit ended.
+
+    observations: (T + 1, ...) of the one name in the spec; actions: (T, A); rewards: (T,); period: [s] between two steps.
+    """
+    (name,) = spec.observation
+    return Episode(
+        observations={name: observations},
+        actions=actions,
+        policy_actions=actions,
+        rewards=rewards,
+        sources=np.full(len(actions), ActionSource.SCRIPT, np.int8),
+        timestamps=np.arange(len(actions) + 1, dtype=np.float64) * period,
+        terminated=False,
+        truncated=True,
+        stop_reason="time_limit",
+        success=None,
+        seed=seed,
+        spec_fingerprint=spec.fingerprint,
+    )
+
+
+def dataset_of(path: Path, spec: EnvironmentSpec, episodes: Iterable[Episode]) -> Dataset:
+    """Write a dataset."""
+    dataset = Dataset.create(path, spec)
+    with dataset.writer() as writer:
+        for episode in episodes:
+            writer.add(episode)
+    return dataset

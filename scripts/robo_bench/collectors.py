@@ -72,8 +72,7 @@ def _acting(count: int, _: Effort, stack: ExitStack) -> Contestants:
     local = [sys.executable, "-m", "robo_cli.collector"]
     engines = _engines(local, "robo_cli.collector:RemoteCollector", count)
     trials: dict[str, Trial] = {name: partial(trial, _crew(stack, engine, job, count)) for name, engine in engines.items()}
-    alone = partial(trial, _crew(stack, InProcessEngine(collector_of), job, 1))
-    return trials | {"one process": Bound(alone)}
+    return trials | {"one process": Bound(partial(trial, _crew(stack, InProcessEngine(collector_of), job, 1)))}
 
 
 def _hop(kind: str, figure: Callable[[Timed], float], _: Effort, stack: ExitStack) -> Contestants:

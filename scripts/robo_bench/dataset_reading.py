@@ -23,13 +23,13 @@ from unittest.mock import patch
 import h5py
 import numpy as np
 
-from robo_bench.episodes import dataset_of, episode_of
+from robo_bench.episodes import camera, dataset_of, episode_of, spec_of
 from robo_bench.measurement import Case, Contestants, Effort, each, microseconds
 from robo_datasets.cache import CachedEpisodes
 from robo_datasets.conversion import export
 from robo_datasets.dataset import Dataset
 from robo_rl.discovery import load
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec import ArraySpec, EnvironmentSpec
 from robo_rl.types import Array, Episode
 
 BATCH, WINDOWS, LENGTH = 256, 64, 16
@@ -46,9 +46,11 @@ Fields = dict[str, Array]
 def cases(effort: Effort) -> list[Case]:
     """Return batches of transitions and of windows, of numbers and of pictures; trials below a second get less data."""
     state = ArraySpec("state", (STATE,))
-    picture = ArraySpec("camera_front", (SIZE, SIZE, 3), "uint8", 0, 255, role="image")
     share, found = min(1.0, effort.seconds), []
-    for words, array, most, steps in ((f"{STATE} numbers", state, 200, 1000), (f"pictures {SIZE}x{SIZE}x3", picture, 20, 200)):
+    for words, array, most, steps in (
+        (f"{STATE} numbers", state, 200, 1000),
+        (f"pictures {SIZE}x{SIZE}x3", camera(SIZE), 20, 200),
+    ):
         episodes = max(2, int(share * most))
         for batch, in_windows in ((f"{BATCH} transitions", False), (f"{WINDOWS} windows x {LENGTH}", True)):
             name = f"{batch} of {words}, {episodes} episodes of {steps}"
@@ -58,11 +60,7 @@ def cases(effort: Effort) -> list[Case]:
 
 def _contestants(observed: ArraySpec, episodes: int, steps: int, in_windows: bool, _: Effort, stack: ExitStack) -> Contestants:
     """Return readers in processor time: all have one thread and wait for no disk, and other programs do not count."""
-    spec = EnvironmentSpec(
-        "reading",
-        ObservationSpec((observed,)),
-        ActionSpec(tuple("abcdef")[:ACTIONS], (-1.0,) * ACTIONS, (1.0,) * ACTIONS, ("1",) * ACTIONS, control_period=PERIOD),
-    )
+    spec = spec_of("reading", observed, ACTIONS, control_period=PERIOD)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     recorded = [_episode(spec, number, steps) for number in range(episodes)]
     dataset = dataset_of(folder / "data", spec, recorded)

@@ -1,15 +1,28 @@
-"""Synthetic episodes, and datasets of them."""
+"""Synthetic specs, episodes, and datasets of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from robo_datasets.dataset import Dataset
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import ActionSource, Array, Episode
+
+
+def camera(size: int) -> ArraySpec:
+    """Return the spec of pictures (size, size, 3)."""
+    return ArraySpec("camera_front", (size, size, 3), "uint8", 0, 255, role="image")
+
+
+def spec_of(name: str, observed: ArraySpec, actions: int = 1, **settings: Any) -> EnvironmentSpec:
+    """Return a spec of one observation and of actions in [-1, 1]."""
+    bounds = (-1.0,) * actions, (1.0,) * actions
+    action = ActionSpec(tuple("abcdef")[:actions], *bounds, ("1",) * actions, **settings)
+    return EnvironmentSpec(name, ObservationSpec((observed,)), action)
 
 
 def episode_of(

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from robo_bench.episodes import dataset_of, episode_of
-from robo_bench.labelling_models import MODELS, LabellingModel, RandomNetwork, small_reward
+from robo_bench.episodes import camera, dataset_of, episode_of, spec_of
+from robo_bench.labelling_models import MODELS, LabellingModel, small_reward
 from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, each, rate, timed
 from robo_datasets.dataset import Dataset
 from robo_datasets.label_cache import LabelCache
 from robo_datasets.labelling import label
 from robo_rl.rewards.pictures import PictureReward, Pictures
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
 
 SIZE, STEPS = 64, 200
@@ -50,15 +50,15 @@ def _by_model(episodes: int, model: LabellingModel, effort: Effort, stack: ExitS
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     dataset = _recorded(folder / "data", episodes, model.size)
     pictures = next(iter(dataset)).observations["camera_front"]
-    asked = model.reward(folder / "bare", pictures, 1)
+    _, prepare = model.build(folder / "bare", pictures, 1)
 
     def bare(batch: int) -> Trial:
-        forward = model.forward(asked, np.resize(pictures, (batch, *pictures.shape[1:])))
+        forward = prepare(np.resize(pictures, (batch, *pictures.shape[1:])))
         forward()
         return torch.inference_mode()(rate(each(forward, batch)))
 
     batch = max(model.batches, key=lambda size: bare(size)(min(effort.seconds, 0.5)))
-    reward, numbers = model.reward(folder / "model", pictures, batch), count()
+    (reward, _), numbers = model.build(folder / "model", pictures, batch), count()
 
     def ours(_: float) -> float:
         number = next(numbers)
@@ -71,8 +71,7 @@ def _from_cache(episodes: int, effort: Effort, stack: ExitStack) -> Contestants:
     torch.set_num_threads(effort.cores)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     dataset, cache = _recorded(folder / "data", episodes, SIZE), LabelCache(folder / "cache")
-    pictures = next(iter(dataset)).observations["camera_front"]
-    reward, numbers = small_reward(folder, pictures, RandomNetwork.batch), count()
+    reward, numbers = small_reward(), count()
     label(dataset, reward, "first", cache=cache)
     entries = cycle(dataset.entries())
     return {
@@ -87,8 +86,7 @@ def _labelling(dataset: Dataset, reward: PictureReward, name: str, cache: LabelC
 
 
 def _recorded(path: Path, episodes: int, size: int) -> Dataset:
-    camera = ArraySpec("camera_front", (size, size, 3), "uint8", 0, 255, role="image")
-    spec = EnvironmentSpec("labelling", ObservationSpec((camera,)), ActionSpec(("a",), (-1.0,), (1.0,), ("1",)))
+    spec = spec_of("labelling", camera(size))
     return dataset_of(path, spec, (_episode(number, size, spec) for number in range(episodes)))
 
 

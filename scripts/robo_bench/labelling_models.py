@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -26,9 +26,9 @@ from robo_rl.rewards.image_text import ImageTextModel
 from robo_rl.rewards.pictures import PictureReward, Pictures
 from robo_rl.rewards.vlm_rm import VLMRM
 
-Forward = Callable[[], object]
-"""One batch through the bare model, from pictures that lie ready as it wants them."""
-TELLS: dict[str, Any] = {"goal": ("a robot",), "baseline": ("a robot and a table",)}
+Forward = Callable[[Pictures], Callable[[], object]]
+"""Prepares a batch of pictures and returns one pass through the bare model."""
+TEXTS: dict[str, Any] = {"goal": ("a robot",), "baseline": ("a robot and a table",)}
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,11 @@ class LabellingModel:
     size: int
     """[pixel] of a picture."""
     episodes: int
-    """That are labelled: enough for what surrounds the model to count as in a large dataset."""
+    """Number that is labelled: enough for what surrounds the model to count as in a large dataset."""
     batches: tuple[int, ...]
-    """Of which the best is the bare model's."""
-    reward: Callable[[Path, Pictures, int], PictureReward]
-    """Made in an empty folder, for a scene that looks as these pictures do, with so many in a batch."""
-    forward: Callable[[PictureReward, Pictures], Forward]
-    """Prepares a batch."""
+    """Sizes of batches, of which the best is the bare model's."""
+    build: Callable[[Path, Pictures, int], tuple[PictureReward, Forward]]
+    """Builds it from an empty folder, pictures of the scene and the size of a batch."""
 
 
 @dataclass(frozen=True)
@@ -96,38 +94,31 @@ class RandomReward(VLMRM):
         return self.network
 
 
-def small_reward(_: Path, __: Pictures, batch: int) -> RandomReward:
-    """Returns VLM-RM with the random network."""
-    return RandomReward(model="random network", network=RandomNetwork(batch), **TELLS)
+def small_reward(batch: int = RandomNetwork.batch) -> RandomReward:
+    """Return VLM-RM with the random network."""
+    return RandomReward(model="random network", network=RandomNetwork(batch), **TEXTS)
 
 
-def small_forward(reward: Any, pictures: Pictures) -> Forward:
-    """Prepares a batch for the random network."""
-    ready = reward.network.prepared(pictures)
-    return lambda: reward.network.network(ready)
+def _small(_: Path, __: Pictures, batch: int) -> tuple[PictureReward, Forward]:
+    reward = small_reward(batch)
+    return reward, lambda pictures: partial(reward.network.network, reward.network.prepared(pictures))
 
 
-def embedded_reward(folder: Path, scene: Pictures, _: int) -> EmbeddedProgress:
-    """Returns the progress of an embedded model that was not fitted, for six things."""
+def _embedded(folder: Path, scene: Pictures, _: int) -> tuple[PictureReward, Forward]:
+    """Return the progress of an embedded model that was not fitted, for six things; what follows its encoder is small."""
     size, told = scene.shape[1], "go there"
     slots = tuple(f"thing {number}" for number in range(6))
     model = EmbeddedModel(Origin("labelling", "front", size, slots, tuple(told.split()), (told,)))
     model.encoder.usual.copy_(torch.from_numpy(scene[0]).float())
     model.encoder.still.fill_(value=True)
     model.save(folder)
-    return EmbeddedProgress(folder=str(folder), instruction=told)
+    reward = EmbeddedProgress(folder=str(folder), instruction=told)
+    return reward, lambda pictures: partial(reward.model.encoder.describe, torch.from_numpy(pictures))
 
 
-def embedded_forward(reward: Any, pictures: Pictures) -> Forward:
-    """Prepares a batch for the encoder; what follows it is small."""
-    ready = torch.from_numpy(pictures)
-    return lambda: reward.model.encoder.describe(ready)
-
-
-def clip_reward(folder: Path, _: Pictures, batch: int) -> VLMRM:
-    """Returns VLM-RM with a CLIP of the sizes of ViT-B/32, by the transformers library."""
+def _clip(folder: Path, _: Pictures, batch: int) -> tuple[PictureReward, Forward]:
+    """Return VLM-RM with a CLIP of the sizes of ViT-B/32, by the transformers library."""
     tokenizers, transformers = import_module("tokenizers"), import_module("transformers")
-
     torch.manual_seed(0)
     vocabulary = {"<unk>": 0, "<bos>": 1, "<eos>": 2, "a": 3, "robot": 4, "and": 5, "table": 6}
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
@@ -138,21 +129,15 @@ def clip_reward(folder: Path, _: Pictures, batch: int) -> VLMRM:
     named = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<eos>"}
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, model_max_length=77, **named)
     tokens = {"vocab_size": len(vocabulary), "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-    transformers.CLIPModel(transformers.CLIPConfig(text_config=tokens)).save_pretrained(folder)
+    model = transformers.CLIPModel(transformers.CLIPConfig(text_config=tokens)).eval()
+    model.save_pretrained(folder)
     transformers.CLIPProcessor(transformers.CLIPImageProcessor(), tokenizer).save_pretrained(folder)
-    return VLMRM(model="transformers", model_settings={"model": str(folder), "batch": batch}, **TELLS)
-
-
-def clip_forward(reward: Any, pictures: Pictures) -> Forward:
-    """Prepares a batch for CLIP's pictures."""
-    transformers = import_module("transformers")
-    model = transformers.CLIPModel.from_pretrained(reward.model_settings["model"]).eval()
-    ready = torch.rand(len(pictures), 3, 224, 224)
-    return lambda: model.get_image_features(pixel_values=ready)
+    reward = VLMRM(model="transformers", model_settings={"model": str(folder), "batch": batch}, **TEXTS)
+    return reward, lambda pictures: partial(model.get_image_features, pixel_values=torch.rand(len(pictures), 3, 224, 224))
 
 
 MODELS: dict[str, LabellingModel] = {
-    "a random network of 0.1 million parameters": LabellingModel(64, 60, (16, 32, 64, 128, 256), small_reward, small_forward),
-    "the embedded model": LabellingModel(192, 12, (8, 16, 32, 64), embedded_reward, embedded_forward),
-    "CLIP ViT-B/32": LabellingModel(192, 2, (16, 32, 64), clip_reward, clip_forward),
+    "a random network of 0.1 million parameters": LabellingModel(64, 60, (16, 32, 64, 128, 256), _small),
+    "the embedded model": LabellingModel(192, 12, (8, 16, 32, 64), _embedded),
+    "CLIP ViT-B/32": LabellingModel(192, 2, (16, 32, 64), _clip),
 }

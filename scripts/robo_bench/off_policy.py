@@ -7,6 +7,7 @@ before it is measured.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from contextlib import ExitStack
 from functools import partial
@@ -135,13 +136,9 @@ class CriticLoop:
 
     def __init__(self, config: RLPDConfig) -> None:
         self._config = config
-        observations, actions = 17, 6
-        self.actor = _network(observations, 2 * actions, config.hidden, layer_norm=False)
-        self.critics, self.targets = (
-            nn.ModuleList(_network(observations + actions, 1, config.hidden, config.layer_norm) for _ in range(config.critics))
-            for _ in range(2)
-        )
-        self.targets.load_state_dict(self.critics.state_dict())
+        self.actor = _network(17, 2 * 6, config.hidden, layer_norm=False)
+        critics = [_network(17 + 6, 1, config.hidden, config.layer_norm) for _ in range(config.critics)]
+        self.critics, self.targets = nn.ModuleList(critics), nn.ModuleList(copy.deepcopy(critics))
         self.log_alpha = nn.Parameter(torch.zeros(()))
         groups = {"actor": self.actor.parameters(), "critics": self.critics.parameters(), "alpha": [self.log_alpha]}
         self._adams = {name: torch.optim.Adam(group, config.lr) for name, group in groups.items()}

@@ -16,22 +16,18 @@ import numpy as np
 from stable_baselines3.common.buffers import DictReplayBuffer
 
 from robo_bench.contestant import contestant
+from robo_bench.episodes import camera, spec_of
 from robo_bench.measurement import Case, Effort, Figures, Trial
 from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.memory import InMemory, Mapped, Storage
 from robo_rl.replay import ReplayBuffer
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Transition
 
 SIZE = 84
 """[pixel] height and width of a picture."""
 ROWS_PER_SECOND, MOST_ROWS = 5_000, 10_000
 """Of the memory, for the effort asked for; its size does not change between repeats, so there is one of each."""
-PIXELS = EnvironmentSpec(
-    "pixels",
-    ObservationSpec((ArraySpec("camera_front", (SIZE, SIZE, 3), "uint8", 0, 255, role="image"),)),
-    ActionSpec(("a",), (-1.0,), (1.0,), ("1",)),
-)
+PIXELS = spec_of("pixels", camera(SIZE))
 MEGABYTE = 1e6  # bytes
 EPISODE = 100
 """Steps of an episode: one row in a hundred is its last observation."""

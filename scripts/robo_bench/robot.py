@@ -89,7 +89,7 @@ def _of_run(run: Callable[[], dict[str, Figures]], row: str, *_: object) -> Figu
 def _loop(cycles: int) -> dict[str, Figures]:
     """Run the loop beside a learner in another process."""
     took = []
-    with _twin() as url, _running("learner", ready="learning"):
+    with _twin() as url, _process(["robo_bench.robot_clients", "learner"], "learning"):
         robot = RemoteRobot(url)
         robot.connect()
         robot.arm()
@@ -168,7 +168,7 @@ def _killed(*_: object) -> Figures:
     silent = []
     for _number in range(KILLS):
         with tempfile.TemporaryDirectory() as folder, _twin(Path(folder)) as url:
-            with _running("stream", url, ready="under way"):
+            with _process(["robo_bench.robot_clients", "stream", url], "under way"):
                 pass
             silent.append(1000 * _silence(Path(folder) / "audit.jsonl"))
     return Figures(float(np.median(silent)), limit=1000 * TWIN.hold_after, spread=(min(silent), max(silent)))
@@ -219,39 +219,23 @@ def _silence(log: Path) -> float:
 
 @contextmanager
 def _twin(folder: Path | None = None, *arguments: str) -> Iterator[str]:
-    """Serves a twin in a process of its own; gives its address."""
+    """Serve a twin in a process of its own; give its address."""
     log = [] if folder is None else ["--log", str(folder / "audit.jsonl")]
-    with tempfile.TemporaryDirectory() as elsewhere:
-        command = [sys.executable, "-m", "robo_cli.main", "robot", "serve", "--port", "0", *log, *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=elsewhere)
-        try:
-            yield _told(process, "http").split(" at ")[1].split(",")[0]
-        finally:
-            _end(process)
+    command = ["robo_cli.main", "robot", "serve", "--port", "0", *log, *arguments]
+    with tempfile.TemporaryDirectory() as elsewhere, _process(command, "http", Path(elsewhere)) as line:
+        yield line.split(" at ")[1].split(",")[0]
 
 
 @contextmanager
-def _running(client: str, *arguments: str, ready: str) -> Iterator[None]:
-    """Run a function of robot_clients in a process until the end of the block, which begins when it has printed `ready`."""
-    command = [sys.executable, "-m", "robo_bench.robot_clients", client, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        _told(process, ready)
-        yield
-    finally:
-        _end(process)
-
-
-def _told(process: subprocess.Popen[str], word: str) -> str:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if word in line:
-            return line.strip()
-    raise ServerUnavailable("A process of the bench ended.", got=f"exit status {process.wait()}")
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
+def _process(module: list[str], ready: str, folder: Path | None = None) -> Iterator[str]:
+    """Run a module in a process until the end of the block, which begins with its first line that contains `ready`."""
+    with subprocess.Popen([sys.executable, "-m", *module], stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if ready in line:
+                    yield line.strip()
+                    return
+            raise ServerUnavailable("A process of the bench ended.", got=f"exit status {process.wait()}")
+        finally:
+            process.kill()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
-import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_bench.contestant import contestant
-from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial
+from robo_bench.measurement import Before, Bound, Case, Contestants, Effort, Trial, Work, timed
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 
@@ -35,8 +33,6 @@ NAMES = (
     "dm_control/humanoid-run",
 )
 COUNTS = (16, 64)
-ALONE = "mj_step alone"
-ROLLOUT = "mujoco.rollout, physics alone"  # a bound, no peer: it neither observes nor rewards
 _SEED = 0
 
 
@@ -52,14 +48,16 @@ def cases(effort: Effort) -> list[Case]:
 
 def _contestants(name: str, num_envs: int, effort: Effort, stack: ExitStack) -> Contestants:
     ours: Any = stack.enter_context(closing(make_vector_environment(name, num_envs, threads=effort.cores)))
-    steps = _steps_in(effort.seconds, ours)
+    few = timed(_stepping(ours, np.zeros((20, *ours.action_space.shape), np.float32)), 0.0, partial(ours.reset, seed=_SEED))
+    steps = max(5, round(20 * effort.seconds / few.wall))
     actions = _actions(steps, ours)
-    trials: dict[str, Any] = {"ours": _trial(steps * num_envs, lambda: _time_vector(ours, actions))}
+    trials: dict[str, Any] = {"ours": _once(_stepping(ours, actions), partial(ours.reset, seed=_SEED))}
     if name.startswith("gymnasium/"):
         recording = record(ours, actions)
+        alone = MjStepAlone(recording, effort.cores)
         rollout = stack.enter_context(closing(MujocoRollout(recording, effort.cores)))
-        trials[ALONE] = Bound(_trial(steps * num_envs, MjStepAlone(recording, effort.cores).time))
-        trials[ROLLOUT] = Bound(_trial(steps * num_envs, rollout.time))
+        trials["mj_step alone"] = Bound(_once(alone.run))
+        trials["mujoco.rollout, physics alone"] = Bound(_once(rollout.run, rollout.begin))  # neither observes nor rewards
     size = {"name": name, "num_envs": num_envs, "steps": steps}
     trials["SyncVectorEnv"] = contestant(f"{__name__}:single_environments", size)
     if (task := _envpool_task(name)) is not None:
@@ -73,24 +71,39 @@ def _actions(steps: int, environment: Any) -> Array:
     return np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
 
 
-def _trial(env_steps: int, run: Callable[[], float]) -> Trial:
-    return lambda _: env_steps / run()
+def _stepping(environment: Any, actions: Array) -> Work:
+    """Return work that takes all steps and returns those of all environments."""
+
+    def steps() -> int:
+        for action in actions:
+            environment.step(action)
+        return len(actions) * int(actions.shape[1])
+
+    return steps
+
+
+def _once(work: Work, before: Before = lambda: None) -> Trial:
+    """Return a trial of work that is done once, whatever time it is given."""
+    return lambda _: timed(work, 0.0, before).rate
 
 
 def single_environments(name: str, num_envs: int, steps: int) -> Trial:
     """Return a trial of as many single environments one after the other, a quarter of the steps."""
     singles = SequentialEnvironments(lambda: make_environment(name), num_envs)
     few = _actions(steps, singles)[: max(1, steps // 4)]
-    return _trial(len(few) * num_envs, lambda: _time_vector(singles, few))
+    return _once(_stepping(singles, few), partial(singles.reset, seed=_SEED))
 
 
 def envpool(name: str, num_envs: int, steps: int, task: str, threads: int) -> Trial:
-    """Return a trial of EnvPool's implementation of the task."""
-    pool = EnvPool(task, num_envs, threads)
+    """Return a trial of EnvPool's implementation of the task (https://github.com/sail-sg/envpool), in its synchronous mode."""
+    make: Any = importlib.import_module("envpool").make  # in the environment of the benchmarks, never among our needs
+    pool = make(task, env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=_SEED)
+    low, high = pool.action_space.low, pool.action_space.high
     with closing(make_environment(name)) as single:
         shape = (steps, num_envs, *(single.action_space.shape or ()))
     actions = np.random.default_rng(_SEED).uniform(-1.0, 1.0, shape).astype(np.float32)
-    return _trial(steps * num_envs, lambda: pool.time(actions))
+    physical = low + (actions.astype(np.float64) + 1) * 0.5 * (high - low)  # its own limits
+    return _once(_stepping(pool, physical), pool.reset)
 
 
 def _envpool_task(name: str) -> str | None:
@@ -100,20 +113,6 @@ def _envpool_task(name: str) -> str | None:
         return None
     suite = "".join(word.capitalize() for word in task.replace("_", "-").split("-")) + "-v1"  # such as CheetahRun-v1
     return task if family == "gymnasium" else suite
-
-
-def _steps_in(seconds: float, environment: Any) -> int:
-    actions = np.zeros((20, *(environment.action_space.shape or ())), np.float32)
-    return max(5, round(20 * seconds / _time_vector(environment, actions)))
-
-
-def _time_vector(environment: Any, actions: Array) -> float:
-    """Returns [s] of stepping alone."""
-    environment.reset(seed=_SEED)
-    start = time.perf_counter()
-    for action in actions:
-        environment.step(action)
-    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)
@@ -152,16 +151,15 @@ class MjStepAlone:
         self._datas = [mujoco.MjData(recording.model) for _ in recording.first]
         self._controls = [[memoryview(row) for row in rows] for rows in recording.controls]
 
-    def time(self) -> float:
-        """Returns [s]."""
+    def run(self) -> int:
+        """Simulate all trajectories and return their steps."""
         shares = [range(first, len(self._datas), self._threads) for first in range(self._threads)]
         threads = [threading.Thread(target=self._run, args=(share,)) for share in shares]
-        start = time.perf_counter()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return time.perf_counter() - start
+        return len(self._controls) * len(self._datas)
 
     def _run(self, share: range) -> None:
         model, substeps, step = self._recording.model, self._recording.substeps, mujoco.mj_step
@@ -193,13 +191,15 @@ class MujocoRollout:
         self._sensors = np.zeros((count, recording.substeps, recording.model.nsensordata))
         self.states = self._first
 
-    def time(self) -> float:
-        """Returns [s]."""
+    def begin(self) -> None:
+        """Go back to the first states."""
         self.states = self._first.copy()
-        start = time.perf_counter()
+
+    def run(self) -> int:
+        """Simulate all trajectories from the states and return their steps."""
         for controls, begins in zip(self._recording.controls, self._begins, strict=True):
             self._step(controls, begins)
-        return time.perf_counter() - start
+        return len(self._begins) * len(self.states)
 
     def close(self) -> None:
         """Ends the threads."""
@@ -229,25 +229,6 @@ class MujocoRollout:
         full = np.empty(mujoco.mj_stateSize(model, kind))
         mujoco.mj_getState(model, data, full, kind)
         return full
-
-
-class EnvPool:
-    """EnvPool's implementation of a task (https://github.com/sail-sg/envpool), in its synchronous mode."""
-
-    def __init__(self, task: str, num_envs: int, threads: int) -> None:
-        envpool: Any = importlib.import_module("envpool")  # in the environment of the benchmarks, never among our needs
-        self._pool = envpool.make(task, env_type="gymnasium", num_envs=num_envs, num_threads=threads, seed=_SEED)
-        space = self._pool.action_space
-        self._low, self._high = space.low, space.high
-
-    def time(self, actions: Array) -> float:
-        """Returns [s] of stepping alone, with actions in [-1, 1] brought to its own limits beforehand."""
-        physical = self._low + (actions.astype(np.float64) + 1) * 0.5 * (self._high - self._low)
-        self._pool.reset()
-        start = time.perf_counter()
-        for action in physical:
-            self._pool.step(action)
-        return time.perf_counter() - start
 
 
 def _state(data: mujoco.MjData) -> Array:

@@ -90,7 +90,7 @@ ACTIONS: Actions = {
     "show": (Show, show),
     "fit": Later(FIT, "robo_cli.reward_fit", "Fit", "fit_reward"),
     "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
-    "bench": Later(BENCH, "robo_bench.reward_clips", "BenchReward", "bench_reward"),
+    "bench": Later(BENCH, "robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": (Check, check_program),
     "explain": (Explain, explain),
     "references": (References, write_references),

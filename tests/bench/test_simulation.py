@@ -19,10 +19,11 @@ def test_physics_alone_ends_where_the_batch_ended(name, steps):
         expected = np.stack([data.qpos for data in vector.datas])
     assert any(recording.begins) == (name == "gymnasium/Hopper-v5"), "an episode begins anew on the way"
     alone, rollout = MjStepAlone(recording, 2), MujocoRollout(recording, 2)
-    assert alone.time() > 0
+    assert alone.run() == 3 * steps
     np.testing.assert_array_equal(np.stack([data.qpos for data in alone._datas]), expected)
     for _ in range(2):
-        assert rollout.time() > 0
+        rollout.begin()
+        assert rollout.run() == 3 * steps
         positions = rollout.states[:, 1 : 1 + recording.model.nq]  # behind the time
         np.testing.assert_allclose(positions, expected, atol=1e-5)  # without a warm start the solver ends a little elsewhere
     rollout.close()
@@ -38,7 +39,7 @@ with contextlib.closing(make_vector_environment("gymnasium/HalfCheetah-v5", 2, t
     recording = record(vector, np.zeros((4, *vector.action_space.shape), np.float32))
 both = dict(enumerate(recording.first))
 rollout = MujocoRollout(dataclasses.replace(recording, begins=[{}, {}, {}, both]), 1)
-rollout.time()
+rollout.run()
 positions = rollout.states[:, 1 : 1 + recording.model.nq]
 np.testing.assert_array_equal(positions, np.array(recording.first)[:, : recording.model.nq])
 """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from robo_bench.clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
+from robo_bench.scored_clips import SCORES, clips_of, episode_of, facts_of, scored, scores_of
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.rewards.classifier import ClassifierReward, save
 from robo_rl.rewards.doubles import Constant, Oracle
@@ -102,13 +102,13 @@ def test_a_clip_is_an_episode():
 
 def test_each_fault_has_its_figure():
     right, deaf, yes, oracle = (scored(model, LIGHTS, CLIPS) for model in (Lamp(), Lamp(deaf=True), Constant(1.0), Oracle()))
-    assert oracle.error.interval.estimate == 0 and oracle.correlation.interval.estimate == pytest.approx(1)
-    assert right.error.high < 0.7 and right.wrong.high < 2.2 and right.correlation.low > 0.9
-    assert deaf.wrong.low > 4.5 and deaf.error.low > right.error.high
-    assert yes.error.interval.estimate == pytest.approx(2) and not yes.correlation.is_measured  # says 5 to everything
+    assert oracle["error"].interval.estimate == 0 and oracle["correlation"].interval.estimate == pytest.approx(1)
+    assert right["error"].high < 0.7 and right["wrong"].high < 2.2 and right["correlation"].low > 0.9
+    assert deaf["wrong"].low > 4.5 and deaf["error"].low > right["error"].high
+    assert yes["error"].interval.estimate == pytest.approx(2) and not yes["correlation"].is_measured  # says 5 to everything
     for each in (right, deaf, yes):
-        assert each.text_alone.low >= 1.1  # the best constant errs by 1.2
-        assert each.missing.interval.estimate == 0
+        assert each["text_alone"].low >= 1.1  # the best constant errs by 1.2
+        assert each["missing"].interval.estimate == 0
 
 
 def test_answers_that_are_no_share_have_no_error_but_an_order():
@@ -117,8 +117,8 @@ def test_answers_that_are_no_share_have_no_error_but_an_order():
             return replace(super().label(episode), values=7 * episode.rewards)
 
     found = scored(Louder(), LIGHTS, CLIPS)
-    assert not found.error.is_measured and found.correlation.interval.estimate == pytest.approx(1)
-    assert found.to_json()["error"]["estimate"] is None
+    assert not found["error"].is_measured and found["correlation"].interval.estimate == pytest.approx(1)
+    assert found["error"].to_json()["estimate"] is None
 
 
 def saved_classifier(folder, side: int = 8, guard: str = "", camera: str = "camera_front") -> str:
@@ -134,7 +134,7 @@ def saved_classifier(folder, side: int = 8, guard: str = "", camera: str = "came
 
 def test_a_classifier_of_pictures_is_scored_though_clips_are_of_no_environment(tmp_path):
     found = scored(ClassifierReward(folder=saved_classifier(tmp_path / "a")), LIGHTS, CLIPS[:40])
-    assert found.error.is_measured and found.missing.interval.estimate == 0
+    assert found["error"].is_measured and found["missing"].interval.estimate == 0
     for name, more, error, message in (
         ("b", {"side": 16}, SpecMismatch, r"size: \(8, 8, 3\) of the pictures, \(16, 16, 3\) of test/Lights"),
         ("c", {"guard": "light=0.5:"}, InvalidSetting, "guarded=false"),

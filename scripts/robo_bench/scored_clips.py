@@ -1,4 +1,4 @@
-"""A small benchmark of reward models: short clips with a sentence and a score of 1 to 5 that follows from state.
+"""robo-rl reward bench: errors of a reward model on short clips with a sentence and a score that follows from state.
 
 After RoboReward: the same clip with another sentence (counterfactual), the same sentence with a clip that stops earlier
 (clipped). Both come from the simulator's state, so that no label is a guess: a sentence that is called wrong is false by its
@@ -11,19 +11,27 @@ N pictures, I instructions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+import tyro
 
+from robo_cli.display import counted
+from robo_cli.recipe import require_at_least
+from robo_cli.reward_file import read_reward
+from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.audit.agreement import rank_correlations
 from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, unknown
-from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.embedded.pictures import CaptionedPictures, captioned_pictures
 from robo_rl.rewards.pictures import PICTURES_ALONE
+from robo_rl.runs import write_text
 from robo_rl.types import Episode
 
 SCORES = (1, 2, 3, 4, 5)
@@ -42,23 +50,14 @@ class Clip:
     """Something else is done in it, and what the sentence says is not."""
 
 
-class Scored(NamedTuple):
-    """How a reward model did."""
-
-    error: Figure
-    """mean absolute error of the score; not measured where an answer is outside of [0, 1]"""
-    correlation: Figure
-    """Spearman's, of answer and score"""
-    wrong: Figure
-    """mean answer, as a score, to clips in which something else is done; not measured likewise"""
-    text_alone: Figure
-    """mean absolute error of the best that can be said from the sentence alone, other scenes having been seen"""
-    missing: Figure
-    """share of clips without an answer"""
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON values."""
-        return {name: figure.to_json() for name, figure in self._asdict().items()}
+FIGURES = {
+    "error": "mean absolute error of the score, 1 to 5",
+    "correlation": "rank correlation with the score",
+    "wrong": "mean score where something else was done",
+    "text_alone": "mean absolute error from the words alone",
+    "missing": "share without an answer",
+}
+"""Of a reward model; scores are measured if all its answers are in [0, 1]. The words alone: the best that follows from them."""
 
 
 def scores_of(data: CaptionedPictures) -> npt.NDArray[np.int64]:
@@ -125,8 +124,10 @@ def episode_of(data: CaptionedPictures, clip: Clip) -> Episode:
     )
 
 
-def scored(model: RewardModel, data: CaptionedPictures, clips: Sequence[Clip], shown: Iterable[Clip] | None = None) -> Scored:
-    """Returns how a reward model does; `shown` passes the clips on one by one, and may show how far that got."""
+def scored(
+    model: RewardModel, data: CaptionedPictures, clips: Sequence[Clip], shown: Iterable[Clip] | None = None
+) -> dict[str, Figure]:
+    """Return the FIGURES of a reward model; `shown` passes the clips on one by one, and may show how far that got."""
     answers = np.array([model.label(episode_of(data, clip)).or_nan[-1] for clip in (clips if shown is None else shown)])
     truth = np.array([clip.score for clip in clips], np.float64)
     scenes = np.unique([int(data.firsts[clip.picture]) for clip in clips], return_inverse=True)[1]
@@ -134,13 +135,13 @@ def scored(model: RewardModel, data: CaptionedPictures, clips: Sequence[Clip], s
     is_unit = bool(known.any()) and float(answers[known].min()) >= 0 and float(answers[known].max()) <= 1
     errors = np.abs(1 + 4 * answers - truth)
     wrong = np.array([clip.is_counterfactual for clip in clips])
-    return Scored(
-        _by_scene(errors, scenes) if is_unit else unknown("clips"),
-        _correlation(answers[known], truth[known], scenes[known]),
-        _by_scene(np.where(wrong, 1 + 4 * answers, np.nan), scenes) if is_unit else unknown("clips"),
-        _by_scene(np.abs(_from_text(clips, truth, scenes) - truth), scenes),
-        mean_of((~known).astype(np.float64), "clips"),
-    )
+    return {
+        "error": _by_scene(errors, scenes) if is_unit else unknown("clips"),
+        "correlation": _correlation(answers[known], truth[known], scenes[known]),
+        "wrong": _by_scene(np.where(wrong, 1 + 4 * answers, np.nan), scenes) if is_unit else unknown("clips"),
+        "text_alone": _by_scene(np.abs(_from_text(clips, truth, scenes) - truth), scenes),
+        "missing": mean_of((~known).astype(np.float64), "clips"),
+    }
 
 
 def _by_scene(values: Floats, scenes: npt.NDArray[np.int64]) -> Figure:
@@ -178,3 +179,55 @@ def facts_of(clips: Sequence[Clip]) -> dict[str, Any]:
     return {"clips": len(clips), "by_score": by_score, "counterfactual": sum(c.is_counterfactual for c in clips)} | {
         "example": asdict(clips[0])
     }
+
+
+@dataclass(frozen=True)
+class BenchReward:
+    """Score clips of drawn scenes, right and wrong sentences, done and half done: error, and what wrong sentences get."""
+
+    reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
+    """A reward model of pictures, or a YAML file with `reward` and `settings`."""
+    environment: str
+    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
+    settings: tuple[str, ...] = ()
+    """Settings of the reward model."""
+    camera: str = "front"
+    """That draws them."""
+    image_size: int = 192
+    """[pixel] height and width: those of the pictures that the reward knows."""
+    pictures: int = 1600
+    """How many are drawn, eight of each scene."""
+    each: int = 40
+    """Clips of each instruction and score at most."""
+    seed: int = 1_000_000
+    """Seed of the scenes; none that a model was trained on."""
+    out: Path | None = None
+    """File for the figures, JSON."""
+
+    def __post_init__(self) -> None:
+        require_at_least(self, {"pictures": 16, "image_size": 32, "each": 1, "seed": 0})
+
+
+def bench_reward(arguments: BenchReward) -> int:
+    """Draw clips, score them and print the figures."""
+    model = read_reward(arguments.reward, settings_of(arguments.settings))
+    data = captioned_pictures(
+        arguments.environment,
+        camera=arguments.camera,
+        size=arguments.image_size,
+        count=arguments.pictures,
+        seed=arguments.seed,
+    )
+    clips = clips_of(data, arguments.each, arguments.seed)
+    found = scored(model, data, clips, counted(f"score with {arguments.reward}", "clips", clips))
+    facts = facts_of(clips)
+    print(f"{facts['clips']} clips, {facts['counterfactual']} of them with something else done than is said")
+    for name, figure in found.items():
+        print(f"{FIGURES[name]:44} {figure.interval if figure.is_measured else 'not measured'} (n = {figure.n})")
+    if arguments.out is not None:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        name, weights = model.identity
+        told = {"reward": name, "weights": weights, "environment": arguments.environment, "seed": arguments.seed}
+        figures = {name: figure.to_json() for name, figure in found.items()}
+        write_text(arguments.out, json.dumps(told | facts | figures, indent=1, allow_nan=False))
+    return 0

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 STEP = 0.05
 """[s] that a tick simulates."""
-TICKS = 10
-"""Between two looks at the clocks, one of which is a file of the system."""
+TICKS = {True: 10, False: 100}
+"""Number between two looks at the clocks, with a picture and without: the system counts a server's time in steps of 10 ms."""
 TIMEOUT = 10.0
 """[s] of a call or a picture."""
 ROUTE_LENGTH = 400.0
@@ -65,9 +65,9 @@ DRIVES = {
     "ring, one car, 320x240 colour camera": Drive("ring", 320, 0, "rgb"),
 }
 ENVIRONMENTS: Mapping[str, Mapping[str, Any]] = {
-    "environment Ring-v0, vectors alone": {"task": "Ring-v0", "traffic": 0, "birdseye": 0},
-    "environment Ring-v0, 96x96 bird's-eye view": {"task": "Ring-v0", "traffic": 0, "birdseye": 96},
-    "environment Town-v0, 20 cars, 96x96 bird's-eye view": {"task": "Town-v0", "traffic": 20, "birdseye": 96},
+    "environment Ring-v0, vectors alone": {"name": "Ring-v0", "traffic": 0, "birdseye": 0},
+    "environment Ring-v0, 96x96 bird's-eye view": {"name": "Ring-v0", "traffic": 0, "birdseye": 96},
+    "environment Town-v0, 20 cars, 96x96 bird's-eye view": {"name": "Town-v0", "traffic": 20, "birdseye": 96},
 }
 
 
@@ -155,14 +155,15 @@ class Driving:
 
     def ticks(self) -> int:
         """Drive some steps and return their number; the clocks are read between them."""
-        for _ in range(TICKS):
+        count = TICKS[self.camera is not None]
+        for _ in range(count):
             self.vehicle.apply_control(self.control)
             frame = self.world.tick()
             while self.camera is not None and self.pictures.get(timeout=TIMEOUT).frame < frame:
                 pass
             self.vehicle.get_transform()
             self.vehicle.get_velocity()
-        return TICKS
+        return count
 
 
 def highway_env_is_installed() -> bool:

@@ -21,9 +21,9 @@ from robo_bench.trainings import Environments, advancing
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout
 from robo_rl.rewards.annotation.annotator import Annotator
+from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.recorded import RecordedAnnotator
-from robo_rl.rewards.annotation.rule import Rule
+from robo_rl.rewards.annotation.questions import Rule
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.spec import specification
 

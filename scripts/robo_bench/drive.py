@@ -29,7 +29,7 @@ from robo_rl.errors import MissingExtra
 from robo_sims.carla.family import FAMILY
 
 if TYPE_CHECKING:
-    from robo_sims.carla.standin.supervision import StandIn
+    from robo_sims.carla.local_server import StandIn
 
 STEP = 0.05
 """[s] that a tick simulates."""
@@ -108,7 +108,7 @@ def _driving(stack: ExitStack, drive: Drive, **settings: Any) -> Driving:
     try:
         import carla
 
-        from robo_sims.carla.standin.supervision import StandIn
+        from robo_sims.carla.local_server import StandIn
     except ModuleNotFoundError as error:
         raise MissingExtra("bench drive", error.name or "carla", "carla") from None
     server = stack.enter_context(StandIn(map=drive.map, navigation=False, **settings))

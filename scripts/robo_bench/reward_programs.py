@@ -59,7 +59,7 @@ def _contestants(rows: int, _: Effort, stack: ExitStack) -> Contestants:
 
     def checked() -> None:
         total, terms = reward(columns)
-        gates.judged(np.stack([total, *terms.values()]))
+        gates.accept(np.stack([total, *terms.values()]))
 
     return {
         "ours": rate(each(lambda: sandbox.run(columns), rows)),

@@ -1,4 +1,4 @@
-"""What it costs that a model annotates what happens while a policy learns: steps per second with the annotator on and off.
+"""Cost of a model that annotates while a policy learns: steps per second with the annotator on and off.
 
 The model is the double that answers by rule, at once or after two seconds a call. "annotator off" makes the same captions and
 rewards, and asks nothing; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all

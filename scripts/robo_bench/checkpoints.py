@@ -1,4 +1,4 @@
-"""How long a checkpoint with its replay memory takes to save and to restore, beside Stable-Baselines3's.
+"""Measure saving and restoring a checkpoint with its replay memory, beside Stable-Baselines3's.
 
 Ours is complete (networks, optimisers, generators, replay, the running episode), hashed, flushed to the disk and renamed
 into place; Stable-Baselines3's is a zip and a pickle, neither flushed nor checked, and the running episode is lost.
@@ -64,7 +64,7 @@ def _contestants(verb: str, effort: Effort, stack: ExitStack) -> Contestants:
 
 
 def _our_training() -> OnlineTraining[EnvironmentSteps]:
-    """Returns a training in its first episode with a filled replay memory."""
+    """Return a training in its first episode with a filled replay memory."""
     environment = make_environment(f"gymnasium/{TASK}")
     spec: EnvironmentSpec = environment.get_wrapper_attr("environment_spec")
     config = SACConfig()

@@ -1,6 +1,6 @@
-"""How fast collectors act, what a hop from a collector to its learner costs, and what the learner does with what has come.
+"""Measure acting of collectors, a hop from a collector to its learner, and learning from what has arrived.
 
-"ours" are processes of this machine; "ray" is the same over a Ray cluster of this machine, where Ray is installed.
+"ours" are processes of this machine; "ray" is the same over a Ray cluster of this machine, if Ray is installed.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _learning(*_: object) -> Contestants:
 
 
 def segment_of(kind: str) -> StateDict:
-    """Returns an answer of STEPS steps as SegmentCollector sends it."""
+    """Return an answer of STEPS steps as SegmentCollector sends it."""
     shape, random = KINDS[kind], np.random.default_rng(0)
     seen = random.normal(size=(STEPS + 1, *shape))
     observed = (100 * seen).astype(np.uint8) if len(shape) == 3 else seen.astype(np.float32)
@@ -147,10 +147,10 @@ class Echo:
         self._segments = {kind: segment_of(kind) for kind in KINDS}
 
     def load_parameters(self, parameters: StateDict) -> None:
-        """Has no use for them."""
+        """Ignore them."""
 
     def handle(self, request: StateDict) -> StateDict:
-        """Returns a segment, which is packed each time."""
+        """Return a segment, which is packed each time."""
         return self._segments[request["kind"]]
 
 
@@ -161,17 +161,17 @@ class RemoteEcho:
         self._echo = Echo()
 
     def load(self, parameters: bytes) -> bytes:
-        """Has no use for them."""
+        """Ignore them."""
         return b""
 
     def answer(self, request: bytes) -> bytes:
-        """Returns a packed segment."""
+        """Return a packed segment."""
         return packed(self._echo.handle(unpacked(request)))
 
 
 def _engines(command: list[str], kind: str, count: int) -> dict[str, Engine]:
     with tempfile.NamedTemporaryFile(prefix="robo-rl-bench-collectors-", suffix=".txt", delete=False) as log:
-        found: dict[str, Engine] = {"ours": LocalEngine(command, Path(log.name))}  # a name that nobody foresees
+        found: dict[str, Engine] = {"ours": LocalEngine(command, Path(log.name))}  # a name that cannot be foreseen
     if importlib.util.find_spec("ray") is not None:
         found["ray"] = RayEngine("auto", kind, count)
     return found

@@ -1,4 +1,4 @@
-"""robo-rl bench: how fast it is here, beside its peers, measured in turns in one run."""
+"""robo-rl bench: speed on this machine beside peers, measured in turns in one run."""
 
 from __future__ import annotations
 

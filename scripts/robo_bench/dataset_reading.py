@@ -1,9 +1,9 @@
-"""Measures how long a batch from recorded episodes takes, for `robo-rl bench data`.
+"""Measure batches from recorded episodes, for `robo-rl bench data`.
 
-Everybody reads the same episodes in turns: our cache; numpy arrays in RAM, gathered in the fastest way that numpy has (`take`)
-and in the usual one (an index); h5py from one file, uncompressed and contiguous, which is its best case; where they are there,
-Minari's loader, which reads whole episodes, and LeRobot's dataset under PyTorch's loader without worker processes. Files are in
-the system's memory; processor time counts. What a batch holds is what a learner takes: robo_rl.types.Batch.
+All contestants read the same episodes in turns: our cache; numpy arrays in RAM, gathered in the fastest way that numpy has
+(`take`) and in the usual one (an index); h5py from one file, uncompressed and contiguous, which is its best case; if they are
+installed, Minari's loader, which reads whole episodes, and LeRobot's dataset under PyTorch's loader without worker processes.
+Files are in the system's memory; processor time counts. What a batch holds is what a learner takes: robo_rl.types.Batch.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Driving:
         return camera
 
     def close(self) -> None:
-        """Stops listening."""
+        """Stop listening."""
         if self.camera is not None:
             self.camera.stop()
             self.camera.destroy()

@@ -1,4 +1,4 @@
-"""How fast a dataset is labelled, beside the bare model, and how fast it is labelled again from the cache.
+"""Measure labelling of a dataset, beside the bare model, and labelling again from the cache.
 
 Labelling reads episodes, embeds their pictures in batches and stores labels and cache on disk; the bare model is given pictures
 that lie ready as it wants them, in batches of whatever size is best for it.
@@ -100,7 +100,7 @@ def _episode(number: int, size: int, spec: EnvironmentSpec) -> Episode:
 
 
 def _floor(size: int) -> Pictures:
-    """Returns the scene (H, W, 3), which stands still."""
+    """Return the scene (H, W, 3), which stands still."""
     grain = np.kron(np.random.default_rng(0).integers(0, 8, (size // 8, size // 8, 3)), np.ones((8, 8, 1)))
     floor: Pictures = (np.linspace(60, 140, size)[:, None, None] + grain).astype(np.uint8)
     return floor

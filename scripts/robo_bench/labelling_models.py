@@ -1,4 +1,4 @@
-"""Reward models of pictures whose labelling is measured, beside what each of them does alone.
+"""Reward models of pictures whose labelling is measured, each with its bare model.
 
 All have random weights: their answers mean nothing, their speed is the real one.
 """

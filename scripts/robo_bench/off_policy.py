@@ -144,7 +144,7 @@ class CriticLoop:
         self._adams = {name: torch.optim.Adam(group, config.lr) for name, group in groups.items()}
 
     def update(self, tensors: list[Tensor]) -> None:
-        """Takes the critic steps and one step of actor and temperature."""
+        """Take the critic steps and one step of actor and temperature."""
         config, alpha = self._config, self.log_alpha.exp().detach()
         for part in zip(*(tensor.chunk(config.updates_per_step) for tensor in tensors), strict=True):
             observations, actions, rewards, masks, following = part

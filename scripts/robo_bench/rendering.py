@@ -1,4 +1,4 @@
-"""Measures how fast pictures are drawn, for `robo-rl bench render`.
+"""Measure drawing of pictures, for `robo-rl bench render`.
 
 The contestants of a case draw the same states from the same camera.
 """

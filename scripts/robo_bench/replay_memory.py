@@ -1,4 +1,4 @@
-"""Measures what a replay memory of pictures takes, for `robo-rl bench memory`.
+"""Measure the memory that a replay of pictures takes, for `robo-rl bench memory`.
 
 Each memory is filled, and ours are saved, in a process of its own with transitions of one 84x84 camera; the growth of that
 process's peak resident memory counts. Of a mapped memory only what belongs to no file counts: the system takes mapped pages

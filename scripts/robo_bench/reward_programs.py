@@ -1,4 +1,4 @@
-"""What the sandbox of reward programs costs, beside the same program in this process, bare and through the same gates."""
+"""Measure the sandbox of reward programs beside the same program in this process, bare and with its outputs checked."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Measures what a control loop has to keep, for `robo-rl bench robot`: deadlines, guard, link, watchdog, pictures.
+"""Measure deadlines, guard, link, watchdog and pictures of a control loop, for `robo-rl bench robot`.
 
 The robot is a twin in a process of its own, the learner another process at a lower priority, the loop this one, or that of
 `robo-rl train`: the three share the cores that the bench may use. Twin and loop ask for real-time priority, as they should
-where a robot is steered.
+if a robot is steered.
 """
 
 from __future__ import annotations

@@ -60,9 +60,9 @@ FIGURES = {
 
 
 def scores_of(data: CaptionedPictures) -> npt.NDArray[np.int64]:
-    """Returns (N, I) scores, by how much of what was left at the start is done; 5 only where the instruction is complete.
+    """Return (N, I) scores, by how much of what was left at the start is done; 5 only where the instruction is complete.
 
-    0 where the clip has no score: where the scene lacks a thing that is named, or all was done at the start.
+    0 if the clip has no score: if the scene lacks a thing that is named, or all was done at the start.
     """
     began = data.progress[data.firsts]
     left = 1 - began
@@ -72,9 +72,9 @@ def scores_of(data: CaptionedPictures) -> npt.NDArray[np.int64]:
 
 
 def clips_of(data: CaptionedPictures, each: int = 40, seed: int = 0) -> list[Clip]:
-    """Returns clips, for every instruction as many of each score, at most `each`: the words alone tell nothing.
+    """Return clips, for every instruction as many of each score, at most `each`: the words alone say nothing.
 
-    Clips in which another instruction is complete are preferred where the score is 1 or 2. Raises InvalidSetting where no
+    Clips in which another instruction is complete are preferred if the score is 1 or 2. Raises InvalidSetting if no
     instruction has clips of every score.
     """
     random, scores = np.random.default_rng(seed), scores_of(data)
@@ -96,14 +96,14 @@ def clips_of(data: CaptionedPictures, each: int = 40, seed: int = 0) -> list[Cli
 
 
 def _are_there(data: CaptionedPictures) -> npt.NDArray[np.bool_]:
-    """Returns (N, I): all that an instruction names is in the scene."""
+    """Return (N, I): all that an instruction names is in the scene."""
     there: npt.NDArray[np.bool_] = np.all(np.isfinite(data.positions), axis=2)
     slots = [[data.slots.index(name) for name in names] for names in data.named]
     return np.stack([there[:, columns].all(axis=1) for columns in slots], axis=1)
 
 
 def episode_of(data: CaptionedPictures, clip: Clip) -> Episode:
-    """Returns a clip as an episode of one step; its reward is what should be answered."""
+    """Return a clip as an episode of one step; its reward is what should be answered."""
     pictures = data.pictures[[data.firsts[clip.picture], clip.picture]]
     action = np.zeros((1, 1), np.float32)
     return Episode(
@@ -144,7 +144,7 @@ def scored(
 
 
 def _by_scene(values: Floats, scenes: npt.NDArray[np.int64]) -> Figure:
-    """Returns the mean of the known values, with an interval over scenes: clips of one scene are alike."""
+    """Return the mean of the known values, with an interval over scenes: clips of one scene are alike."""
     known = np.isfinite(values)
     index = np.unique(scenes[known], return_inverse=True)[1]
     sums, sizes = (np.bincount(index, weights) for weights in (values[known], np.ones(int(known.sum()))))
@@ -160,7 +160,7 @@ def _correlation(answers: Floats, truth: Floats, scenes: npt.NDArray[np.int64]) 
 
 
 def _from_text(clips: Sequence[Clip], truth: Floats, scenes: npt.NDArray[np.int64]) -> Floats:
-    """Returns for each clip the median score of its very words in other scenes; of all clips where there are none."""
+    """Return for each clip the median score of its very words in other scenes; of all clips if there are none."""
     found = np.full(len(clips), np.median(truth))
     words: dict[str, list[int]] = {clip.words: [] for clip in clips}
     for index, clip in enumerate(clips):
@@ -173,7 +173,7 @@ def _from_text(clips: Sequence[Clip], truth: Floats, scenes: npt.NDArray[np.int6
 
 
 def facts_of(clips: Sequence[Clip]) -> dict[str, Any]:
-    """Returns how many clips there are, of which scores, and the first one as an example."""
+    """Return how many clips there are, of which scores, and the first one as an example."""
     by_score = {str(score): sum(clip.score == score for clip in clips) for score in SCORES}
     return {"clips": len(clips), "by_score": by_score, "counterfactual": sum(c.is_counterfactual for c in clips)} | {
         "example": asdict(clips[0])
@@ -187,15 +187,15 @@ class BenchReward:
     reward: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REWARD")]
     """A reward model of pictures, or a YAML file with `reward` and `settings`."""
     environment: str
-    """Whose pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
+    """Environment of the pictures: robo/ArmReach-v0, robo/ArmPick-v0 or robo/ArmPush-v0."""
     settings: tuple[str, ...] = ()
     """Settings of the reward model."""
     camera: str = "front"
-    """That draws them."""
+    """Camera that draws them."""
     image_size: int = 192
     """[pixel] height and width: those of the pictures that the reward knows."""
     pictures: int = 1600
-    """How many are drawn, eight of each scene."""
+    """Number of pictures that are drawn, eight of each scene."""
     each: int = 40
     """Clips of each instruction and score at most."""
     seed: int = 1_000_000

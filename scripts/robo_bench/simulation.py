@@ -1,6 +1,6 @@
-"""Measures batched simulation beside its peers, for `robo-rl bench env`.
+"""Measure batched simulation beside its peers, for `robo-rl bench env`.
 
-Every contestant steps the same number of environments with random actions, episodes beginning anew as they end.
+Every contestant steps the same number of environments with random actions, episodes following each other.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Recording:
 
 
 def record(environment: Any, actions: Array) -> Recording:
-    """Steps a batched environment, in the mode NEXT_STEP, with actions (T, N, A)."""
+    """Step a batched environment, in the mode NEXT_STEP, with actions (T, N, A)."""
     environment.reset(seed=_SEED)
     datas, source = environment.datas, environment.batch.source
     first, controls, begins = [_state(data) for data in datas], [], []
@@ -202,7 +202,7 @@ class MujocoRollout:
         return len(self._begins) * len(self.states)
 
     def close(self) -> None:
-        """Ends the threads."""
+        """End the threads."""
         self._pool.close()
 
     def _step(self, controls: Array, begins: dict[int, Array]) -> None:
@@ -223,7 +223,7 @@ class MujocoRollout:
         self.states[going] = trail[:, -1]
 
     def _full(self, state: Array) -> Array:
-        """Returns a state as mujoco.rollout takes it."""
+        """Return a state as mujoco.rollout takes it."""
         model, data, kind = self._recording.model, self._datas[0], mujoco.mjtState.mjSTATE_FULLPHYSICS
         _put(model, data, state)
         full = np.empty(mujoco.mj_stateSize(model, kind))

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -76,8 +75,7 @@ def cases(effort: Effort) -> list[Case]:
     ]
     found += [Case(f"guard, a command, {words}", "us", partial(_guard, rank)) for words, rank in GUARD_RANKS.items()]
     found.append(Case("killed client, until the arm holds", "ms", _killed))
-    if find_spec("websockets"):
-        found.append(Case("console, pictures of a camera on a page", "1/s", _shown))
+    found.append(Case("console, pictures of a camera on a page", "1/s", _shown))
     lines = {"a line": False, "a line while the disk hangs": True}
     return found + [Case(f"audit log, {words}, 99 %", "us", partial(_audit, hangs)) for words, hangs in lines.items()]
 

@@ -112,7 +112,8 @@ class _Node(torch.autograd.Function):
         needed = ctx.needs_input_grad[2:]
         wanted = [columns for columns, is_needed in zip(ctx.columns, needed, strict=True) if is_needed]
         is_trained = _is_needed(ctx.next_functions[0][0])
-        found = [each.backward(part, is_trained, wanted) for each, part in zip(ctx.evaluations, by_outputs, strict=True)]
+        pairs = zip(reversed(ctx.evaluations), reversed(by_outputs.unbind()), strict=True)  # the last is in the caches
+        found = [each.backward(part, is_trained, wanted) for each, part in pairs][::-1]
         gradient = ctx.network.gradient([arrays for arrays, _ in found]) if is_trained else None
         if not torch._C._autograd._get_current_graph_task_keep_graph():
             ctx.evaluations = None  # although outputs may be referenced

@@ -49,7 +49,9 @@ class EnsembleLayerNorm(nn.Module):
 
     def forward(self, inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
         """Return the outputs (N, B, size) of some members."""
-        return functional.layer_norm(inputs, (self.size,)) * self.weight[members] + self.bias[members]
+        arrays = (inputs, self.weight[members].squeeze(1), self.bias[members].squeeze(1))
+        of_members = zip(*(array.unbind() for array in arrays), strict=True)  # the kernel takes one scale and shift
+        return torch.stack([functional.layer_norm(values, (self.size,), scale, shift) for values, scale, shift in of_members])
 
 
 class MLPEnsemble(nn.Module):

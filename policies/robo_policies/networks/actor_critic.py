@@ -186,7 +186,8 @@ class TanhGaussianActor(nn.Module):
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A) without their densities."""
-        return self.sample(observations, generator)[0]
+        mean, log_std = self.layers(observations).squeeze(0).chunk(2, -1)
+        return torch.tanh(mean + torch.exp(log_std.clamp(*LOG_STD)) * normal(mean, generator))
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:

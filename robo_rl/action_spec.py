@@ -1,4 +1,4 @@
-"""What a policy commands: names, units and limits of the elements of an action, and their scale."""
+"""Action specs: names, units and limits of the elements of an action, and their scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ActionMode = Literal["joint_position", "joint_velocity", "joint_torque", "end_ef
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """What a policy commands. Policies speak [-1, 1]^A; the two methods below are the only places that scale."""
+    """Spec of an action. Policies return values in [-1, 1]^A; only the two methods below scale them."""
 
     names: tuple[str, ...]
     """One name per element; for mode "discrete" one name per choice."""
@@ -28,7 +28,7 @@ class ActionSpec:
     units: tuple[str, ...] = ()
     mode: ActionMode = "joint_position"
     control_period: float | None = None
-    """[s] between two actions; None where time has no meaning (grid worlds)."""
+    """[s] between two actions; None if time has no meaning (grid worlds)."""
     frame: str | None = None
     """Frame of Cartesian elements."""
 
@@ -62,7 +62,7 @@ class ActionSpec:
 
     @property
     def is_discrete(self) -> bool:
-        """True where the action is one int64 that chooses among `names`."""
+        """True if the action is one int64 that chooses among `names`."""
         return self.mode == "discrete"
 
     @property

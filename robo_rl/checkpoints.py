@@ -48,7 +48,7 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, kept: int = KEPT) -> Path:
-    """Writes a checkpoint under `folder` and returns its path; all but the last `kept` are removed, none where it is 0.
+    """Writes a checkpoint under `folder` and returns its path; all but the last `kept` are removed, none if it is 0.
 
     Until the final rename nothing under the visible name exists, so that a kill leaves the previous checkpoint in place.
     """

@@ -9,7 +9,6 @@ from typing import Any
 from robo_rl.contract import ANY_SPACE, DATA, ONLINE, OWN, STEPS, Feature, Loop, Needs
 from robo_rl.discovery import known, load
 from robo_rl.errors import InvalidSetting, RoboRLError
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.waiting import unlike_single_steps
 
@@ -81,13 +80,13 @@ class Capabilities:
 
 
 def needs_of(config: Any) -> Needs:
-    """Return what a learner's settings declare; for a third party's that declare nothing, what their shape tells."""
+    """Return what a learner's settings declare; for a third party's without `needs`, what follows from their `sampling`."""
     declared = getattr(config, "needs", None)
     if isinstance(declared, Needs):
         return declared
-    if isinstance(config, SelfTrainedConfig):
+    if (sampling := getattr(config, "sampling", None)) is None:
         return Needs((OWN,), ANY_SPACE)
-    return Needs(DATA if config.sampling.offline_fraction == 1.0 else STEPS, ANY_SPACE)
+    return Needs(DATA if sampling.offline_fraction == 1.0 else STEPS, ANY_SPACE)
 
 
 def asked_by(spec: EnvironmentSpec) -> frozenset[Feature]:

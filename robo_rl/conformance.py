@@ -242,7 +242,7 @@ class _Step:
 
 
 class _Require:
-    """Raises ConformanceFailure where something does not hold."""
+    """Raises ConformanceFailure if something does not hold."""
 
     def __init__(self, subject: str, rule: str) -> None:
         self._subject, self._rule = subject, rule

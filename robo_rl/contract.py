@@ -53,6 +53,8 @@ class Loop:
     """Features without which it is not used."""
     resume: Literal["exact", "warm"] = "exact"
     """Kind of resume from a checkpoint in a deterministic environment."""
+    is_learners: bool = False
+    """True if the learner's settings bring it (robo_rl.learner_protocols.SelfTrainedConfig)."""
 
 
 _F = Feature
@@ -67,9 +69,9 @@ COLLECTED_STEPS = Loop(
     "collected steps", frozenset({_F.COLLECTORS, _F.DEMONSTRATIONS}), frozenset({_F.COLLECTORS}), resume="warm"
 )
 """Steps of several processes that act on their own (robo_rl.collecting.asynchronous)."""
-ROLLOUTS = Loop("rollouts", frozenset({_F.REWARD, _F.SHARED}))
+ROLLOUTS = Loop("rollouts", frozenset({_F.REWARD, _F.SHARED}), is_learners=True)
 """Rollouts of several environments (robo_rl.on_policy)."""
-COLLECTED_ROLLOUTS = Loop("collected rollouts", frozenset({_F.COLLECTORS}), frozenset({_F.COLLECTORS}))
+COLLECTED_ROLLOUTS = Loop("collected rollouts", frozenset({_F.COLLECTORS}), frozenset({_F.COLLECTORS}), is_learners=True)
 """Rollouts of several processes (robo_rl.collecting.synchronous)."""
 OFFLINE = Loop("data", frozenset({_F.DEMONSTRATIONS, _F.SHARED}), frozenset({_F.DEMONSTRATIONS}))
 """Recorded episodes alone (robo_rl.training.OfflineTraining)."""
@@ -77,7 +79,7 @@ OFFLINE_THEN_ONLINE = Loop("data, then steps", _AFTER_DATA | {_F.PERSON, _F.REWA
 """Recorded episodes, then the environment (robo_rl.offline_to_online)."""
 OFFLINE_THEN_CORRECTED = Loop("data, then corrections", OFFLINE_THEN_ONLINE.supports, _AFTER_DATA | {_F.PERSON})
 """The same for a learner that learns online from a person's corrections alone."""
-OWN = Loop("own", frozenset({_F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm")
+OWN = Loop("own", frozenset({_F.REWARD, _F.DEMONSTRATIONS, _F.SHARED}), resume="warm", is_learners=True)
 """The learner's own loop (robo_rl.learner_protocols.SelfTrainedConfig)."""
 
 STEPS = (ONLINE, ACTOR_LEARNER, COLLECTED_STEPS)
@@ -99,3 +101,8 @@ class Needs:
     """CONTINUOUS and DISCRETE actions that it can choose; PICTURES if it can learn from nothing else."""
     excludes: Mapping[Feature, str] = field(default_factory=dict)
     """Feature that its loops support and its settings rule out -> what to change."""
+
+    @property
+    def trains_itself(self) -> bool:
+        """True if its settings bring the loops that train it."""
+        return all(loop.is_learners for loop in self.loops)

@@ -131,7 +131,7 @@ def environment_names() -> dict[str, str | None]:
 def make_environment(name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
     """Returns a fresh environment from "family/task", from "family:address", or from the bare name of a family of one.
 
-    Raises UnknownName with the close matches (of the family, where that is known), MissingExtra where a package is not
+    Raises UnknownName with the close matches (of the family if that is known), MissingExtra where a package is not
     installed, BrokenPlugin where the family's package fails.
     """
     if (opened := _at_address(name, arguments)) is not None:
@@ -166,7 +166,7 @@ def make_vector_environment(
 
 
 def _at_address(name: str, arguments: dict[str, Any]) -> gymnasium.Env[Any, Any] | None:
-    """Returns the environment at an address, such as "robot:http://127.0.0.1:5000"; None where the name is none."""
+    """Returns the environment at an address, such as "robot:http://127.0.0.1:5000"; None if the name is none."""
     family, colon, address = name.partition(":")
     if not colon or family not in known("environments"):
         return None

@@ -17,7 +17,6 @@
     ├── SimulationFailed     a simulator diverged again and again
     ├── RewardUnavailable    a reward model gave no usable answer for long
     ├── RenderingUnavailable no working OpenGL back end
-    ├── InvalidMap           a road map that is broken, or needs more than the simulator has
     ├── ServerUnavailable    a simulator's server does not start, is not there, or is another than it must be
     ├── ClusterError
     │   ├── ClusterUnavailable   a Ray cluster is not there, takes not this token, or has other versions
@@ -226,10 +225,6 @@ class RewardUnavailable(RoboRLError):
 
 class RenderingUnavailable(RoboRLError):
     """No OpenGL back end can draw without a display."""
-
-
-class InvalidMap(RoboRLError):
-    """A road map is broken, or needs more than the simulator has."""
 
 
 class ServerUnavailable(RoboRLError):

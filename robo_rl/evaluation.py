@@ -43,13 +43,13 @@ class Evaluation:
     lengths: tuple[int, ...]
     """[steps]"""
     successes: tuple[bool | None, ...]
-    """None where the environment has no notion of success."""
+    """None if the environment has no notion of success."""
     stop_reasons: tuple[str, ...]
     deterministic: bool
     duration: float
     """[s] of all episodes, films excluded."""
     training_seed: int | None = None
-    """None for a policy that was not trained, or where it is not known."""
+    """None for a policy that was not trained, or if it is not known."""
     videos: Mapping[int, str] = field(default_factory=dict)
     """seed -> file name of a film"""
     notes: tuple[str, ...] = ()
@@ -57,14 +57,14 @@ class Evaluation:
     measures: tuple[Measure, ...] = ()
     """What the environment tells beside these."""
     measured: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """Values by measure; NaN where an episode told none."""
+    """Values by measure; NaN if an episode told none."""
 
     def __len__(self) -> int:
         return len(self.seeds)
 
     @cached_property
     def success_rate(self) -> Interval | None:
-        """Success rate with Wilson's interval; None where the environment has no notion of success."""
+        """Success rate with Wilson's interval; None if the environment has no notion of success."""
         known = [success for success in self.successes if success is not None]
         return wilson(sum(known), len(known)) if known else None
 
@@ -97,7 +97,7 @@ class Evaluation:
 
     @property
     def caveat(self) -> str:
-        """What the intervals do not cover, in words."""
+        """Sources of variation that the intervals do not cover, in words."""
         source = (
             "one policy, training seed unknown" if self.training_seed is None else f"one training seed ({self.training_seed})"
         )
@@ -171,7 +171,7 @@ class Evaluation:
 
 
 def evaluation_seeds(episodes: int) -> range:
-    """Returns the fixed seeds of an evaluation of so many episodes."""
+    """Returns the fixed seeds of an evaluation of that many episodes."""
     return range(FIRST_SEED, FIRST_SEED + episodes)
 
 

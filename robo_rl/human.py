@@ -20,13 +20,13 @@ class Human(Stateful, Protocol):
 
     @property
     def source(self) -> ActionSource:
-        """Of the newest action that `command` returned: HUMAN, or GUARD where the person was lost and it merely holds still."""
+        """Of the newest action that `command` returned: HUMAN, or GUARD if the person was lost and it merely holds still."""
 
     def reset(self) -> None:
         """A new episode begins, in which the policy acts until the person takes over."""
 
     def command(self, observation: Observation, proposed: Array) -> Array | None:
-        """Returns the action that is executed instead of the proposed one, None where the policy is left to act.
+        """Returns the action that is executed instead of the proposed one, None if the policy is left to act.
 
         Called once in every control period. Consecutive actions are one intervention; the first None gives back.
         """
@@ -36,7 +36,7 @@ class PersonInTheLoop:
     """The supervisor of a training: executes what the person commands, counts interventions and the person's time."""
 
     def __init__(self, human: Human, control_period: float | None) -> None:
-        """control_period: [s] that the person is busy with one action; 1 where time has no meaning."""
+        """control_period: [s] that the person is busy with one action; 1 if time has no meaning."""
         self.human = human
         self._period = 1.0 if control_period is None else control_period
         self.steps = self.interventions = 0
@@ -86,7 +86,7 @@ class PersonInTheLoop:
         self._is_acting = acts
 
     def state_dict(self) -> StateDict:
-        """Returns the person's state, where it has one, and the counts; also in the middle of an intervention."""
+        """Returns the person's state if it has one, and the counts; also in the middle of an intervention."""
         return {
             "human": self.human.state_dict(),
             "steps": self.steps,

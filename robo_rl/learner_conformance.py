@@ -79,7 +79,7 @@ def its_policy_conforms(make: MakeLearner, spec: EnvironmentSpec, batch_of: Make
 
 
 def metrics_are_floats_by_tag(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """`update` returns a dict, empty where nothing is due, of finite floats under tags such as train/critic_loss."""
+    """`update` returns a dict, empty if nothing is due, of finite floats under tags such as train/critic_loss."""
     learner = make(0)
     require = _Rule(type(learner).__name__, "metrics are floats by tag")
     for tag, value in learner.update(batch_of(0)).items():
@@ -118,7 +118,7 @@ def saved_state_continues_exactly(make: MakeLearner, spec: EnvironmentSpec, batc
 
 
 def parameters_act_elsewhere(make: MakeLearner, spec: EnvironmentSpec, batch_of: MakeBatch) -> None:
-    """Where a policy can be sent to another process, another learner's policy with its parameters acts as it does."""
+    """A policy rebuilt from transferred parameters acts as the original does."""
     learner, other = make(0), make(1)
     policy, elsewhere = learner.policy, other.policy
     if not isinstance(policy, TransferablePolicy) or not isinstance(elsewhere, TransferablePolicy):
@@ -191,7 +191,7 @@ def _random_episode(spec: EnvironmentSpec, steps: int, generator: np.random.Gene
 
 @dataclass(frozen=True)
 class _Rule:
-    """Raises ConformanceFailure where something does not hold."""
+    """Raises ConformanceFailure if something does not hold."""
 
     subject: str
     rule: str

@@ -1,9 +1,9 @@
-"""What an entry point of `robo_rl.learners` names: settings that build a learner, or a whole training."""
+"""Protocols of entry points of `robo_rl.learners`: settings that build a learner, or a whole training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import gymnasium
 
@@ -16,7 +16,7 @@ from robo_rl.types import Episode, StateDict
 
 
 class LearnerConfig(Protocol):
-    """What an entry point of `robo_rl.learners` names: a frozen dataclass of settings that can build its learner."""
+    """Settings of a learner, a frozen dataclass that builds it; an entry point of `robo_rl.learners` names it."""
 
     @property
     def needs(self) -> Needs:
@@ -30,12 +30,11 @@ class LearnerConfig(Protocol):
         """Returns a fresh learner for an environment, fully determined by the seed."""
 
 
-@runtime_checkable
 class SelfTrainedConfig(Protocol):
     """Settings of a learner that brings its own training loop, such as Stable-Baselines3's or that of PPO.
 
-    If the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once. It may
-    declare `needs` with the loop `robo_rl.contract.OWN`, or one that says what its own supports.
+    If the factory is a VectorFactory too, as that of a recipe is, the loop may ask it for many environments at once. It has no
+    `sampling`, and may declare `needs` with loops of its own (`Loop.is_learners`); else its loop is `robo_rl.contract.OWN`.
     """
 
     def training(

@@ -1,4 +1,4 @@
-"""What an environment tells of a whole episode beside return and success, such as infractions or the way that was driven.
+"""Measures of an episode besides return and success, such as infractions or the distance driven.
 
 It has an attribute `measures`, a tuple of `Measure`, and tells their values in `info["measures"]` of every step, a finite float
 each; those of an episode's last step count, and are kept in `Episode.metadata["measures"]`.
@@ -39,7 +39,7 @@ class Measure:
 
 
 def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
-    """Returns what an environment measures, looking through its wrappers; nothing where it does not say."""
+    """Returns what an environment measures, looking through its wrappers; nothing if it does not say."""
     try:
         return tuple(environment.get_wrapper_attr("measures"))
     except AttributeError:
@@ -47,6 +47,6 @@ def measures_of(environment: gymnasium.Env[Any, Any]) -> tuple[Measure, ...]:
 
 
 def measured_in(episodes: Sequence[Episode], measures: Sequence[Measure]) -> dict[str, tuple[float, ...]]:
-    """Returns name -> one value per episode, NaN where an episode told none."""
+    """Returns name -> one value per episode, NaN if an episode told none."""
     told = [episode.metadata.get(MEASURES, {}) for episode in episodes]
     return {measure.name: tuple(float(each.get(measure.name, np.nan)) for each in told) for measure in measures}

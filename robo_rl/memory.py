@@ -1,4 +1,4 @@
-"""Where the rows of a replay memory lie: in RAM, or in files that are mapped into memory.
+"""Storage of the rows of a replay memory: RAM, or memory-mapped files.
 
 Both reserve the whole capacity at once and use of it what is written: the system hands out pages when they are first touched.
 Nothing is ever moved to a larger array, so the peak is the size that was stated beforehand.
@@ -38,7 +38,7 @@ class InMemory:
         return "RAM"
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Returns arrays of zeros; raises InvalidSetting where they exceed the free memory."""
+        """Returns arrays of zeros; raises InvalidSetting if they exceed the free memory."""
         _require_room(layout, capacity, available_memory(), "memory of this machine")
         # The pages of large arrays of zeros are handed out by the system one by one, when they are first written.
         return {name: np.zeros((capacity, *shape), dtype) for name, (shape, dtype) in layout.items()}
@@ -58,7 +58,7 @@ class Mapped:
         return f"files mapped from {self.folder}"
 
     def allocate(self, layout: Layout, capacity: int) -> dict[str, Array]:
-        """Returns arrays of zeros; raises InvalidSetting where the folder cannot be written or its disk is too full."""
+        """Returns arrays of zeros; raises InvalidSetting if the folder cannot be written or its disk is too full."""
         if not self.folder.is_dir() or not os.access(self.folder, os.W_OK):
             raise InvalidSetting(
                 "The replay memory cannot be mapped there.",

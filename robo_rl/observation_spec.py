@@ -1,4 +1,4 @@
-"""What an environment observes: names, shapes, units, frames and limits of arrays."""
+"""Observation specs: names, shapes, units, frames and limits of arrays."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ArraySpec:
     unit: str = "1"
     """SI unit such as "m", "rad/s", "N"; "1" for numbers without one, "mixed" where a source packs several together."""
     frame: str | None = None
-    """"world", "base", "ego", a body's name, or None where no frame applies or the source states none."""
+    """"world", "base", "ego", a body's name, or None if no frame applies or the source states none."""
     role: Role = "proprioception"
     """"proprioception" of the robot, "object" measured outside it, "image", "goal", or "privileged": the last may
     feed a critic or a reward, never a deployed policy."""
@@ -100,12 +100,12 @@ class ObservationSpec(Mapping[str, ArraySpec]):
 
     @property
     def vectors(self) -> ObservationSpec:
-        """What a state policy may see: everything but images and privileged entries."""
+        """Entries that a state policy may read: all but images and privileged ones."""
         return self.subset("proprioception", "object", "goal")
 
     @property
     def visible(self) -> ObservationSpec:
-        """What a policy may see: everything but privileged entries."""
+        """Entries that a policy may read: all but privileged ones."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
 
     def validate(self, observation: Observation) -> None:

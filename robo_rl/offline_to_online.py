@@ -40,7 +40,7 @@ class OfflineThenOnline:
 
     @property
     def resumed(self) -> str | None:
-        """How the training was restored: that of the phase it was in."""
+        """State of the restored phase, "exact" or "warm"; None before."""
         return self.online.resumed or self.offline.resumed
 
     @property

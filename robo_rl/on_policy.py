@@ -36,7 +36,7 @@ class VectorStep:
     observations: Mapping[str, Array]
     """name -> (N, ...)"""
     rewards: npt.NDArray[Any] | None
-    """(N,); None where those of a model come when the rollout is full"""
+    """(N,); None if those of a model come when the rollout is full"""
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     final_observations: Mapping[str, Array]
@@ -198,12 +198,12 @@ class UnrewardedRollout:
 
     @property
     def repeats_itself(self) -> bool:
-        """Whether the same steps would get the same rewards again."""
+        """True if the same steps would get the same rewards again."""
         return self._rewards.repeats_itself
 
     @property
     def metrics(self) -> Metrics:
-        """What the rewards say of themselves."""
+        """Scalars that the reward model reports."""
         return self._rewards.metrics
 
     def restart(self, observations: Mapping[str, Array], infos: Mapping[str, Any], count: int) -> None:

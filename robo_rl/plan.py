@@ -126,10 +126,11 @@ class TrainingPlan:
 
     def training(self) -> Training:
         """Return the training at step 0, ready to run or to be restored, of a loop in this process."""
-        if isinstance(self.config, SelfTrainedConfig):
+        if self.loop.is_learners:
             model: dict[str, Any] = {} if self.reward is None else {"reward": self.reward}
             episodes = list(self.demonstrations)  # such a learner keeps them in a memory of its own
-            return self.config.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
+            brought: SelfTrainedConfig = self.config
+            return brought.training(self.environments, steps=self.steps, seed=self.seed, demonstrations=episodes, **model)
         if self.loop is OFFLINE:
             return self._offline(self.learner(), Stopwatch())
         acting, stopwatch = self.acting(), Stopwatch()

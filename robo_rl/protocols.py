@@ -1,4 +1,4 @@
-"""What the parts promise each other. Small structural interfaces; implementations never inherit from each other."""
+"""Protocols of policies, learners, environments and robots: small and structural, no inheritance needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Policy(Protocol):
 
     @property
     def environment_spec(self) -> EnvironmentSpec:
-        """What the policy reads and commands; an environment in which that differs is refused.
+        """Spec of the policy's observations and actions; an environment whose spec differs is refused.
 
         It may lack entries of the environment that the policy does not read: those are not stored in the replay either.
         """
@@ -61,7 +61,7 @@ class Learner(Stateful, Protocol):
         """The policy being trained; acting with it sees every update at once."""
 
     def update(self, batch: Batch) -> Metrics:
-        """Takes the gradient steps of one training step; returns metrics, empty where they are not due."""
+        """Takes the gradient steps of one training step; returns metrics, empty if they are not due."""
 
 
 class TrainingObserver(Protocol):
@@ -87,7 +87,7 @@ class Training(Stateful, Protocol):
 
     @property
     def step(self) -> int:
-        """Steps taken so far: of the environment, or updates where there is none."""
+        """Steps taken so far: of the environment, or updates if there is none."""
 
     @property
     def resumed(self) -> str | None:
@@ -106,7 +106,7 @@ class SavesItself(Protocol):
     """A training of which another process has a part: it writes its checkpoints itself."""
 
     def save(self, step: int, parts: dict[str, StateDict]) -> None:
-        """Has a checkpoint of a step written, with these parts in it; raises OSError where the one before was not."""
+        """Has a checkpoint of a step written, with these parts in it; raises OSError if the one before was not."""
 
 
 @runtime_checkable
@@ -122,10 +122,10 @@ class VectorFactory(Protocol):
 
 @runtime_checkable
 class EnvironmentFamily(Protocol):
-    """What an entry point of `robo_rl.environments` names: several environments that share one wrapper."""
+    """Family of environments that share one wrapper; an entry point of `robo_rl.environments` names it."""
 
     def names(self) -> Iterable[str]:
-        """Returns the task names, without making any; raises MissingExtra where the simulator is not installed."""
+        """Returns the task names, without making any; raises MissingExtra if the simulator is not installed."""
 
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
         """Returns a fresh environment that has an `environment_spec`; raises UnknownName."""
@@ -188,7 +188,7 @@ class Robot(Protocol):
     def apply(self, action: Array) -> Executed:
         """Commands an action that answers the newest `observe`; returns the one that was executed, and why it differs.
 
-        Raises RobotStopped where nothing may move until a person re-arms, RobotUnavailable where the link is lost.
+        Raises RobotStopped if nothing may move until a person re-arms, RobotUnavailable where the link is lost.
         """
 
     def pause(self) -> None:

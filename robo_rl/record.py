@@ -25,7 +25,7 @@ SAVES_THAT_MAY_FAIL = 3  # a full disk may be emptied again; after that the run 
 
 @dataclass(frozen=True)
 class Cadence:
-    """How often things happen, in environment steps (updates for an offline learner); 0 means never."""
+    """Intervals of logs, evaluations and checkpoints [environment steps, or updates of an offline learner]; 0 means never."""
 
     log: int
     evaluate: int
@@ -33,7 +33,7 @@ class Cadence:
 
 
 class Display(Protocol):
-    """What shows progress to a person."""
+    """Display of a training's progress."""
 
     def update(self, step: int, metrics: Metrics) -> None:
         """Training reached `step`; `metrics` holds the newest value of every tag."""

@@ -40,7 +40,7 @@ class RecordedReplay:
 
     @classmethod
     def of(cls, spec: EnvironmentSpec, episodes: Sequence[Episode], seed: int, *, extras: Sequence[Extra] = ()) -> Self:
-        """Returns the episodes in RAM; raises InvalidSetting where they do not fit."""
+        """Returns the episodes in RAM; raises InvalidSetting if they do not fit."""
         lengths = [len(episode) for episode in episodes]
         count = sum(length + 1 for length in lengths if length)
         rows, end = InMemory().allocate(layout_of(spec), count), 0
@@ -74,7 +74,7 @@ class RecordedReplay:
         return {"generator": self._generator.bit_generator.state, **rows}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores what `state_dict` returned; raises InvalidSetting where the rows on disk are others than then."""
+        """Restores what `state_dict` returned; raises InvalidSetting if the rows on disk are others than then."""
         if state.get("content") != self._content:
             raise _changed(str(state.get("content")), str(self._content))
         if self._content is None:

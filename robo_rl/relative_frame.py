@@ -35,7 +35,7 @@ class RelativeFrame(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An arm's environment as its hand sees it."""
 
     def __init__(self, environment: gymnasium.Env[Any, Any]) -> None:
-        """Raises InvalidSetting where the environment has no hand whose pose is observed in the frame of the base."""
+        """Raises InvalidSetting if the environment has no hand whose pose is observed in the frame of the base."""
         super().__init__(environment)
         self._inner = specification(environment)
         self.environment_spec = _relative(self._inner)

@@ -111,7 +111,7 @@ class Rollout:
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words, where there are any."""
+        """The task of this episode in words if there are any."""
         return self._instruction
 
     @property
@@ -278,7 +278,7 @@ class RecordedRollout:
 
     @property
     def instruction(self) -> str | None:
-        """The task of this episode in words, where there are any."""
+        """The task of this episode in words if there are any."""
         return self._episode.instruction
 
     def step(self) -> Transition:

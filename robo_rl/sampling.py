@@ -1,4 +1,4 @@
-"""What a learner asks of the loop that feeds it, and of the memories that batches come from."""
+"""Sampling settings of a learner, and protocols of the memories that batches come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from robo_rl.types import Batch, Transition
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a learner asks of the training loop that feeds it."""
+    """Settings of a learner for the training loop that feeds it."""
 
     batch_size: int = 256
     """Transitions of one critic update."""

@@ -21,7 +21,7 @@ AGREEMENT = 0.3  # cosine between two actions from which they count as the same 
 
 @dataclass(frozen=True)
 class Habits:
-    """How a person helps."""
+    """Habits of a simulated person."""
 
     patience: int = 8
     """Steps astray, since the policy has been acting, after which the person takes over."""
@@ -30,7 +30,7 @@ class Habits:
     noise: float = 0.0
     """Standard deviation of what is added to each element of a command, in [-1, 1] units."""
     delay: int = 0
-    """Steps until the person reacts: it takes over, gives back and commands by what it saw so many steps ago."""
+    """Steps until the person reacts: it takes over, gives back and commands by what it saw that many steps ago."""
     attention: float = 1.0
     """Share of episodes that the person watches at all."""
     mistakes: float = 0.0

@@ -1,4 +1,4 @@
-"""What an environment observes and accepts: names, shapes, units, frames, limits and rates.
+"""Environment specs: names, shapes, units, frames, limits and rates of observations and actions.
 
 SI units, angles in rad, quaternions (w, x, y, z), images uint8 (H, W, 3) RGB. Both Gymnasium spaces derive from the spec.
 """
@@ -47,7 +47,7 @@ class EnvironmentSpec:
     """The task in words; may change from episode to episode where an environment says so in `info`."""
     max_steps: int | None = None
     success_rule: str | None = None
-    """When an episode counts as a success, in words; None where the environment has no notion of it."""
+    """When an episode counts as a success, in words; None if the environment has no notion of it."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain JSON values; infinities become the strings "inf" and "-inf"."""

@@ -29,7 +29,7 @@ RESAMPLES = 2000
 class Interval:
     """An estimate with its confidence interval.
 
-    The bounds are NaN where the data cannot tell: one value, or values so alike that every resample gives the same figure.
+    The bounds are NaN if the data cannot tell: one value, or values so alike that every resample gives the same figure.
     """
 
     estimate: float
@@ -54,7 +54,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a second side differs from a first on the same evaluation seeds; differences are second minus first."""
+    """Paired comparison of two sides on the same evaluation seeds; differences are second minus first."""
 
     first_mean: float
     second_mean: float
@@ -76,7 +76,7 @@ class Comparison:
 
     @property
     def is_resolved(self) -> bool:
-        """True where the interval of the mean difference leaves out zero."""
+        """True if the interval of the mean difference leaves out zero."""
         return self.mean_difference.low > 0.0 or self.mean_difference.high < 0.0
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ def event_rate(events: float, extent: float, confidence: float = 0.95) -> Interv
 
 
 def rank_correlation(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
-    """Returns Spearman's correlation of two series (n,), ties with their mean rank; NaN where one of them does not vary."""
+    """Returns Spearman's correlation of two series (n,), ties with their mean rank; NaN if one of them does not vary."""
     ranks = [_stats().rankdata(side) - (np.size(side) + 1) / 2 for side in (first, second)]
     squares = float(ranks[0] @ ranks[0]) * float(ranks[1] @ ranks[1])
     return float(ranks[0] @ ranks[1]) / np.sqrt(squares) if squares > 0.0 else np.nan

@@ -70,7 +70,7 @@ class StepSource(Protocol):
 
 
 class Explorer:
-    """Acts at random for so many steps, then as the policy being trained; forgets episodes as that does."""
+    """Acts at random for that many steps, then as the policy being trained; forgets episodes as that does."""
 
     def __init__(self, policy: Policy, *, seed: int, random_steps: int, stopwatch: Stopwatch, taken: int = 0) -> None:
         """taken: steps that were taken before."""

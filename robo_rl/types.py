@@ -1,4 +1,4 @@
-"""What crosses the line from simulator to report: episodes, transitions, batches, labels.
+"""Data types of the line from simulator to report: episodes, transitions, batches, labels.
 
 B batch, T steps, A action size. Arrays that are rewards, actions or states are float32; times are monotonic seconds.
 """
@@ -32,7 +32,7 @@ DISCARDED = "discarded"
 
 
 class ActionSource(IntEnum):
-    """Who chose the executed action."""
+    """Origin of the executed action."""
 
     POLICY = 0
     HUMAN = 1
@@ -43,12 +43,12 @@ class ActionSource(IntEnum):
 
 @dataclass(frozen=True)
 class Executed:
-    """What a robot did with a command."""
+    """Executed command of a robot."""
 
     action: Array
     """(A,) in [-1, 1], what was sent"""
     reasons: tuple[str, ...] = ()
-    """Why a guard changed the command; empty where it passed"""
+    """Why a guard changed the command; empty if it passed"""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Episode:
     stop_reason: str
     """"goal", "failure", "time_limit", "sim_diverged", "operator", "safety", "link_lost", "crash", ..."""
     success: bool | None
-    """None where the environment has no notion of success."""
+    """None if the environment has no notion of success."""
     seed: int | None
     spec_fingerprint: str
     instruction: str | None = None
@@ -203,7 +203,7 @@ class Labels:
     values: Array
     """(K,) float32; float64 on the way to a sum. Meaningless where a label is missing."""
     valid: npt.NDArray[np.bool_]
-    """(K,) False where a label is missing"""
+    """(K,) False if a label is missing"""
 
     def __post_init__(self) -> None:
         values, valid = self.values, self.valid
@@ -241,7 +241,7 @@ class Labels:
 
     @property
     def or_nan(self) -> npt.NDArray[np.float64]:
-        """(K,) float64, NaN where a label is missing."""
+        """(K,) float64, NaN if a label is missing."""
         return np.where(self.valid, self.values.astype(np.float64), np.nan)
 
     def by(self, identity: tuple[str, str], prompt_hash: str = "none", confidence: Array | None = None) -> RewardLabels:

@@ -70,7 +70,7 @@ class Subject:
         return random.integers(action.size, size=shape) if action.is_discrete else _floats(random, shape)
 
     def require(self, rule: str, holds: bool, what: str, *, got: object = None, allowed: object = None) -> None:
-        """Raises ConformanceFailure where something does not hold."""
+        """Raises ConformanceFailure if something does not hold."""
         if not holds:
             raise ConformanceFailure(f"vector {self.name}", rule, what, got=got, allowed=allowed)
 
@@ -240,13 +240,13 @@ def compare(subject: Subject, rule: str, one: Vector, other: Vector, actions: Ar
 
 
 def require_same(subject: Subject, rule: str, when: str, one: Any, other: Any) -> None:
-    """Raises ConformanceFailure where two nested results differ in any bit."""
+    """Raises ConformanceFailure if two nested results differ in any bit."""
     difference = _difference("", one, other)
     subject.require(rule, difference is None, f"something differs {when}", got=difference)
 
 
 def _difference(path: str, one: Any, other: Any) -> str | None:
-    """Returns the first place where two nested results differ in any bit, with both values; None where they agree."""
+    """Returns the first place where two nested results differ in any bit, with both values; None if they agree."""
     if isinstance(one, dict) and isinstance(other, dict):
         if one.keys() != other.keys():
             return f"{path or 'keys'}: {sorted(one)} and {sorted(other)}"

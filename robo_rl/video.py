@@ -40,7 +40,7 @@ class VideoRequest:
     name: str = "evaluation"
     """Beginning of each file name."""
     episodes: int = 4
-    """At most so many; half of them failures where there are both."""
+    """At most so many; half of them failures if there are both."""
     quality: int = 26
     """Constant rate factor of H.264: less is sharper and larger; 23 is x264's default."""
     longest: float = 20.0
@@ -69,7 +69,7 @@ def film(environment: gymnasium.Env[Any, Any], episodes: Sequence[Episode], requ
 
 
 def render_mode_for_films(environment: gymnasium.Env[Any, Any]) -> str:
-    """Returns the smoothest of RENDER_MODES that an environment offers; "rgb_array" where it does not say."""
+    """Returns the smoothest of RENDER_MODES that an environment offers; "rgb_array" if it does not say."""
     offered = environment.metadata.get("render_modes", ())
     return next((mode for mode in RENDER_MODES if mode in offered), "rgb_array")
 

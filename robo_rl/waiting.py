@@ -51,7 +51,7 @@ def require_unchanging(rewards: DelayedRewards) -> None:
 
 
 class EpisodeUnderWay(Protocol):
-    """What rewards are told of an episode: a Rollout, or what is known of one that another process plays."""
+    """Running episode as rewards see it: a Rollout, or the known part of one in another process."""
 
     @property
     def observation(self) -> Observation:

@@ -104,7 +104,7 @@ class CachedEpisodes(Sequence[Episode]):
 
 
 def _whole(labels: LabelSet, entry: Entry) -> Array:
-    """Returns a reward for each step; raises InvalidSetting where one is missing, because missing is not zero."""
+    """Returns a reward for each step; raises InvalidSetting if one is missing, because missing is not zero."""
     found = labels.read(entry.identity)
     count = 0 if found is None else int(found.valid.sum())
     if found is None or count < entry.steps:
@@ -126,9 +126,9 @@ def _rewards(labels: LabelSet, entries: Sequence[Entry]) -> Labels:
 
 
 def open_cache(dataset: Dataset, entries: Sequence[Entry], watch: Watch = iter) -> Cache:
-    """Returns the cache of these episodes; builds it where there is none, or where it is not as it was written.
+    """Returns the cache of these episodes; builds it if there is none, or if it is not as it was written.
 
-    Every episode is checked against its hash as it goes in. Raises EpisodeCorrupt, and DatasetError where there is no room.
+    Every episode is checked against its hash as it goes in. Raises EpisodeCorrupt, and DatasetError if there is no room.
     """
     content, places = content_of(dataset, entries), cache_folders(dataset)
     for place in places:
@@ -192,7 +192,7 @@ def _build(final: Path, dataset: Dataset, entries: Sequence[Entry], watch: Watch
 
 
 def read_listed(dataset: Dataset, entry: Entry) -> Episode:
-    """Returns an episode; raises DatasetError where it has not as many steps as the catalogue says."""
+    """Returns an episode; raises DatasetError if it has not as many steps as the catalogue says."""
     episode = dataset.read(entry)
     if len(episode) != entry.steps:
         raise DatasetError(

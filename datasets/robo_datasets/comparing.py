@@ -35,7 +35,7 @@ Watch = Callable[[Sequence[Question]], Iterable[Question]]
 def questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> list[Question]:
     """Returns pairs of different segments drawn uniformly over all steps at which one of `length` steps begins.
 
-    The first n of more pairs are the same. Raises InvalidSetting where episodes are too short for two segments.
+    The first n of more pairs are the same. Raises InvalidSetting if episodes are too short for two segments.
     """
     places = [(entry, start) for entry in entries for start in range(entry.steps - length + 1)]
     if len(places) < 2:
@@ -55,7 +55,7 @@ def questions(entries: Sequence[Entry], pairs: int, length: int, seed: int) -> l
 def compare(dataset: Dataset, rater: Rater, asked: Sequence[Question], length: int, name: str, watch: Watch = iter) -> int:
     """Asks a rater what the set `name` has no answer to yet, and returns how many questions were answered.
 
-    One that a rater could not be reached for stays open. Raises InvalidSetting where the set holds segments of another length,
+    One that a rater could not be reached for stays open. Raises InvalidSetting if the set holds segments of another length,
     EpisodeCorrupt for an answer to what is gone or has changed since the rater saw it.
     """
     preferences, rater_name, answered = PreferenceSet(dataset, name), ":".join(rater.identity), 0
@@ -107,7 +107,7 @@ def agreement(dataset: Dataset, preferences: Iterable[Preference]) -> tuple[int,
 
 
 _Stamp = tuple[int, int, int] | None
-"""Of a file: what no change of its content leaves as it was; None where it is gone"""
+"""Of a file: what no change of its content leaves as it was; None if it is gone"""
 
 
 def _stamp(dataset: Dataset, entry: Entry) -> _Stamp:

@@ -124,7 +124,7 @@ def formats() -> list[Format]:
 
 
 def recognized(source: Path) -> Format:
-    """Returns the format of a file or folder; raises DatasetError where none or several could read it."""
+    """Returns the format of a file or folder; raises DatasetError if none or several could read it."""
     if not source.exists():
         raise DatasetError(f"{source} does not exist.", fix="name a file or a folder")
     found = [form for form in formats() if form.recognizes(source)]

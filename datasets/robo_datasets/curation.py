@@ -49,7 +49,7 @@ class Selection:
 def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequence[Entry]]) -> dict[Path, int]:
     """Makes a dataset of some episodes of others and returns how many came from each; a kill leaves nothing in its place.
 
-    Raises SpecMismatch where they are of different environments, DatasetError; then nothing is left behind.
+    Raises SpecMismatch if they are of different environments, DatasetError; then nothing is left behind.
     """
     datasets = [Dataset(path) for path in sources]
     for source in datasets[1:]:
@@ -62,7 +62,7 @@ def make_dataset(out: Path, card: Mapping[str, Any], sources: Mapping[Path, Sequ
 def copy_episodes(source: Dataset, entries: Iterable[Entry], writer: DatasetWriter) -> int:
     """Copies episodes with labels, comparisons and notes and returns how many; those that are there only get what they lack.
 
-    Raises SpecMismatch where the datasets are of different environments.
+    Raises SpecMismatch if the datasets are of different environments.
     """
     target = writer.dataset
     target.spec.require(source.spec, what=f"{source.path} is of another environment than {target.path}")

@@ -51,7 +51,7 @@ class Dataset:
 
     @classmethod
     def create(cls, path: Path, spec: EnvironmentSpec, card: Mapping[str, Any] | None = None) -> Dataset:
-        """Makes an empty dataset; raises DatasetError where there is something already.
+        """Makes an empty dataset; raises DatasetError if there is something already.
 
         It gets its name when it is whole, except where the folder is there and empty, for example because a disk is mounted.
         """
@@ -139,7 +139,7 @@ class DatasetWriter:
         return self.adopt(Entry.of(episode, file, (folder / str(file)).stat().st_size))
 
     def store(self, entry: Entry, content: bytes) -> Entry:
-        """Stores an episode that was encoded elsewhere; raises EpisodeCorrupt where content and entry disagree."""
+        """Stores an episode that was encoded elsewhere; raises EpisodeCorrupt if content and entry disagree."""
         folder = self.dataset.path / "episodes"
         try:
             store_episode(folder, entry.file, content)
@@ -221,7 +221,7 @@ def _spec_of(path: Path, description: Mapping[str, Any]) -> EnvironmentSpec:
 
 
 def _faults_of_card(card: object) -> str | None:
-    """Returns what is wrong with a card as far as others rely on it, None where nothing is."""
+    """Returns what is wrong with a card as far as others rely on it, None if nothing is."""
     if not isinstance(card, dict):
         return f"card: {type(card).__name__}"
     if not isinstance(card.get("arguments", {}), dict):
@@ -234,7 +234,7 @@ def _faults_of_card(card: object) -> str | None:
 
 
 def require_no_links(path: Path) -> None:
-    """Raises DatasetError where writing into a dataset from elsewhere would change files outside of it."""
+    """Raises DatasetError if writing into a dataset from elsewhere would change files outside of it."""
     found = [*path.iterdir(), *(path / "labels").glob("*"), path / "quarantine" / "entries.jsonl"]
     if links := [entry for entry in found if entry.is_symlink()]:
         raise DatasetError(

@@ -15,7 +15,7 @@ LOCK = ".robo_rl.lock"
 
 
 def require_free(*paths: Path) -> None:
-    """Raises DatasetError where something has one of these names already."""
+    """Raises DatasetError if something has one of these names already."""
     for path in paths:
         if path.is_symlink() or path.exists():
             raise DatasetError(f"{path} is there already.", fix="name another with --out")

@@ -42,7 +42,7 @@ _FACTS = ("terminated", "truncated", "stop_reason", "success", "seed", "spec_fin
 
 
 class EpisodeFile(NamedTuple):
-    """What lies in a file."""
+    """Contents of an episode's file."""
 
     episode: Episode
     spec: EnvironmentSpec
@@ -70,7 +70,7 @@ class FileName:
 
 
 def write_episode(folder: Path, identity: str, episode: Episode, spec: EnvironmentSpec, how: Packing | None = None) -> FileName:
-    """Writes an episode durably into a folder and returns the name of its file; raises OSError where the disk is full.
+    """Writes an episode durably into a folder and returns the name of its file; raises OSError if the disk is full.
 
     how: what makes pictures smaller, and changes them; None keeps them exactly.
     """
@@ -106,7 +106,7 @@ def copy_episode(path: Path, folder: Path) -> FileName:
 
 
 def place_episode(folder: Path, name: FileName, content: bytes | memoryview) -> None:
-    """Writes a file durably under its name; raises OSError where the disk is full."""
+    """Writes a file durably under its name; raises OSError if the disk is full."""
     temporary = folder / f"{name.identity}{TEMPORARY}"
     try:
         with temporary.open("wb") as file:
@@ -202,7 +202,7 @@ def episode_facts(episode: Episode) -> dict[str, Any]:
 def episode_of(
     arrays: Mapping[str, Array], facts: Mapping[str, Any], metadata: Mapping[str, Any], spec: EnvironmentSpec
 ) -> Episode:
-    """Returns the episode that consists of these parts; raises EpisodeCorrupt where spec and fingerprint disagree."""
+    """Returns the episode that consists of these parts; raises EpisodeCorrupt if spec and fingerprint disagree."""
     episode = Episode(
         observations={name: arrays[f"observations/{name}"] for name in spec.observation},
         reward_terms=_under("reward_terms/", arrays),

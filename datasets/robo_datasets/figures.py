@@ -1,4 +1,4 @@
-"""What a card says of the episodes themselves: how many, how good, and one hash over all of them."""
+"""Figures of a dataset card: number and quality of episodes, and one hash over all of them."""
 
 from __future__ import annotations
 

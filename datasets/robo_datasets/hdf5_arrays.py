@@ -33,7 +33,7 @@ CHECKSUM = 4
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a file may hold."""
+    """Limits on the contents of a file."""
 
     deepest: int = 2
     """Levels of groups."""

@@ -106,7 +106,7 @@ class Journal:
 
 
 def recover(path: Path) -> tuple[Episode, EnvironmentSpec] | None:
-    """Returns what a journal holds as an episode cut by a crash, or None where not even one step is whole.
+    """Returns what a journal holds as an episode cut by a crash, or None if not even one step is whole.
 
     An episode that had ended keeps its own end.
     """
@@ -154,7 +154,7 @@ def records(path: Path) -> Iterator[Record]:
 
 
 def read_record(file: BinaryIO) -> Record | None:
-    """Returns the record at a file's position, which moves past it; None, and no move, where there is no whole one (yet)."""
+    """Returns the record at a file's position, which moves past it; None, without moving, if no whole one is there (yet)."""
     start = file.tell()
     head = file.read(_FRAME.size)
     if len(head) == _FRAME.size:

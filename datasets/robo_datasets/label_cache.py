@@ -1,4 +1,4 @@
-"""What reward models answered, by what their answers follow from: found again without the model and without the pictures.
+"""Cache of reward models' answers, keyed by their inputs: read again without the model or the pictures.
 
     FOLDER/labels.sqlite   labels: model, hash of weights and settings, content of the episode -> labels
                            makers: settings -> model and hash, for when the model itself is gone
@@ -35,7 +35,7 @@ class LabelCache:
     """Labels of any dataset by any model; counts what it gave and what it had to drop."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens a cache, making its folder; raises DatasetError where that is not possible."""
+        """Opens a cache, making its folder; raises DatasetError if that is not possible."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

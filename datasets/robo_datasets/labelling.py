@@ -41,7 +41,7 @@ def label(
     episode that has gaps, in the set or in the cache, is asked about again, because an answer may have been missing for the
     moment; where the model is gone, or with `replay`, which asks nothing, it has the gaps that it had.
     answers: asks the model somewhere else than here.
-    Raises InvalidSetting where the set holds labels of another model, or a model would have to be asked that is gone or must
+    Raises InvalidSetting if the set holds labels of another model, or a model would have to be asked that is gone or must
     not be; DatasetBusy while another process labels the set.
     """
     labels = LabelSet(dataset, name)
@@ -124,7 +124,7 @@ def shuffle(dataset: Dataset, source: str, name: str, seed: int = 0) -> int:
 
 
 def _require_same(name: str, there: set[tuple[str, str]], new: set[tuple[str, str]]) -> None:
-    """Raises InvalidSetting where a set that holds labels would get those of another model."""
+    """Raises InvalidSetting if a set that holds labels would get those of another model."""
     if there and there != new:
         raise InvalidSetting(
             f"The label set {name!r} is of another model.",

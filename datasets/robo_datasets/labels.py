@@ -51,7 +51,7 @@ class LabelSet:
         return found
 
     def add(self, identity: str, labels: RewardLabels) -> None:
-        """Stores the labels of an episode durably, in place of older ones; raises InvalidSetting where they do not fit it."""
+        """Stores the labels of an episode durably, in place of older ones; raises InvalidSetting if they do not fit it."""
         self.add_all({identity: labels})
 
     def add_all(self, found: Mapping[str, RewardLabels]) -> None:
@@ -156,7 +156,7 @@ def row_of(labels: RewardLabels) -> tuple[Any, ...]:
 
 
 def labels_of(row: tuple[Any, ...]) -> RewardLabels | None:
-    """Returns the labels of the values of COLUMNS, None where the numbers are not those that were written."""
+    """Returns the labels of the values of COLUMNS, None if the numbers are not those that were written."""
     values, valid, confidence, model, weights, prompt, digest = row
     if _digest(values, valid, confidence) != digest:
         return None

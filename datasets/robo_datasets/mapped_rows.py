@@ -17,7 +17,7 @@ from robo_rl.types import Array, Layout
 
 
 def write_rows(folder: Path, layout: Layout, count: int, parts: Iterable[Mapping[str, Array]]) -> dict[str, str]:
-    """Writes `count` rows durably, as they come in parts, and returns name -> SHA-256; raises OSError where the disk is full.
+    """Writes `count` rows durably, as they come in parts, and returns name -> SHA-256; raises OSError if the disk is full.
 
     Files are written, not mapped: a write to a mapped file on a full disk kills the process.
     """

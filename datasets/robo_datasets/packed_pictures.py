@@ -72,7 +72,7 @@ class AV1(Packing):
 
     @override
     def pack(self, pictures: Pictures) -> list[bytes]:
-        """Returns one part; raises InvalidSetting where PyAV came without an encoder."""
+        """Returns one part; raises InvalidSetting if PyAV came without an encoder."""
         if "libsvtav1" not in av.codecs_available:
             raise InvalidSetting("PyAV came without an encoder of AV1.", fix="pip install av from PyPI, or --pictures jpeg")
         os.environ.setdefault("SVT_LOG", "1")  # SVT-AV1 prints its settings to the terminal otherwise
@@ -145,7 +145,7 @@ def _frames_of_jpegs(content: Bytes, ends: npt.NDArray[np.int64], shape: tuple[i
 
 
 def _size_of_jpeg(part: bytes) -> tuple[int, int] | None:
-    """Returns height and width as the frame header of a JPEG declares them (ITU T.81, B.2.2), None where there is none."""
+    """Returns height and width as the frame header of a JPEG declares them (ITU T.81, B.2.2), None if there is none."""
     place = 2 if part[:2] == b"\xff\xd8" else len(part)
     while place + 9 <= len(part) and part[place] == 0xFF:
         marker, length = part[place + 1], int.from_bytes(part[place + 2 : place + 4], "big")

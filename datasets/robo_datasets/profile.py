@@ -1,4 +1,4 @@
-"""What a dataset holds, in numbers: ranges, faults, saturation, returns, and how much of states and actions it covers.
+"""Statistics of a dataset: ranges, faults, saturation, returns, coverage of states and actions.
 
 Episodes are read one at a time. The profile follows that of OG-MARL (https://github.com/instadeepai/og-marl), whose coverage,
 unique pairs of state and action, is 1 for any continuous data; here pairs are binned, and their distances are measured.
@@ -31,7 +31,7 @@ HISTOGRAM = 10
 
 
 def profile(dataset: Dataset, watch: Watch = iter) -> dict[str, Any]:
-    """Returns the profile as JSON values; raises EpisodeCorrupt where an episode cannot be read."""
+    """Returns the profile as JSON values; raises EpisodeCorrupt if an episode cannot be read."""
     entries = dataset.entries()
     arrays: dict[str, _Moments] = {}
     pairs: dict[str, list[Array]] = {}
@@ -62,7 +62,7 @@ def coverage(pairs: npt.NDArray[np.float64]) -> dict[str, Any] | None:
     """Returns how varied pairs (N, D) of state and action are; None for fewer than two, or where nothing varies.
 
     `unique_bins`: the share of pairs that fall into a bin of their own kind, of BINS ** D. `nearest`: the median distance to
-    the nearest other pair, as a share of that when every dimension is shuffled by itself: 1 where no two are related.
+    the nearest other pair, as a share of that when every dimension is shuffled by itself: 1 if no two are related.
     """
     pairs = pairs[np.isfinite(pairs).all(1)]
     varied = pairs[:, np.ptp(pairs, axis=0) > 0] if len(pairs) else pairs

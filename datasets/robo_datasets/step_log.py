@@ -20,7 +20,7 @@ PREFIX = "observations/"
 
 
 class Key(NamedTuple):
-    """Where an episode begins."""
+    """Key of an episode's first step."""
 
     step: int
     episode: int
@@ -60,7 +60,7 @@ class StepLog:
         self.episodes += 1
 
     def step(self, transition: Transition) -> None:
-        """Writes a step; once this has returned, it is not lost. Raises DatasetError where the disk is full."""
+        """Writes a step; once this has returned, it is not lost. Raises DatasetError if the disk is full."""
         assert self._journal is not None, "begin comes before step"
         self._journal.step(transition)
         self.steps += 1
@@ -113,7 +113,7 @@ class StepReader:
         return self._observation
 
     def following(self) -> Begun | Transition | None:
-        """Returns what comes next, None where nothing more is written yet."""
+        """Returns what comes next, None if nothing more is written yet."""
         record = self._read()
         if record is None:
             after = self._after()

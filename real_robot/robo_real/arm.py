@@ -1,4 +1,4 @@
-"""An arm with a gripper: what is measured of it, where it is sent, and what its driver must be able to do."""
+"""An arm with a gripper: what is measured of it if it is sent, and what its driver must be able to do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ArmState:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every number is."""
+        """True if every number is finite."""
         numbers = (self.position, self.velocity, self.force, self.torque, self.joint_position, self.joint_velocity)
         scalars = (self.stamp, self.opening, *self.quaternion)
         return all(np.isfinite(array).all() for array in (*numbers, self.jacobian)) and bool(np.isfinite(scalars).all())
@@ -52,7 +52,7 @@ class ArmState:
 
 @dataclass(frozen=True)
 class ArmTarget:
-    """Where the hand is to be."""
+    """Target pose of the hand."""
 
     position: Array
     """(3,) [m]"""
@@ -64,7 +64,7 @@ class ArmTarget:
 
 @dataclass(frozen=True)
 class JointTarget:
-    """Where the joints are to be."""
+    """Target positions of the joints."""
 
     position: Array
     """(J,) [rad]"""
@@ -72,7 +72,7 @@ class JointTarget:
 
 @dataclass(frozen=True)
 class Response:
-    """How a hand follows a set point: its velocity tends to (set point - place) / lag."""
+    """First-order response of the hand to a set point: its velocity tends to (set point - position) / lag."""
 
     lag: float
     """[s]"""
@@ -140,7 +140,7 @@ class ArmDriver(Protocol):
 
 
 class Scene(Protocol):
-    """What a task needs around a robot: what is seen of its things, whether it is done, and how it begins anew."""
+    """Scene of a task around a robot: observations of its objects, success and reset."""
 
     def reset(self, seed: int) -> None:
         """Brings the arm and the things to where an episode begins."""
@@ -149,4 +149,4 @@ class Scene(Protocol):
         """Returns the observations that the arm does not measure of itself."""
 
     def success(self) -> bool | None:
-        """Returns whether the task is done, None where nothing here can tell."""
+        """Returns whether the task is done, None if nothing here can tell."""

@@ -1,4 +1,4 @@
-"""What a policy sees of an arm and commands: to the last unit the same as in the simulated arm tasks (a test compares)."""
+"""Spec of a real arm: identical to that of the simulated arm tasks, units included (a test compares them)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Attended(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._robot, self._tell = robot, tell
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode; raises RobotStopped where the robot cannot be re-armed, either."""
+        """Begins an episode; raises RobotStopped if the robot cannot be re-armed, either."""
         try:
             return super().reset(**arguments)
         except RobotStopped as error:

@@ -54,7 +54,7 @@ class FreshFrames:
         self._last: Frame | None = None
 
     def checked(self, frame: Frame, now: float) -> Picture:
-        """Returns the picture; raises CameraStale, or InvalidObservation where it has changed its size: nothing is resized."""
+        """Returns the picture; raises CameraStale, or InvalidObservation if it has changed its size: nothing is resized."""
         if frame.picture.shape != self.shape:
             raise InvalidObservation(
                 f"The camera {self.name!r} has changed its pictures.", got=frame.picture.shape, allowed=self.shape

@@ -1,4 +1,4 @@
-"""What every driver of an arm must do, as one suite: ours and third parties'.
+"""Conformance suite for drivers of arms, ours and third parties'.
 
     from robo_real.conformance import DRIVER_CHECKS
 

@@ -1,4 +1,4 @@
-"""Where an arm is under way to: the goal that the guard accepted last, followed tick by tick if measurements allow it."""
+"""Motion to the goal that the guard accepted last, tick by tick, if measurements allow it."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ class Course:
 
     @property
     def goal(self) -> ArmTarget | None:
-        """Where the hand is under way to; None if the arm stands or its joints move."""
+        """Goal of the hand; None if the arm stands or its joints move."""
         goal = self._goal
         return goal.target if isinstance(goal, _Pose) else None
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the arm follows a goal."""
+        """True while the arm follows a goal."""
         return self._goal is not None
 
     @property
     def moves_joints(self) -> bool:
-        """Whether its joints go to a posture."""
+        """True while its joints move to a posture."""
         return isinstance(self._goal, _Joints)
 
     def go(self, target: ArmTarget, until: float) -> None:

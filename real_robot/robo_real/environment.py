@@ -42,7 +42,7 @@ class Robot(AnyRobot, Protocol):
 
     @property
     def clock(self) -> Clock:
-        """What its times are read from."""
+        """Clock of the environment."""
 
     def arm(self) -> None:
         """Allows motion."""
@@ -94,17 +94,17 @@ class RobotEnv(gymnasium.Env[Any, Any]):
 
     @property
     def robot(self) -> Robot:
-        """What is driven; for experiments and tests."""
+        """Robot behind the environment, for experiments and tests."""
         return self._robot
 
     @property
     def loop(self) -> ControlLoop:
-        """How well the rate was kept."""
+        """Timing of the control loop."""
         return self._loop
 
     @property
     def metrics(self) -> dict[str, float]:
-        """How well the rate was kept so far, by tag."""
+        """Timing of the control loop so far, by tag."""
         return {
             "robot/cycles": float(len(self._loop.lateness)),
             "robot/overruns": float(self._loop.overruns),
@@ -113,7 +113,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
         }
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observations, dict[str, Any]]:
-        """Begins an episode; raises RobotStopped where a person must re-arm first, RobotBusy where somebody else has it."""
+        """Begins an episode; raises RobotStopped if a person must re-arm first, RobotBusy where somebody else has it."""
         super().reset(seed=seed)
         seed = int(self.np_random.integers(1 << 31)) if seed is None else seed
         self._take()
@@ -162,7 +162,7 @@ class RobotEnv(gymnasium.Env[Any, Any]):
             self._robot.close()
 
     def scripted_policy(self, seed: int, noise: float = 0.0) -> Policy:
-        """Returns the expert of the simulated task of the same name; raises InvalidSetting where there is none."""
+        """Returns the expert of the simulated task of the same name; raises InvalidSetting if there is none."""
         from robo_rl.discovery import make_environment
         from robo_rl.errors import UnknownName
 

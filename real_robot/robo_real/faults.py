@@ -1,4 +1,4 @@
-"""What may go wrong with a twin, on command. All of it is off until it is asked for. Times are of the twin's clock."""
+"""Faults that a twin can inject on command; all are off by default. Times are of the twin's clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a policy commands the fingers of a robot, or they are kept closed on what they hold."""
+"""Gripper control: by the policy, or kept closed on the object it holds."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ClosedFingers(Fingers):
     """Sent to close with every action, which has no element for them: for what the hand holds when an episode begins."""
 
     def __init__(self, robot: ActionSpec) -> None:
-        """Raises InvalidSetting where the robot has no fingers."""
+        """Raises InvalidSetting if the robot has no fingers."""
         if GRIP not in robot.names:
             raise InvalidSetting(
                 "This robot has no fingers to be kept closed.", got=robot.names, allowed=f"names with {GRIP!r}"

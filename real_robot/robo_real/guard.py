@@ -34,7 +34,7 @@ NORMS = (0.5, 1.5)
 
 
 class Mode(StrEnum):
-    """What an arm may do."""
+    """Mode of the guard: the motions that it allows."""
 
     DISCONNECTED = "disconnected"
     IDLE = "idle"
@@ -49,7 +49,7 @@ LATCHED = (Mode.STOPPED, Mode.FAULT)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What becomes of a command."""
+    """Verdict of the guard on a command."""
 
     target: ArmTarget | None
     """Where the hand may be sent; None if the arm is to hold still"""
@@ -90,7 +90,7 @@ class Guard:
 
     @property
     def mode(self) -> Mode:
-        """What the arm may do now."""
+        """Present mode."""
         latch = self._latch
         return self._mode if latch is None else latch[0]
 
@@ -111,7 +111,7 @@ class Guard:
         self._enter(Mode.DISCONNECTED)
 
     def arm(self) -> None:
-        """Allows motion from the next command on; raises RobotStopped where a person must re-arm first."""
+        """Allows motion from the next command on; raises RobotStopped if a person must re-arm first."""
         if self.mode in (*LATCHED, Mode.DISCONNECTED):
             raise stopped(self)
         self.rest()
@@ -121,7 +121,7 @@ class Guard:
     def reset(self, stops: int | None = None) -> None:
         """A person has looked and re-arms: leaves STOPPED or FAULT for IDLE, from where `arm` leads on.
 
-        stops: what that was when they looked, now by default. Raises RobotStopped where somebody has stopped it since.
+        stops: what that was when they looked, now by default. Raises RobotStopped if somebody has stopped it since.
         """
         seen = self.stops if stops is None else stops
         if self._latch is not None and self.stops == seen:
@@ -172,7 +172,7 @@ class Guard:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the arm may be moved."""
+        """True if the arm may be moved."""
         return self.mode in (Mode.ARMED, Mode.RUNNING)
 
     def watch(self, state: ArmState, sent: ArmTarget | None, now: float) -> bool:
@@ -202,7 +202,7 @@ class Guard:
         """Returns what may be sent to the arm.
 
         observed: stamp of the measurement that the command answers. now: time of the same clock. whole: the hand is to go all
-        the way to the pose, however long it takes, and not as far as it gets in a control period. Raises RobotStopped where
+        the way to the pose, however long it takes, and not as far as it gets in a control period. Raises RobotStopped if
         nothing may be sent at all.
         """
         if not self.is_ready:

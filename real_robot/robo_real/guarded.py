@@ -40,7 +40,7 @@ class GuardedArm(Robot):
         scene: Scene | None = None,
         log: AuditLog | None = None,
     ) -> None:
-        """spec: of the task, where there is one; its action is that of the arm. scene: what the task needs around the arm."""
+        """spec: of the task if there is one; its action is that of the arm. scene: what the task needs around the arm."""
         self.driver, self.limits, self.scene = driver, limits, scene
         self.spec = spec or arm_spec(driver.name, len(limits.joint_low))
         self.log = log or AuditLog()
@@ -78,7 +78,7 @@ class GuardedArm(Robot):
             self._watchdog.start()
 
     def arm(self) -> None:
-        """Allows motion from the next command on; raises RobotStopped where a person must re-arm first."""
+        """Allows motion from the next command on; raises RobotStopped if a person must re-arm first."""
         with self._lock:
             self.guard.arm()
 

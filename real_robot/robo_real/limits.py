@@ -1,4 +1,4 @@
-"""How far, fast and hard an arm may go. Nothing has a default: whoever runs a robot decides each number."""
+"""Limits of position, speed and force. Nothing has a default: the operator of a robot decides each number."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from robo_rl.settings import settings_as
 
 @dataclass(frozen=True)
 class Limits:
-    """What the guard holds an arm to. Every number must be finite; times are of the robot's clock."""
+    """Limits that the guard enforces. Every number must be finite; times are of the robot's clock."""
 
     box_low: tuple[float, float, float]
     """[m] lowest x, y, z of the hand, frame base"""
@@ -75,7 +75,7 @@ class Limits:
     stop_after: float
     """[s] without a command, after which it is stopped until a person re-arms it"""
     dead_man: float | None
-    """[s] for which a sign of the person's hand lasts; None where nobody holds anything, as for a simulation"""
+    """[s] for which a sign of the person's hand lasts; None if nobody holds anything, as for a simulation"""
     reference: Quaternion = DOWN
     """(w, x, y, z) from which tilt and turn are counted"""
 

@@ -71,12 +71,12 @@ class RemoteRobot(Robot, Scene):
         self._lease = str(self.link.json("/robo/lease", {"owner": self._owner, "key": key})["lease"])
 
     def arm(self) -> None:
-        """Allows motion; raises RobotStopped where a person must re-arm first."""
+        """Allows motion; raises RobotStopped if a person must re-arm first."""
         self._leased("/robo/arm")
 
     @override
     def observe(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Returns the newest measurement, pictures included; raises CameraStale where one is too old."""
+        """Returns the newest measurement, pictures included; raises CameraStale if one is too old."""
         told = self._leased("/robo/observe")
         self._stamp = float(told["stamp"])
         self._success = told["success"]

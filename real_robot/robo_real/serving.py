@@ -23,7 +23,7 @@ from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 
 @dataclass(frozen=True)
 class Serving:
-    """How a robot is served."""
+    """Settings of a robot's server."""
 
     driver: str = "twin"
     """a name of the entry points robo_rl.robots"""
@@ -53,7 +53,7 @@ class Serving:
 
 
 def served(serving: Serving) -> RobotServer:
-    """Returns a server that is ready to start; raises InvalidSetting where limits are missing, RobotUnavailable."""
+    """Returns a server that is ready to start; raises InvalidSetting if limits are missing, RobotUnavailable."""
     kind = load("robots", serving.driver)
     driver = kind(settings_as(kind.options, dict(serving.options), source=f"options of {serving.driver}"))
     limits = _limits(serving, kind)

@@ -36,7 +36,7 @@ FIRST_PICTURE = 60.0
 
 @dataclass(frozen=True)
 class TwinOptions:
-    """What is simulated."""
+    """Options of the simulation."""
 
     task: str = "robo/ArmReach-v0"
     """of an environment family that has plants"""
@@ -194,7 +194,7 @@ class Twin(ArmDriver):
 
     @property
     def _is_drawn(self) -> bool:
-        """Whether a thread draws the cameras."""
+        """True if a thread draws the cameras."""
         return len(self._threads) > 1 and not self.faults.camera_freeze
 
     # faults

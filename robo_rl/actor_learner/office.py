@@ -6,17 +6,28 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from robo_rl.checkpoints import Checkpoint, checkpoint_steps, packed, save_checkpoint, unpacked
 from robo_rl.protocols import Policy, TransferablePolicy
 from robo_rl.types import Metrics, StateDict
 
-if TYPE_CHECKING:
-    from robo_rl.actor_learner.learning import LearningTraining
-
 BEAT = 0.5  # [s] between two words where there is nothing else to say
 EVERY = 10  # steps learnt from between two versions of the parameters: 50 in HIL-SERL, whose updates are not bound to steps
+
+
+class SavedTraining(Protocol):
+    """Training that a checkpoint is made of."""
+
+    told: dict[str, StateDict]
+    """Parts of a checkpoint that are the acting process's."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that learns."""
+
+    def state_dict(self) -> StateDict:
+        """Return the learner's own parts."""
 
 
 class Finished(Exception):
@@ -41,13 +52,13 @@ class Office:
         """Keeps what a learner reported for the next word."""
         self._metrics |= metrics
 
-    def on_step(self, step: int, training: LearningTraining) -> None:
+    def on_step(self, step: int, training: SavedTraining) -> None:
         """A step was learnt from: listens, and says what is due."""
         self.attend(step, training)
         if step - self._published >= self._every or self._metrics:
             self.publish(step, training.policy)
 
-    def attend(self, step: int, training: LearningTraining, timeout: float = 0.0) -> None:
+    def attend(self, step: int, training: SavedTraining, timeout: float = 0.0) -> None:
         """Takes requests, does those that are due; beats. Raises Finished at the end, or where the acting process is gone."""
         try:
             while self._connection.poll(timeout):
@@ -79,7 +90,7 @@ class Office:
         """Says why the learner cannot go on."""
         self._tell({"error": str(error) or type(error).__name__})
 
-    def _save(self, step: int, training: LearningTraining) -> None:
+    def _save(self, step: int, training: SavedTraining) -> None:
         self.announce(step)
         problem = self._write(step, training, self._asked.pop("parts", {}))
         self._asked.pop("save", None)
@@ -87,7 +98,7 @@ class Office:
         assert isinstance(policy, TransferablePolicy)
         self._say(step, problem=problem, parameters=policy.parameters())
 
-    def _write(self, step: int, training: LearningTraining, parts: StateDict) -> str:
+    def _write(self, step: int, training: SavedTraining, parts: StateDict) -> str:
         """Returns why the checkpoint could not be written, "" where it was."""
         try:
             save_checkpoint(self._checkpoints, Checkpoint(step, training.state_dict() | training.told | parts))

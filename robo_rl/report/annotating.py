@@ -1,4 +1,4 @@
-"""Whether the model that annotates steps beside a training went on doing so."""
+"""Check that the annotating model answered throughout the training."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Across:
-    """What lies on the horizontal axis, from 0 on."""
+    """Horizontal axis, from 0 on."""
 
     title: str = "training steps"
     place: str = "step"
@@ -72,7 +72,7 @@ def line_chart(
     percent: bool = False,
     across: Across = Across(),
 ) -> Markup:
-    """Returns an SVG of lines, over training steps by default, or an empty one where there is nothing to draw."""
+    """Returns an SVG of lines, over training steps by default, or an empty one if there is nothing to draw."""
     series = [one for one in series if one.points]
     if not series:
         return Markup("")
@@ -86,7 +86,7 @@ def line_chart(
 
 
 def bar_chart(counts: Sequence[int], edges: Sequence[float], *, title: str, across: str) -> Markup:
-    """Returns an SVG of a histogram: counts (n,) between edges (n+1,), or an empty one where there is nothing to draw."""
+    """Returns an SVG of a histogram: counts (n,) between edges (n+1,), or an empty one if there is nothing to draw."""
     if not any(counts):
         return Markup("")
     low, high, most = edges[0], edges[-1], max(counts)

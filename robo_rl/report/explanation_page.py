@@ -14,7 +14,7 @@ from markupsafe import Markup
 from robo_rl.report import template
 from robo_rl.report.charts import Across, Series, line_chart, thinned
 from robo_rl.rewards.pipeline import BESIDE
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.runs import write_text
 from robo_rl.types import Episode
 
@@ -23,7 +23,7 @@ ACROSS = Across("steps of the episode", "step")
 OWN = "the environment's own"
 
 
-def write_explanation(found: Judged, episode: Episode, facts: Mapping[str, Any], out: Path) -> Path:
+def write_explanation(found: StepScores, episode: Episode, facts: Mapping[str, Any], out: Path) -> Path:
     """Writes the page to `out` and returns it.
 
     facts: reward, model, hash, dataset, environment, number of the episode.

@@ -31,7 +31,7 @@ class Film:
     poster: str
     """Data address of a picture."""
     source: str | None
-    """Data address of the mp4, or None where it would not fit."""
+    """Data address of the mp4, or None if it would not fit."""
     strip: list[str]
     """Data addresses of pictures, in place of a film."""
 

@@ -1,4 +1,4 @@
-"""What a run amounts to, in words and one number."""
+"""Headline of a report: one sentence and one number."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _judged(final: Evaluation, rate: Interval) -> tuple[str, str]:
 
 
 def _learnt_from(run: RecordedRun) -> dict[str, str]:
-    """Returns whose rewards were learnt from, where they are not the environment's."""
+    """Returns whose rewards were learnt from if they are not the environment's."""
     reward = run.facts.get("reward")
     if not isinstance(reward, dict) or "model" not in reward:
         return {}

@@ -36,7 +36,7 @@ OTHER = ACTIVITIES["time/other_s"]
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """What is known of one run."""
+    """Contents of one run's folder."""
 
     path: Path
     recipe_text: str
@@ -49,7 +49,7 @@ class RecordedRun:
     """(step, outcome) during training, in order"""
     final: Evaluation | None
     elsewhere: dict[str, Evaluation] = field(default_factory=dict)
-    """Of the finished policy, where it was not trained, by name."""
+    """Of the finished policy if it was not trained, by name."""
     warnings: list[str] = field(default_factory=list)
     label: str = ""
     """Short name, unique within a report."""

@@ -10,9 +10,7 @@ from typing import Any
 
 from robo_rl.report import template
 from robo_rl.report.charts import COLORS, Across, Series, line_chart
-from robo_rl.rewards.search.candidate import Candidate
-from robo_rl.rewards.search.outcome import Outcome
-from robo_rl.rewards.search.population import Round
+from robo_rl.rewards.search.candidates import Candidate, Outcome, Round
 from robo_rl.runs import write_text
 
 REASONS = {

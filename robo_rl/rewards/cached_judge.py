@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeUnavailable
 from robo_rl.rewards.answer_cache import AnswerCache, Answers
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Judge, Question, judge
-from robo_rl.rewards.strict_answers import read, repaired
+from robo_rl.rewards.judging import Answer, Judge, Question, judge, read, repaired
 from robo_rl.types import Metrics
 
 SILENT = ("unreachable", "too many requests", "not accepted")
@@ -161,6 +163,39 @@ class CachedJudge:
         return ", ".join(f"{name} {limit:g}" for name, limit in parts.items() if limit)
 
 
-def cached_judge(name: str, settings: Mapping[str, Any]) -> CachedJudge:
-    """Returns a judge by its name, asked with care; raises UnknownName, and InvalidSetting naming the setting."""
-    return CachedJudge(judge(name, settings))
+@dataclass(frozen=True, kw_only=True)
+class WithJudge:
+    """Settings of whatever asks a judge."""
+
+    name: ClassVar[str]
+    words: ClassVar[str]
+    """Everything that the judge is told; another one is another reward."""
+
+    judge: str = "endpoint"
+    """Who answers: "endpoint" for any chat-completions server, "chance" guesses. What it is told goes into judge_settings."""
+    judge_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the judge, such as {model: gpt-4o-2024-11-20, base_url: "https://api.openai.com/v1", key_variable: KEY}."""
+
+    @cached_property
+    def asking(self) -> CachedJudge:
+        """The judge, asked with care."""
+        return CachedJudge(judge(self.judge, self.judge_settings))
+
+    def ask_by(self, asking: CachedJudge) -> None:
+        """Has it be asked by somebody else, such as one who shares the answers with others."""
+        vars(self)["asking"] = asking  # where the property keeps its own
+
+    def identity_with(self, settings: Mapping[str, object]) -> tuple[str, str]:
+        """Returns a name that holds the judge's, and a hash of the judge, the words and all other settings."""
+        own = {name: value for name, value in settings.items() if name not in ("judge", "judge_settings")}
+        judge, judge_hash = self.asking.identity
+        told = json.dumps([judge_hash, self.words, own], sort_keys=True)
+        return f"{self.name} by {judge}", hash_of(told.encode())
+
+    def spent(self) -> Metrics:
+        """Returns how much was asked, and what that cost."""
+        return self.asking.spent()
+
+    def report(self) -> str:
+        """Returns lines that say what was asked, what it cost and how many answers are missing why."""
+        return self.asking.report()

@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 
-from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
-from robo_rl.rewards.fitted_folder import fitted
+from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import PICTURES_ALONE, PictureReward, Pictures, pictures_of
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
-from robo_rl.rewards.success_examples import Measured, guarded, moments_of
-from robo_rl.rewards.success_guard import Guard
+from robo_rl.rewards.success_examples import Guard, Measured, guarded, moments_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode, Labels, RewardLabels
 
@@ -33,11 +30,9 @@ def save(
     facts: Mapping[str, Any],
 ) -> None:
     """Writes a fitted classifier durably into a new folder; the camera of `config` is the one that it looks at."""
-    if folder.exists() and any(folder.iterdir()):
-        raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
     shape = [*(spec.observation[config.camera].shape if config.camera else network.mean.shape)]
     state = {"arrays": dict(network.state_dict()), "shape": shape, "config": asdict(config), "spec": spec.to_json()}
-    save_checkpoint(folder, Checkpoint(0, {"classifier": state | {"measured": measured.to_json(), "facts": dict(facts)}}))
+    save_fitted(folder, "classifier", state | {"measured": measured.to_json(), "facts": dict(facts)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,22 +52,17 @@ class ClassifierReward(PictureReward):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.folder:
-            raise InvalidSetting(
-                "Which classifier?", fix="--settings folder=FOLDER, as `robo-rl reward fit classifier` wrote it"
-            )
+        require_named(self.folder, "classifier")
 
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of parameters, threshold, guard and settings; not of the folder's name."""
-        arrays = self._saved["arrays"]
         told = [
             {name: value for name, value in self.settings().items() if name != "folder"},
             self._threshold,
             self._config.guard,
         ]
-        parts = (np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))
-        return "classifier", hash_of(json.dumps(told, sort_keys=True).encode(), *parts)
+        return "classifier", hash_of(json.dumps(told, sort_keys=True).encode(), *bytes_of(self._saved["arrays"]))
 
     def score(self, pictures: Pictures, firsts: Pictures, instruction: str | None) -> Labels:
         """Returns answers about pictures alone; raises InvalidSetting where it looks at numbers or has a guard."""
@@ -159,6 +149,5 @@ class ClassifierReward(PictureReward):
     @cached_property
     def _network(self) -> SuccessNetwork:
         network = SuccessNetwork(self._saved["shape"], self._config.hidden, self._config.image_size)
-        arrays = {name: torch.as_tensor(np.array(array)) for name, array in self._saved["arrays"].items()}
-        network.load_state_dict(arrays)
+        network.load_state_dict(tensors_of(self._saved["arrays"]))
         return network.eval()

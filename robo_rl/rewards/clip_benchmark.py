@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.audit.agreement import rank_correlations
-from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, unknown
+from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, rank_correlations, unknown
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.pictures import PICTURES_ALONE
 from robo_rl.types import Episode

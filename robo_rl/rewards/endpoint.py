@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 
 from robo_rl.errors import InvalidSetting, JudgeUnavailable, QuestionNotAccepted, require_allowed
 from robo_rl.rewards.chat_transport import NoReply, Pace, Patience, Transport
-from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judging import Answer, Picture, Question, Terms, form_in_words
+from robo_rl.rewards.judging import Answer, Picture, Question, Terms, data_url, form_in_words
 
 NEAR_NAME = re.compile(r"(?!(?:0x[0-9a-f]*|[0-9]+)$)[a-z0-9_-]+", re.IGNORECASE)
 """A name without a domain. Resolvers take a number for an address (134744072 for 8.8.8.8), and other signs for dots."""

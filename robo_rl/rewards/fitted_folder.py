@@ -1,11 +1,15 @@
-"""Read what `robo-rl reward fit` left in a folder, and say what to do where it is not there."""
+"""Folders that `robo-rl reward fit` leaves: written durably, read again, and what to do where one is not there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from robo_rl.checkpoints import has_checkpoint, load_checkpoint
+import numpy as np
+import torch
+
+from robo_rl.checkpoints import Checkpoint, has_checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import CheckpointCorrupt, InvalidSetting
 
 NEEDED = {
@@ -35,3 +39,31 @@ def fitted(folder: str | Path, part: str, *, kind: str = "") -> dict[str, Any]:
         raise InvalidSetting(f"{folder} holds no reward of the kind {kind}.", got=", ".join(saved), fix=again)
     state: dict[str, Any] = saved[part]
     return state
+
+
+def require_empty(folder: Path) -> None:
+    """Raises InvalidSetting for a folder that holds anything."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
+
+
+def save_fitted(folder: Path, part: str, state: Mapping[str, Any]) -> None:
+    """Writes what was fitted durably into a new folder; raises InvalidSetting for one that holds anything."""
+    require_empty(folder)
+    save_checkpoint(folder, Checkpoint(0, {part: dict(state)}))
+
+
+def require_named(folder: str, kind: str) -> None:
+    """Raises InvalidSetting if no folder is named; `kind` is the word after `robo-rl reward fit`."""
+    if not folder:
+        raise InvalidSetting("Which fitted reward?", fix=f"--settings folder=FOLDER, as `robo-rl reward fit {kind}` wrote it")
+
+
+def tensors_of(arrays: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns copies of saved arrays, by name."""
+    return {name: torch.as_tensor(np.array(array)) for name, array in arrays.items()}
+
+
+def bytes_of(arrays: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yields the contents of arrays in the order of their names, for an identity."""
+    return (np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays))

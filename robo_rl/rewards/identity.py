@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 
 def settings_hash(model: Any) -> str:
@@ -19,3 +19,15 @@ def hash_of(*parts: bytes) -> str:
     for part in parts:
         whole.update(len(part).to_bytes(8, "big") + part)
     return whole.hexdigest()[:16]
+
+
+class NamedSettings:
+    """A dataclass of plain settings that all its answers follow from."""
+
+    name: ClassVar[str]
+    """That of the entry point."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and hash of the settings."""
+        return self.name, settings_hash(self)

@@ -11,12 +11,11 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.cached_judge import SILENT
+from robo_rl.rewards.cached_judge import SILENT, WithJudge
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judged_episodes import Judged, required
+from robo_rl.rewards.judge_rewards import SYSTEM, required
 from robo_rl.rewards.judging import Answer as Reply
 from robo_rl.rewards.judging import Form, Picture, Question
-from robo_rl.rewards.large_reward_models import SYSTEM
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.raters import Answer, Segment
 from robo_rl.settings import plain
@@ -50,7 +49,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgeRater(Judged):
+class JudgeRater(WithJudge):
     """A vision-language model, which describes the last pictures of both segments and then decides (RL-VLM-F)."""
 
     name: ClassVar[str] = "judge"

@@ -1,14 +1,17 @@
 """Models that look at pictures and answer in words, such as GPT or Qwen-VL: entry points `robo_rl.judges`.
 
-A question says what an answer must look like; whatever else comes back is no answer. Missing is not zero. A judge only carries
-questions and words to and fro: `robo_rl.rewards.cached_judge` keeps answers, reads them strictly and counts what they cost.
+A question says what an answer must look like: one JSON object of its form, or nothing; nobody searches numbers in prose.
+Whatever else comes back is no answer, and missing is not zero. A judge only carries questions and words to and fro:
+`robo_rl.rewards.cached_judge` keeps answers, reads them strictly and counts what they cost.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Literal, Protocol
 
@@ -170,3 +173,80 @@ def _pieces(part: str | Picture) -> list[bytes]:
     if isinstance(part, str):
         return [b"words", part.encode()]
     return [f"picture {part.shape}".encode(), np.ascontiguousarray(part).tobytes()]
+
+
+SHOWN = 2000
+"""Characters of a wrong answer that the model sees again."""
+FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL)
+"""Around the whole answer, as many models write JSON."""
+REFUSAL = re.compile(
+    r"\s*(?:i['’]?m sorry|i am sorry|sorry,|i can(?:['’]t|not)|i(?:['’]m| am) (?:unable|not able)|as an ai\b|i won['’]t)",
+    re.IGNORECASE,
+)
+"""How answers begin that decline, in English."""
+
+
+def read(question: Question, answer: Answer) -> Answer:
+    """Returns the answer with its content, or with the status "refused" or "garbage"; others than "ok" as they are."""
+    if answer.status != "ok":
+        return answer
+    if question.form is None:
+        is_said = bool(answer.raw.strip())
+        return replace(answer, content={"text": answer.raw}) if is_said else replace(answer, status="garbage")
+    try:
+        return replace(answer, content=contents(question.form, answer.raw))
+    except ValueError:
+        return replace(answer, status="refused" if REFUSAL.match(answer.raw) else "garbage")
+
+
+def contents(form: type[Form], words: str) -> Mapping[str, Any]:
+    """Returns the fields of an answer; raises ValueError, which says what is wrong with it."""
+    fenced = FENCE.fullmatch(words)
+    words = fenced[1] if fenced else words
+    try:
+        json.loads(words, object_pairs_hook=_unique)  # pydantic would take the last of two fields of one name
+        return form.model_validate_json(words).model_dump()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}") from None
+
+
+def repaired(question: Question, answer: Answer) -> Question:
+    """Returns the question that shows the model its wrong answer and asks for a right one."""
+    assert question.form is not None, "free words are never wrong"
+    if problem := broken_by(question.form, answer.raw):
+        words = f"You answered before:\n{answer.raw[:SHOWN]}\nThis cannot be used: {problem}."
+        return replace(question, parts=[*question.parts, f"{words} Answer again, with the JSON object alone."])
+    return question
+
+
+def broken_by(form: type[Form], words: str) -> str:
+    """Returns what is wrong with an answer; empty for a right one."""
+    try:
+        contents(form, words)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field is there twice")
+    return found
+
+
+def data_url(picture: Picture, longest_side: int = 0) -> str:
+    """Returns a picture as a data URL of PNG, which loses nothing; (H, W, 3) RGB, resized only where asked to."""
+    import cv2  # late: most of what asks a judge is only listed or explained
+
+    height, width = picture.shape[:2]
+    if longest_side and longest_side != max(height, width):
+        scale = longest_side / max(height, width)
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        kind = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+        picture = np.asarray(cv2.resize(picture, size, interpolation=kind), np.uint8)
+    _, png = cv2.imencode(".png", cv2.cvtColor(picture, cv2.COLOR_RGB2BGR))
+    return f"data:image/png;base64,{base64.b64encode(png.tobytes()).decode()}"

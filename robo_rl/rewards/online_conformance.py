@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
-from robo_rl.errors import ConformanceFailure
 from robo_rl.reward_protocols import DelayedRewards, OnlineRewards, RewardModel
+from robo_rl.rewards.conformance import require_rule
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, StepRewards
 
@@ -211,5 +211,4 @@ def _reads_no_rewards(poisoned: Labels, clean: Labels) -> bool:
 
 
 def _require(holds: bool, reward: OnlineRewards, rule: str, what: str, got: object = None, allowed: object = None) -> None:
-    if not holds:
-        raise ConformanceFailure(str(reward.identity["model"]), rule, what, got=got, allowed=allowed)
+    require_rule(holds, str(reward.identity["model"]), rule, what, got, allowed)

@@ -12,28 +12,23 @@ from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError, require_allowed
-from robo_rl.rewards.embedding import embedded, on_device
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.local_models import TorchImageText, on_device
 from robo_rl.rewards.pictures import Pictures
 
 
 @dataclass(frozen=True)
-class OpenCLIP:
+class OpenCLIP(TorchImageText):
     """CLIP models of the library open_clip (extra `openclip`)."""
 
     pretrained: str
     """A file of weights, or one of the library's names for weights, such as laion2b_s34b_b79k, which is downloaded once."""
     model: str = "ViT-B-32"
     """The library's name of the architecture."""
-    device: str = "cpu"
-    """Where it computes, as torch names it. Part of the last digits only, so not of the identity."""
-    batch: int = 64
-    """Pictures that it looks at together, at most. Part of the last digits only, so not of the identity."""
 
     def __post_init__(self) -> None:
         words = "a file or a name: without it, weights would be random"
@@ -49,32 +44,29 @@ class OpenCLIP:
         parts = [part for name, array in weights for part in (name.encode(), array.tobytes())]
         return f"open_clip {self.model}", hash_of(json.dumps(facts, sort_keys=True, default=str).encode(), *parts)
 
-    def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        """Returns (N, D) unit vectors for pictures that were cut and scaled as the library does."""
-        if not len(pictures):
-            return self.embed_pictures(np.zeros((1, 32, 32, 3), np.uint8))[:0]
-        model, prepare, _ = self._parts
+    @override
+    def see(self, pictures: Pictures) -> torch.Tensor:
         from PIL import Image  # which open_clip brings along
 
-        def prepared(some: Pictures) -> torch.Tensor:
-            return torch.stack([prepare(Image.fromarray(picture)) for picture in some])
+        model, prepare, _ = self._parts
+        pixels = torch.stack([prepare(Image.fromarray(picture)) for picture in pictures])
+        features: torch.Tensor = model.encode_image(pixels.to(self.device))
+        return features
 
-        return embedded(pictures, self.batch, prepared, lambda pixels: model.encode_image(pixels.to(self.device)))
-
-    def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns (N, D) unit vectors; raises InvalidSetting for a text that is too long."""
-        if not texts:
-            return self.embed_texts([""])[:0]
+    @override
+    def read(self, texts: Sequence[str]) -> torch.Tensor:
         model, _, tokenize = self._parts
-        longest = int(model.context_length)
-        for text in texts:  # the library would cut it off in silence
-            if (tokens := int((tokenize([text], context_length=4 * longest) != 0).sum())) > longest:
-                raise InvalidSetting(
-                    f"The model {self.model} cannot read so long a text: {text!r}.", got=f"{tokens} tokens", allowed=longest
-                )
-        return embedded(
-            texts, self.batch, lambda some: tokenize(list(some)), lambda tokens: model.encode_text(tokens.to(self.device))
-        )
+        features: torch.Tensor = model.encode_text(tokenize(list(texts)).to(self.device))
+        return features
+
+    @override
+    def count_tokens(self, text: str) -> int:
+        return int((self._parts[2]([text], context_length=4 * self.longest) != 0).sum())
+
+    @property
+    @override
+    def longest(self) -> int:
+        return int(self._parts[0].context_length)
 
     @cached_property
     def _parts(self) -> tuple[Any, Any, Any]:

@@ -17,7 +17,7 @@ from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
 from robo_rl.rewards.place import Memory, Place
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.types import Labels
 
 
@@ -82,10 +82,20 @@ class PictureScoring(StepReward):
         """Return what is drawn for the reward alone."""
         return self.alone
 
+    def require(self, place: Place) -> None:
+        """Raise InvalidSetting if pictures are not drawn, or a model judges none by themselves, or not these or these words."""
+        blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in place.spec.observation.items()}
+        for model in self._models:
+            none = pictures_of(blank, model.eye)[:0]
+            model.score(none, none, model.instruction or place.spec.instruction)
+
+    @property
+    def _models(self) -> Sequence[PictureReward]:
+        return [self.model] if self.completion is None else [self.model, self.completion.model]
+
     def entries(self, place: Place) -> Sequence[str]:
         """Return all vectors, and the pictures of the cameras that are looked at."""
-        models = [self.model] if self.completion is None else [self.model, self.completion.model]
-        eyes = {name for model in models for name in (model.eye, f"camera_{model.eye}")}
+        eyes = {name for model in self._models for name in (model.eye, f"camera_{model.eye}")}
         return [*super().entries(place), *(name for name in place.spec.observation if name in eyes)]
 
     @property
@@ -103,7 +113,7 @@ class PictureScoring(StepReward):
         pictures = len(waiting) if self.hold == 1 else waiting.count(self._asks)
         return pictures + waiting.begun * self._asks_firsts >= self.every
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the rewards; the task ends with a step in which the model sees it completed."""
         asks, completion = self._asks(steps), self.completion
         now, before = self._scores(steps, asks, place)
@@ -118,7 +128,7 @@ class PictureScoring(StepReward):
         labels = Labels.finite(value + bonus * ends, valid & paid.valid, dtype=np.float64)
         earned = bonus * ends if self.model.mode == "potential" else labels.values
         terms = {"model_return": np.where(labels.valid, earned, np.nan)}
-        return Judged(labels, terms if completion is None else {**terms, "completed": ends.astype(np.float64)}, ends)
+        return StepScores(labels, terms if completion is None else {**terms, "completed": ends.astype(np.float64)}, ends)
 
     def _paid(self, now: Labels, before: Labels, ends: npt.NDArray[np.bool_]) -> Labels:
         """Return the rewards of K steps that led from one score to another."""

@@ -9,23 +9,115 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import InvalidSetting, require_allowed
+from robo_rl.discovery import load
+from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
+from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.pipeline_settings import Source, Stages, read_sources, read_stages
 from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.judging import UsedProgram
-from robo_rl.rewards.shaping.potential import Potential
-from robo_rl.rewards.shaping.stage import Stage
+from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.shaping import STAGES, Potential, Stage
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
+from robo_rl.settings import settings_as
 from robo_rl.types import Episode, Labels, Metrics
+
+Stages = tuple[tuple[str, Stage], ...]
+OWN = "environment"
+"""Name of the environment's own reward as a source."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A reward that counts."""
+
+    name: str
+    model: RewardModel | None
+    """None for the environment's own."""
+    weight: float
+    stages: Stages
+
+
+@dataclass(frozen=True)
+class SourceSettings:
+    """A source as a recipe writes it."""
+
+    reward: str = ""
+    """A reward model (`robo-rl reward list`)."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the reward model."""
+    environment: bool = False
+    """The environment's own reward instead of a model's."""
+    weight: float = 1.0
+    """Factor after the stages."""
+    stages: tuple[Any, ...] = ()
+    """Of this source alone, in their order."""
+    name: str = ""
+    """In the log; empty for that of the reward."""
+
+    def __post_init__(self) -> None:
+        require_allowed(self, {"weight": (bool(np.isfinite(self.weight)), "a finite number")})
+        if bool(self.reward) == self.environment or (self.environment and self.settings):
+            raise InvalidSetting(
+                "A source is a reward model or the environment's own reward.",
+                got=f"reward {self.reward!r}, environment {self.environment}, settings {dict(self.settings)}",
+                allowed="{reward: NAME, settings: {...}} or {environment: true}",
+            )
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """A stage as a recipe writes it."""
+
+    stage: str
+    """A name of robo_rl.rewards.shaping.STAGES."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_sources(told: Sequence[Any]) -> tuple[Source, ...]:
+    """Returns the sources; raises UnknownName or InvalidSetting naming the key."""
+    sources: list[Source] = []
+    for number, each in enumerate(told):
+        where = f"sources[{number}]"
+        settings: SourceSettings = settings_as(SourceSettings, each, source=where)
+        name = settings.name or (OWN if settings.environment else settings.reward)
+        if any(other.name == name for other in sources):
+            raise InvalidSetting(f"Two sources are called {name!r}.", got=name, fix=f"give {where} a `name` of its own")
+        sources.append(Source(name, _model(settings, where), settings.weight, read_stages(settings.stages, where)))
+    return tuple(sources)
+
+
+def read_stages(told: Sequence[Any], where: str) -> Stages:
+    """Returns the stages with their names; raises UnknownName or InvalidSetting naming the key."""
+    stages = []
+    for number, each in enumerate(told):
+        source = f"{where}: stages[{number}]"
+        settings: StageSettings = settings_as(StageSettings, each, source=source)
+        if settings.stage not in STAGES:
+            raise UnknownName("stage", settings.stage, STAGES)
+        stage: Stage = settings_as(STAGES[settings.stage], settings.settings, source=f"{source}, {settings.stage}")
+        stages.append((f"{number + 1}_{settings.stage}", stage))
+    return tuple(stages)
+
+
+def _model(settings: SourceSettings, where: str) -> RewardModel | None:
+    if settings.environment:
+        return None
+    model: RewardModel = settings_as(load("rewards", settings.reward), settings.settings, source=f"{where}: {settings.reward}")
+    if getattr(model, "learns_in_a_run", False):
+        raise InvalidSetting(
+            f"{where}: the reward {settings.reward} is learned from whole episodes of a run, and cannot be one of several.",
+            allowed="a reward that labels steps (robo-rl reward list)",
+            fix=f"name it alone: reward: {{name: {settings.reward}, ...}}",
+        )
+    return model
+
 
 BESIDE = "of_environment"
 """Term that holds the environment's own reward, whether it counts or not."""
@@ -71,17 +163,17 @@ class RewardPipeline(StepReward):
         """True if all sources do."""
         return all(model.repeats_itself for _, model in self._models())
 
-    def judged(self, episode: Episode) -> Judged:
+    def score_episode(self, episode: Episode) -> StepScores:
         """Return the reward of every step of a recorded episode, also of sources that label whole episodes."""
         labels = [None if part.model is None else part.model.label(episode) for part in self.parts]
         place = Place.recorded(episode)
         for stage, where in self._stages(place):
             stage.require(where)
-        return self._mixed(Steps.of(episode), place, [None if each is None else Judged(each, {}) for each in labels])
+        return self._mixed(Steps.of(episode), place, [None if each is None else StepScores(each, {}) for each in labels])
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the sum of what the sources say, with every value on the way to it."""
-        given: dict[str, Judged] = {}
+        given: dict[str, StepScores] = {}
         for name, model in self._models():
             found = model.score_steps(steps, place.within(name))
             given[name] = replace(found, labels=Labels.finite(found.labels.values, found.labels.valid))
@@ -96,9 +188,9 @@ class RewardPipeline(StepReward):
         mixed = self._mixed(ended, place, [given.get(part.name) for part in self.parts])
         terms = {f"{name}/{term}": values for name, found in given.items() for term, values in found.terms.items()}
         returns = {f"{name}/model_return": found.total for name, found in given.items()}
-        return Judged(mixed.labels, {**returns, **terms, **mixed.terms}, ends)
+        return StepScores(mixed.labels, {**returns, **terms, **mixed.terms}, ends)
 
-    def _mixed(self, steps: Steps, place: Place, given: Sequence[Judged | None]) -> Judged:
+    def _mixed(self, steps: Steps, place: Place, given: Sequence[StepScores | None]) -> StepScores:
         """Return the shaped sum of rewards, of which None is the environment's own, with every value on the way to it."""
         total, terms = Labels(np.zeros(len(steps)), np.ones(len(steps), np.bool_)), {BESIDE: steps.rewards}
         own = Labels.finite(steps.rewards, dtype=np.float64)
@@ -107,7 +199,7 @@ class RewardPipeline(StepReward):
             terms[part.name] = labels.or_nan
             labels = _through(part.stages, steps, labels, place, f"{part.name}/", terms)
             total = Labels.finite(total.values + part.weight * labels.values, total.valid & labels.valid, dtype=np.float64)
-        return Judged(_through(self.shaping, steps, total, place, "", terms), terms)
+        return StepScores(_through(self.shaping, steps, total, place, "", terms), terms)
 
     # what sources and stages need
 
@@ -160,7 +252,7 @@ class RewardPipeline(StepReward):
         used = [program for name, model in self._models() for program in model.programs(place.within(name))]
         for stage, where in self._stages(place):
             if isinstance(stage, Potential):
-                used.append(UsedProgram(stage.judge, stage.judge.view(where.view, where.name), is_reward=False))
+                used.append(UsedProgram(stage.runner, stage.runner.view(where.view, where.name), is_reward=False))
         return [program._replace(is_reward=False) for program in used]
 
     def _models(self) -> Iterator[tuple[str, StepReward]]:

@@ -1,25 +1,190 @@
-"""The reward that was fitted to comparisons, as a reward model: what `robo-rl reward fit` leaves in a folder."""
+"""A reward learned from comparisons of segments, and the reward model that reads what was fitted.
+
+Bradley & Terry 1952; Christiano et al. 2017, arXiv:1706.03741; Wang et al. 2024 (RL-VLM-F), arXiv:2402.03681.
+
+    P(second is better) = sigmoid( sum_t r(s_t, a_t of second) - sum_t r(s_t, a_t of first) )
+
+K members, P pairs, L steps of a segment, D numbers of a step: observation and action.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from robo_rl.checkpoints import Checkpoint, save_checkpoint
-from robo_rl.errors import InvalidSetting, SpecMismatch
+from robo_rl.errors import InvalidSetting, SpecMismatch, require_allowed
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
-from robo_rl.rewards.fitted_folder import fitted
+from robo_rl.rewards.fitted_folder import bytes_of, fitted, require_named, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rows import columns_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, RewardLabels
+
+FEW = 1000
+"""Comparisons below which a learned reward is known to be poor where a fifth of them are wrong."""
+
+
+@dataclass(frozen=True)
+class BradleyTerryConfig:
+    """How a reward is fitted; defaults follow RL-VLM-F where it applies."""
+
+    members: int = 3
+    """Networks that start differently; their mean is the reward, their spread its doubt."""
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of the hidden layers."""
+    lr: float = 1e-3
+    """Learning rate of Adam; the paper has 3e-4 with pictures."""
+    batch_size: int = 64
+    """Pairs of one step."""
+    epochs: int = 30
+    """Passes over the pairs at most; the one counts after which the pairs held out were most likely."""
+    held_out: float = 0.1
+    """Share of the pairs that say when to stop, and measure."""
+    seed: int = 0
+    """Of initial weights, order of pairs, and which are held out."""
+
+    def __post_init__(self) -> None:
+        least = {name: (getattr(self, name) >= 1, "1 or more") for name in ("members", "batch_size", "epochs")}
+        shares = {"lr": (self.lr > 0, "above 0"), "held_out": (0 < self.held_out < 1, "between 0 and 1, both excluded")}
+        require_allowed(self, least | shares | {"hidden": (min(self.hidden, default=0) >= 1, "1 or more, at least one layer")})
+
+
+class Pairs(NamedTuple):
+    """Segments that somebody compared."""
+
+    first: Array
+    """(P, L, D) float32"""
+    second: Array
+    """(P, L, D) float32"""
+    labels: Array
+    """(P,) float32: 0 first is better, 1 second is better, 0.5 equal"""
+
+
+class Fitted(NamedTuple):
+    """A reward and what is known of it."""
+
+    reward: RewardEnsemble
+    report: dict[str, float]
+    """Accuracies on decided pairs, "train" and "held_out", and how many these are, "train_decided" and "held_out_decided";
+    "pairs" in all."""
+
+
+class RewardEnsemble(nn.Module):
+    """K networks of one shape, evaluated together; inputs are standardised, outputs brought to the scale of the data."""
+
+    mean: Tensor
+    deviation: Tensor
+    offset: Tensor
+    scale: Tensor
+
+    def __init__(self, size: int, config: BradleyTerryConfig) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(config.seed)
+        sizes = (size, *config.hidden, 1)
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for inputs, outputs in pairwise(sizes):
+            bound = 1 / math.sqrt(inputs)
+            for list_, shape in (
+                (self.weights, (config.members, inputs, outputs)),
+                (self.biases, (config.members, 1, outputs)),
+            ):
+                list_.append(nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator)))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("deviation", torch.ones(size))
+        self.register_buffer("offset", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """Returns (K, B) raw rewards of steps (B, D)."""
+        layer = ((steps - self.mean) / self.deviation).expand(len(self.weights[0]), *steps.shape)
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            layer = torch.baddbmm(bias, layer, weight).relu()
+        return torch.baddbmm(self.biases[-1], layer, self.weights[-1])[..., 0]
+
+    @torch.no_grad()
+    def rewards(self, steps: Array) -> tuple[Array, Array]:
+        """Returns (B,) rewards and (B,) deviations between the members; over the data rewards have deviation 1."""
+        members = ((self(torch.from_numpy(steps)) - self.offset) / self.scale).numpy()
+        return members.mean(0), members.std(0)
+
+    @torch.no_grad()
+    def calibrate(self, steps: Array) -> None:
+        """Sets offset and scale, which comparisons leave open, so that the rewards of these (B, D) have mean 0, deviation 1."""
+        raw = self(torch.from_numpy(steps)).mean(0)
+        self.offset.copy_(raw.mean())
+        self.scale.copy_(raw.std().clamp_min(1e-6))
+
+
+def fit(pairs: Pairs, steps: Array, config: BradleyTerryConfig) -> Fitted:
+    """Fits an ensemble to comparisons; `steps` (B, D) of the whole dataset set mean, deviation and scale.
+
+    What is not finite is left out. Raises InvalidSetting for too few pairs to hold any out.
+    """
+    known = np.isfinite(pairs.first).all((1, 2)) & np.isfinite(pairs.second).all((1, 2))
+    pairs, steps = Pairs(*(part[known] for part in pairs)), steps[np.isfinite(steps).all(1)]
+    count = len(pairs.labels)
+    held = max(1, round(count * config.held_out))
+    if count - held < 1:
+        raise InvalidSetting("There are too few comparisons to learn from.", got=count, allowed="2, better thousands")
+    torch_generator, generator = torch.Generator().manual_seed(config.seed), np.random.default_rng(config.seed)
+    reward = RewardEnsemble(steps.shape[1], config)
+    reward.mean.copy_(torch.from_numpy(steps.mean(0)))
+    reward.deviation.copy_(torch.from_numpy(steps.std(0)).clamp_min(1e-2))
+    order = generator.permutation(count)
+    tensors = [torch.from_numpy(np.ascontiguousarray(part, np.float32)) for part in pairs]
+    train, test = ([tensor[order[part]] for tensor in tensors] for part in (slice(held, None), slice(held)))
+    optimizer = torch.optim.Adam(reward.parameters(), config.lr)
+    best, least = copy.deepcopy(reward.state_dict()), math.inf
+    for _ in range(config.epochs):
+        for rows in torch.split(torch.randperm(count - held, generator=torch_generator), config.batch_size):
+            optimizer.zero_grad()
+            loss(reward, *(tensor[rows] for tensor in train)).backward()
+            optimizer.step()
+        with torch.no_grad():
+            found = float(loss(reward, *test))
+        if found < least:  # wrong answers are learned by heart later than what they have in common
+            best, least = copy.deepcopy(reward.state_dict()), found
+    reward.load_state_dict(best)
+    reward.calibrate(steps)
+    sides = {"train": train, "held_out": test}
+    report = {name: accuracy(reward, *side) for name, side in sides.items()}
+    decided = {f"{name}_decided": float((side[-1] != 0.5).sum()) for name, side in sides.items()}
+    return Fitted(reward, {"pairs": count} | report | decided)
+
+
+def loss(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+    """Returns the cross entropy of the labels (P,), averaged over pairs and summed over members."""
+    logits = logits_of(reward, first, second)
+    each: Tensor = nn.functional.binary_cross_entropy_with_logits(logits, labels.expand_as(logits), reduction="none")
+    return each.mean(1).sum()
+
+
+def logits_of(reward: RewardEnsemble, first: Tensor, second: Tensor) -> Tensor:
+    """Returns (K, P): by how much each member finds the second segment (P, L, D) better."""
+    return _sums(reward, second) - _sums(reward, first)
+
+
+def _sums(reward: RewardEnsemble, segments: Tensor) -> Tensor:
+    each: Tensor = reward(segments.flatten(0, 1))
+    return each.view(len(each), *segments.shape[:2]).sum(2)
+
+
+@torch.no_grad()
+def accuracy(reward: RewardEnsemble, first: Tensor, second: Tensor, labels: Tensor) -> float:
+    """Returns the share of the decided pairs that the mean of the members orders as labelled; NaN where none is decided."""
+    decided = labels != 0.5
+    found = logits_of(reward, first, second).mean(0) > 0
+    return float((found == (labels > 0.5))[decided].float().mean())
 
 
 def require_vectors(spec: EnvironmentSpec) -> None:
@@ -42,10 +207,8 @@ def save(
     folder: Path, reward: RewardEnsemble, config: BradleyTerryConfig, spec: EnvironmentSpec, facts: Mapping[str, Any]
 ) -> None:
     """Writes a fitted reward durably into a new folder; `facts` say what it was fitted to."""
-    if folder.exists() and any(folder.iterdir()):
-        raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
     state = {"arrays": dict(reward.state_dict()), "config": asdict(config), "spec": spec.to_json(), "facts": dict(facts)}
-    save_checkpoint(folder, Checkpoint(0, {"reward": state}))
+    save_fitted(folder, "reward", state)
 
 
 @dataclass(frozen=True)
@@ -56,14 +219,12 @@ class PreferenceReward(RewardModel):
     """What `robo-rl reward fit` wrote."""
 
     def __post_init__(self) -> None:
-        if not self.folder:
-            raise InvalidSetting("Which fitted reward?", fix="--settings folder=FOLDER, as `robo-rl reward fit` wrote it")
+        require_named(self.folder, "preference")
 
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of all parameters."""
-        arrays = self._saved["arrays"]
-        return "preference", hash_of(*(np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)))
+        return "preference", hash_of(*bytes_of(self._saved["arrays"]))
 
     @property
     def fitted_to(self) -> frozenset[str]:
@@ -97,7 +258,7 @@ class PreferenceReward(RewardModel):
     def _ensemble(self) -> RewardEnsemble:
         settings = self._saved["config"]
         config = BradleyTerryConfig(**(settings | {"hidden": tuple(settings["hidden"])}))
-        arrays = {name: torch.as_tensor(np.array(array)) for name, array in self._saved["arrays"].items()}
+        arrays = tensors_of(self._saved["arrays"])
         ensemble = RewardEnsemble(len(arrays["mean"]), config)
         ensemble.load_state_dict(arrays)
         return ensemble

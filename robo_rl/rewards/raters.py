@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
 from robo_rl.errors import require_allowed
-from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.identity import NamedSettings
 from robo_rl.types import Episode
 
 Answer = float | Literal["skip"]
@@ -41,8 +41,10 @@ class Rater(Protocol):
 
 
 @dataclass(frozen=True)
-class OracleRater:
+class OracleRater(NamedSettings):
     """Prefers the segment with the larger recorded reward, and errs as often as it is told to."""
+
+    name: ClassVar[str] = "oracle"
 
     mistakes: float = 0.0
     """Share of decided answers that are turned round."""
@@ -59,11 +61,6 @@ class OracleRater:
     def kind(self) -> Literal["oracle"]:
         """It knows the recorded rewards."""
         return "oracle"
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "oracle", settings_hash(self)
 
     def compare(self, first: Segment, second: Segment) -> Answer:
         """Returns 0, 0.5 or 1; "skip" where a recorded reward is not finite."""

@@ -1,6 +1,6 @@
 """Rewards of steps: one class for its author, which labels recorded episodes and pays a policy while it acts.
 
-Batching over environments, delays, missing answers, metrics and resuming are `robo_rl.rewards.online_scoring`'s.
+Batching over environments, delays, missing answers, metrics and resuming are `robo_rl.rewards.online`'s.
 """
 
 from __future__ import annotations
@@ -10,27 +10,25 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from robo_rl.reward_protocols import Relabelling, RewardModel
-from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.identity import NamedSettings
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.rewards.place import Place
-from robo_rl.rewards.programs.judging import UsedProgram
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores, copies
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Episode, Labels, Metrics, RewardLabels
+from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
 
 
-class StepReward(RewardModel):
+class StepReward(NamedSettings, RewardModel):
     """A reward of steps. Its settings are its fields; `name` and `score_steps` are all that it must have."""
 
-    name: ClassVar[str]
-    """That of the entry point."""
     remedy: ClassVar[str] = "look at what the model answers (robo-rl label shows it on recorded episodes), then resume the run"
     """Advice of the error if it has no answer for long."""
     is_weighted: ClassVar[bool] = False
     """True if `score_steps` has applied the weight."""
 
     @abstractmethod
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the rewards of one step or more, before the weight."""
 
     # optional
@@ -58,6 +56,13 @@ class StepReward(RewardModel):
         """Return the entries of an observation that it looks at: all but pictures, unless told otherwise."""
         return [array.name for array in place.spec.observation.arrays if array.role != "image"]
 
+    def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return what is stored of N observations, name -> (N, ...), until their steps are scored: copies of all entries.
+
+        A reward that needs less may return less, under names that `score_steps` then finds in `Steps.before` and `after`.
+        """
+        return copies(observations)
+
     def is_due(self, waiting: StepQueue) -> bool:
         """Return True once enough steps wait for one call."""
         return len(waiting) >= self.every
@@ -84,18 +89,13 @@ class StepReward(RewardModel):
 
     # what every reward of steps can do
 
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return self.name, settings_hash(self)
-
-    def judged(self, episode: Episode) -> Judged:
+    def score_episode(self, episode: Episode) -> StepScores:
         """Return the reward of every step of a recorded episode, and every value on the way to it."""
         return self.score_steps(Steps.of(episode), Place.recorded(episode))
 
     def label(self, episode: Episode) -> RewardLabels:
         """Return the rewards of a recorded episode."""
-        labels = self.judged(episode).labels if len(episode) else Labels.missing(0)
+        labels = self.score_episode(episode).labels if len(episode) else Labels.missing(0)
         return Labels.finite(labels.values, labels.valid).by(self.identity)
 
     def online(self, spec: EnvironmentSpec, *, weight: float, discount: float | None) -> OnlineReward:

@@ -84,7 +84,7 @@ _ARRAYS = ("index", "number", "terminated", "truncated", "rewards", "actions")
 
 
 @dataclass(frozen=True)
-class Judged:
+class StepScores:
     """Judgement of K steps by a reward."""
 
     labels: Labels
@@ -105,12 +105,17 @@ class Judged:
         return self.labels.valid
 
 
+def copies(observations: Mapping[str, Array]) -> dict[str, Array]:
+    """Return copies, because environments may write the next observation into the same memory."""
+    return {name: np.array(values) for name, values in observations.items()}
+
+
 class StepQueue:
     """Steps that wait, of one environment after the other or of all at once."""
 
-    def __init__(self, entries: Collection[str]) -> None:
-        """entries: names of what is kept of each observation; pictures that nobody looks at need not be hoarded."""
-        self._entries = tuple(entries)
+    def __init__(self, entries: Collection[str], keep: Callable[[Mapping[str, Array]], Mapping[str, Array]] = copies) -> None:
+        """entries: names that are read of each observation; keep: what is stored of N of them (`StepReward.keep`)."""
+        self._entries, self._keep = tuple(entries), keep
         self._newest: Mapping[str, Array] = {}
         """name -> (N, ...) after the last step of all at once; never written to"""
         self._last: dict[int, Mapping[str, Array]] = {}
@@ -141,28 +146,16 @@ class StepQueue:
         self, index: int, observation: Observation, *, action: Array, reward: float, terminated: bool, truncated: bool
     ) -> None:
         """Environment `index` took a step that led to `observation`."""
-        before, after = self._of(index), self._kept(observation)
-        self._numbers[index] += 1
-        number, flags = np.array([self._numbers[index]]), (np.array([terminated]), np.array([truncated]))
-        told = [self._instructions[index]]
-        self._put(Steps(np.array([index]), number, *flags, np.array([reward]), before, np.array(action)[None], after, told))
+        after = self._kept(observation)
+        self._put(np.array([index]), self._of(index), after, np.array(action)[None], [reward], [terminated], [truncated])
         self._last[index] = after
 
     def add_all(
         self, observations: Mapping[str, Array], *, actions: Array, rewards: Array, terminated: Array, truncated: Array
     ) -> None:
         """Every environment took a step; arrays (N, ...)."""
-        count = len(rewards)
-        before = self._before(count)
-        after = {name: np.array(observations[name]) for name in self._entries}
-        for index in range(count):
-            self._numbers[index] += 1
-        number = np.array([self._numbers[index] for index in range(count)])
-        flags = np.array(terminated), np.array(truncated)
-        told = [self._instructions[index] for index in range(count)]
-        self._put(
-            Steps(np.arange(count), number, *flags, np.array(rewards, np.float64), before, np.array(actions), after, told)
-        )
+        after = self._keep({name: observations[name] for name in self._entries})
+        self._put(np.arange(len(rewards)), self._before(len(rewards)), after, np.array(actions), rewards, terminated, truncated)
         self._newest, self._last = after, {}
 
     def take(self) -> Steps:
@@ -175,13 +168,26 @@ class StepQueue:
         """Return how many of the steps that wait count."""
         return sum(int(counts(steps).sum()) for steps in self._waiting)
 
-    def _put(self, steps: Steps) -> None:
-        self._waiting.append(steps)
-        self._length += len(steps)
+    def _put(
+        self,
+        index: npt.NDArray[np.int64],
+        before: Mapping[str, Array],
+        after: Mapping[str, Array],
+        actions: Array,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+    ) -> None:
+        rows = index.tolist()
+        numbers, told = [self._numbers[row] + 1 for row in rows], [self._instructions[row] for row in rows]
+        self._numbers.update(zip(rows, numbers, strict=True))
+        ends, own = (np.array(terminated), np.array(truncated)), np.array(rewards, np.float64)
+        self._waiting.append(Steps(index, np.array(numbers), *ends, own, before, actions, after, told))
+        self._length += len(numbers)
 
     def _joined(self) -> Steps:
         none, whole, flag = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        nothing = dict.fromkeys(self._entries, none)
+        nothing = dict.fromkeys(next(iter(self._last.values()), self._newest), none)
         return Steps.joined(self._waiting or [Steps(whole, whole, flag, flag, none, nothing, none, nothing, [])])
 
     def _of(self, index: int) -> Mapping[str, Array]:
@@ -193,7 +199,7 @@ class StepQueue:
     def _before(self, count: int) -> Mapping[str, Array]:
         """Return the newest observations of all environments, (N, ...)."""
         if len(self._last) == count:
-            return {name: np.concatenate([self._last[index][name] for index in range(count)]) for name in self._entries}
+            return {name: np.concatenate([self._last[index][name] for index in range(count)]) for name in self._last[0]}
         if not self._last:
             return self._newest
         before = {name: values.copy() for name, values in self._newest.items()}
@@ -202,9 +208,8 @@ class StepQueue:
                 before[name][index] = value[0]
         return before
 
-    def _kept(self, observation: Observation) -> dict[str, Array]:
-        """Return copies, because environments may write the next observation into the same memory."""
-        return {name: np.array(observation[name])[None] for name in self._entries}
+    def _kept(self, observation: Observation) -> Mapping[str, Array]:
+        return self._keep({name: np.asarray(observation[name])[None] for name in self._entries})
 
     def state_dict(self) -> StateDict:
         """Return what waits and the newest observations."""

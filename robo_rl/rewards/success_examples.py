@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,15 +12,57 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.calibration import Bin, expected_calibration_error, reliability
 from robo_rl.rewards.pictures import pictures_of
-from robo_rl.rewards.separation import area_under_curve
+from robo_rl.rewards.score_statistics import Bin, area_under_curve, expected_calibration_error, reliability
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork
-from robo_rl.rewards.success_guard import Guard
 from robo_rl.rows import columns_of
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.statistics import Interval, wilson
 from robo_rl.types import Array, Episode, Labels
+
+FORM = re.compile(r"(?P<name>\w+)(\[(?P<index>\d+)\])?=(?P<low>[^:]*):(?P<high>[^:]*)")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """An element of an observation, and where it must lie."""
+
+    observation: str
+    index: int
+    low: float
+    high: float
+
+    @classmethod
+    def parse(cls, text: str) -> Guard:
+        """Returns what NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH says, an empty bound for none; raises InvalidSetting."""
+        found = FORM.fullmatch(text.replace(" ", ""))
+        allowed = "NAME=LOW:HIGH or NAME[INDEX]=LOW:HIGH, such as gripper_opening=0.02:0.06 or object_position[2]=0.1:"
+        try:
+            if found is None:
+                raise ValueError(text)
+            low, high = float(found["low"] or "-inf"), float(found["high"] or "inf")
+        except ValueError:
+            raise InvalidSetting("A guard cannot be read.", got=repr(text), allowed=allowed) from None
+        if not low < high:
+            raise InvalidSetting("A guard has an empty range.", got=text, allowed="a lower bound below the upper one")
+        return cls(found["name"], int(found["index"] or 0), low, high)
+
+    def holds(self, observations: Mapping[str, Array]) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Returns where it holds (N,), and where the observation is known (N,).
+
+        Raises UnknownName where there is none of that name, InvalidSetting where it has no such element.
+        """
+        if self.observation not in observations:
+            raise UnknownName("observation", self.observation, observations)
+        found = observations[self.observation]
+        found = found.reshape(len(found), -1)
+        if self.index >= found.shape[1]:
+            allowed = f"0 to {found.shape[1] - 1}"
+            raise InvalidSetting(f"{self.observation} has no element {self.index}.", got=self.index, allowed=allowed)
+        values = found[:, self.index].astype(np.float64)
+        known = np.isfinite(values)
+        return known & (np.where(known, values, 0) >= self.low) & (np.where(known, values, 0) <= self.high), known
+
 
 Floats = npt.NDArray[np.float64]
 
@@ -147,7 +190,11 @@ def measured(
     config: ClassifierConfig,
 ) -> Measured:
     """Returns the threshold and how good the classifier is with it, the guard included."""
-    found = [_Judged.of(network, spec, episode, camera, guard, config) for episode in episodes]
+    found = []
+    for episode in episodes:
+        moments, valid = moments_of(spec, episode, camera)
+        seen = guarded(Labels.finite(network.probabilities(moments), valid), guard, episode.observations)
+        found.append(_Scored(seen.or_nan, shows_success(episode, config), episode.success))
     failed, won = ([each for each in found if each.success is side] for side in (False, True))
     threshold = max(
         threshold_for(np.array([each.highest for each in failed]), config.false_positives), config.least_probability
@@ -175,25 +222,11 @@ def threshold_for(highest: Floats, rate: float) -> float:
     return float(np.nextafter(np.float32(np.sort(highest)[::-1][allowed]), np.float32(2)))
 
 
-class _Judged(NamedTuple):
+class _Scored(NamedTuple):
     probabilities: Floats
     """(T+1,) with the guard; NaN where nothing was known"""
     shown: Floats
     success: bool | None
-
-    @classmethod
-    def of(
-        cls,
-        network: SuccessNetwork,
-        spec: EnvironmentSpec,
-        episode: Episode,
-        camera: str,
-        guard: Guard | None,
-        config: ClassifierConfig,
-    ) -> _Judged:
-        moments, valid = moments_of(spec, episode, camera)
-        found = guarded(Labels.finite(network.probabilities(moments), valid), guard, episode.observations)
-        return cls(found.or_nan, shows_success(episode, config), episode.success)
 
     @property
     def highest(self) -> float:

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.embedding import on_device
-from robo_rl.rewards.hub_folder import hub_folder, identity_of, loaded
+from robo_rl.errors import require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer, Question, Terms, form_in_words
+from robo_rl.rewards.local_models import hub_folder, identity_of, loaded, loaded_model, on_device
 
 KIND = "vision-language model"
 FORMAT = 1
@@ -114,10 +113,8 @@ class TransformersChat:
     def _parts(self) -> tuple[Any, Any]:
         """The model, and what prepares talks and pictures for it."""
         processor = loaded("AutoProcessor", self._folder, KIND, FIX)
-        options = {"use_safetensors": True, "output_loading_info": True, "dtype": getattr(torch, self.dtype)}
-        model, report = loaded("AutoModelForImageTextToText", self._folder, KIND, FIX, **options)
-        if report["missing_keys"]:  # which transformers would fill with random numbers
-            raise InvalidSetting(f"Weights of {self.model} are missing.", got=", ".join(sorted(report["missing_keys"])[:5]))
+        kind = getattr(torch, self.dtype)
+        model = loaded_model("AutoModelForImageTextToText", self._folder, KIND, FIX, dtype=kind)
         return on_device(model, self.device), processor
 
 

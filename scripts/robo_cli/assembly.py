@@ -21,7 +21,7 @@ from robo_datasets.cache import CachedEpisodes
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
-from robo_rl.compatibility import asked_by, require_loop
+from robo_rl.compatibility import asked_by, needs_of, require_loop
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, evaluate
@@ -140,7 +140,7 @@ def _demonstrations(recipe: Recipe[Any], specs: Specs) -> tuple[Sequence[Episode
 
 def read_by_learner(recipe: Recipe[Any], spec: EnvironmentSpec) -> EnvironmentSpec:
     """Return a spec without the pictures that the recipe's learner does not read."""
-    if isinstance(recipe.learner, SelfTrainedConfig):
+    if needs_of(recipe.learner).trains_itself:
         return spec
     learner: Learner = recipe.learner.build(spec, recipe.seed)
     return spec.without_pictures(but=learner.policy.environment_spec.observation)
@@ -190,10 +190,11 @@ def policy_of(run: Run, recipe: Recipe[Any], step: int | None = None) -> Policy:
     """
     config, state, now = recipe.learner, run.load(step).parts, spec_of(recipe)
     what = f"The environment has changed since the run {run.path.name}"
-    if isinstance(config, SelfTrainedConfig):
+    if needs_of(config).trains_itself:
         run.spec.require(now, what=what)
         unrewarded = replace(recipe, reward=RewardSettings())  # a policy acts without what is drawn for its reward
-        return config.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
+        brought: SelfTrainedConfig = config
+        return brought.restored_policy(RecipeEnvironments(unrewarded), seed=recipe.seed, state=state)
     learner: Learner = config.build(run.spec, recipe.seed)
     read = learner.policy.environment_spec.observation
     run.spec.without_pictures(but=read).require(now.without_pictures(but=read), what=what)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -20,10 +20,21 @@ from robo_datasets.figures import content_hash, figures_of
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidSetting
 from robo_rl.report.audit_page import write_audit
-from robo_rl.rewards.audit.asking import asked, controls_of, reads_pictures, wrongly_told
-from robo_rl.rewards.audit.evidence import Evidence, Shape, WrittenLabels, gain, gather, level
+from robo_rl.rewards.audit.evidence import (
+    Evidence,
+    Progress,
+    Shape,
+    asked,
+    controls_of,
+    gain,
+    gather,
+    level,
+    progress_of,
+    reads_pictures,
+    written,
+    wrongly_told,
+)
 from robo_rl.rewards.audit.result import Audit, concluded
-from robo_rl.rewards.audit.truth import Progress, progress_of
 from robo_rl.runs import write_text
 
 EXAMPLES = """robo-rl audit oracle --dataset data/pick --out audits/oracle
@@ -107,7 +118,7 @@ def _audit_labels(arguments: AuditOrder, dataset: Dataset, entries: list[Entry],
     makers = ", ".join(f"{model} ({weights})" for model, weights in sorted(labels.makers))
     evidence = Evidence()
     for entry in counted(f"audit {arguments.labels}", "episodes", entries):
-        subject = WrittenLabels(labels.read(entry.identity), SHAPES[arguments.shape])
+        subject = written(labels.read(entry.identity), SHAPES[arguments.shape])
         evidence.episodes += gather([dataset.read(entry)], subject, progress).episodes
     found = concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
     return f"label set {arguments.labels} of {makers}", found
@@ -136,11 +147,5 @@ def _audit_model(arguments: AuditOrder, dataset: Dataset, entries: list[Entry], 
         reads_pictures=sees,
         reads_words=is_told or bool(getattr(model, "reads_words", False)),
         was_asked=True,
-        tokens=_tokens(model),
+        tokens=getattr(model, "tokens", None),
     )
-
-
-def _tokens(model: Any) -> int | None:
-    """Returns how many tokens a model used so far, where it counts them."""
-    tokens = getattr(model, "tokens", None)
-    return tokens if isinstance(tokens, int) else None

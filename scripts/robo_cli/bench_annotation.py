@@ -26,9 +26,9 @@ from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout
 from robo_rl.protocols import Training
 from robo_rl.rewards.annotation.annotator import Annotator
+from robo_rl.rewards.annotation.captioning import RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.recorded import RecordedAnnotator
-from robo_rl.rewards.annotation.rule import Rule
+from robo_rl.rewards.annotation.questions import Rule
 from robo_rl.rewards.online import OnlineReward
 from robo_rl.spec import specification
 from robo_rl.types import Metrics

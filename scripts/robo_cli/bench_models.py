@@ -21,8 +21,8 @@ from typing_extensions import override
 
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
-from robo_rl.rewards.embedding import embedded, on_device
 from robo_rl.rewards.image_text import ImageTextModel
+from robo_rl.rewards.local_models import embedded, on_device
 from robo_rl.rewards.pictures import PictureReward, Pictures
 from robo_rl.rewards.vlm_rm import VLMRM
 
@@ -61,7 +61,7 @@ class RandomNetwork(ImageTextModel):
 
     @override
     def embed_pictures(self, pictures: Pictures) -> npt.NDArray[np.float32]:
-        return embedded(pictures, self.batch, self.prepared, self.network)
+        return embedded(pictures, self.batch, lambda some: self.network(self.prepared(some)))
 
     @override
     def embed_texts(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:

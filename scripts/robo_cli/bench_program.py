@@ -60,7 +60,7 @@ def _measure(case: str, rows: int, effort: Effort) -> Measurement:
 
     def checked() -> None:
         total, terms = reward(columns)
-        gates.judged(np.stack([total, *terms.values()]))
+        gates.accept(np.stack([total, *terms.values()]))
 
     with Sandbox(program) as sandbox:
         trials: dict[str, Trial] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, dataclass
 
-from robo_rl.errors import MissingExtra
-from robo_sims.carla.standin.clock import RATE
-from robo_sims.carla.standin.waiting import LINGER
+from carla_standin.clock import RATE
+from carla_standin.waiting import LINGER
+from robo_rl.errors import InvalidSetting, MissingExtra
 
 EXAMPLES = """robo-rl carla-server --port 2000 --map grid
 robo-rl carla-server --map highway --traffic 30     (cars that drive themselves, the same for the same --seed)
@@ -41,13 +41,17 @@ class CarlaServer:
 def run(arguments: CarlaServer) -> int:
     """Serves until interrupted."""
     try:
-        from robo_sims.carla.standin.server import Options, Server
+        from carla_standin.errors import StandInError
+        from carla_standin.server import Options, Server
     except ModuleNotFoundError as error:
         if error.name != "msgpack":
             raise
         raise MissingExtra("The stand-in for CARLA", "msgpack", "carla") from None
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    server = Server(Options(**asdict(arguments)))
+    try:
+        server = Server(Options(**asdict(arguments)))
+    except StandInError as error:
+        raise InvalidSetting(error.what, got=error.got, allowed=error.allowed, fix=error.fix) from None
     try:
         print(f"stand-in for CARLA 0.9.16, map {arguments.map}: carla.Client('127.0.0.1', {server.port})", flush=True)
         server.run()

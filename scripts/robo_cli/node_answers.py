@@ -20,9 +20,8 @@ from robo_rl.cluster.worker import Host, content_of, made_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.answer_cache import AnswerCache, Answers
-from robo_rl.rewards.cached_judge import SILENT, CachedJudge
+from robo_rl.rewards.cached_judge import SILENT, CachedJudge, WithJudge
 from robo_rl.rewards.identity import hash_of
-from robo_rl.rewards.judged_episodes import Judged
 from robo_rl.rewards.judging import Answer, Judge, Question, Terms
 from robo_rl.rewards.pipeline import RewardPipeline
 from robo_rl.rewards.user_cache import user_cache
@@ -170,7 +169,7 @@ def share_answers(model: RewardModel, workers: int) -> None:
     workers: among which a pace is divided. With a budget each of them has one question under way at a time.
     """
     for part in parts_of(model):
-        if isinstance(part, Judged):
+        if isinstance(part, WithJudge):
             judge: Any = part.asking.judge
             changed: dict[str, Any] = {}
             if pace := getattr(judge, "requests_per_minute", 0.0):
@@ -194,7 +193,7 @@ def require_shareable(model: RewardModel) -> None:
 
 def asks_judges(model: RewardModel) -> bool:
     """Returns whether there is anything to share."""
-    return any(isinstance(part, Judged) for part in parts_of(model))
+    return any(isinstance(part, WithJudge) for part in parts_of(model))
 
 
 def parts_of(model: RewardModel) -> list[Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from robo_cli.environments import Specs
 from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, RewardSettings
@@ -15,7 +13,7 @@ from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import OnlineRewards
 from robo_rl.rewards.online import without
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
-from robo_rl.rewards.pictures import PictureReward, pictures_of
+from robo_rl.rewards.pictures import PictureReward
 from robo_rl.runs import Run
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Episode
@@ -57,8 +55,7 @@ def _scoring(recipe: Recipe[Any], model: PictureReward, specs: Specs) -> Picture
         judge, told = _pictures_reward(settings.completion.name, settings.completion.settings), settings.completion
         completion = Completion(judge, threshold=told.threshold, bonus=told.bonus)
     _require_discount(recipe, model)
-    alone = _drawn_for(specs, [model] if completion is None else [model, completion.model])
-    return PictureScoring(model, every=settings.every, hold=settings.hold, completion=completion, alone=alone)
+    return PictureScoring(model, every=settings.every, hold=settings.hold, completion=completion, alone=_drawn_alone(specs))
 
 
 def labelled(reward: OnlineRewards, episodes: Iterable[Episode], spec: EnvironmentSpec) -> tuple[list[Episode], str]:
@@ -115,16 +112,11 @@ def _discount(recipe: Recipe[Any]) -> float | None:
     return discount
 
 
-def _drawn_for(specs: Specs, models: list[PictureReward]) -> tuple[str, ...]:
+def _drawn_alone(specs: Specs) -> tuple[str, ...]:
     """Returns what the environment draws for the reward alone; raises InvalidSetting where that changes what a policy sees."""
-    seen, drawn = specs.seen, specs.drawn
-    for model in models:
-        blank = {name: np.zeros((1, *array.shape), array.dtype) for name, array in drawn.observation.items()}
-        none = pictures_of(blank, model.eye)[:0]
-        model.score(none, none, model.instruction or drawn.instruction)  # what it cannot judge, it refuses here
-    hidden = tuple(name for name in drawn.observation if name not in seen.observation)
-    seen.require(
-        without(drawn, hidden),
+    hidden = tuple(name for name in specs.drawn.observation if name not in specs.seen.observation)
+    specs.seen.require(
+        without(specs.drawn, hidden),
         what="reward.arguments change what the policy sees",
         fix="let them only add pictures; lists such as cameras name the policy's own ones, too",
     )

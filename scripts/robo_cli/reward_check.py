@@ -9,9 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from robo_cli.probation_rows import clips_of, fresh_episodes, recorded_episodes, stacked
 from robo_cli.recipe import require_at_least
 from robo_cli.reward_file import SHIPPED, program_file
+from robo_cli.reward_probation import clips_of, fresh_episodes, recorded_episodes, stacked
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.discovery import make_environment

@@ -16,8 +16,7 @@ from robo_cli.data_view import has_display
 from robo_cli.environments import environment_of
 from robo_cli.reward_trainer import SELECTION, RecipeTrainer
 from robo_rl.discovery import load
-from robo_rl.rewards.search.candidate import Candidate
-from robo_rl.rewards.search.outcome import Outcome
+from robo_rl.rewards.search.candidates import Candidate, Outcome
 from robo_rl.rewards.search.preferring import RaterComparer
 from robo_rl.rollout import rollout
 from robo_rl.settings import settings_as

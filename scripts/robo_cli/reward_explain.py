@@ -15,7 +15,6 @@ from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting
 from robo_rl.report.explanation_page import write_explanation
-from robo_rl.reward_protocols import RewardModel
 from robo_rl.rewards.step_reward import StepReward
 
 
@@ -51,10 +50,12 @@ def explain(arguments: Explain) -> int:
             f"The reward {arguments.reward} has no terms.", got=type(model).__name__, allowed="a program or a pipeline"
         )
     episode = dataset.read(entries[arguments.episode])
-    found = model.judged(episode)
+    found = model.score_episode(episode)
+    name, weights = model.identity
     facts = {"dataset": dataset.path.name, "environment": dataset.spec.name, "number": arguments.episode}
+    facts |= {"reward": arguments.reward.removeprefix(PROGRAM), "model": name, "hash": weights}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    write_explanation(found, episode, facts | _told(model, arguments.reward), arguments.out)
+    write_explanation(found, episode, facts, arguments.out)
     for name, values in {**found.terms, "total": found.total}.items():
         known = values[np.isfinite(values)]
         print(f"{name:24} {np.sum(known):10.4g} in all, {_range(known)}")
@@ -66,11 +67,6 @@ def explain(arguments: Explain) -> int:
 def _named(reward: str) -> str:
     """Returns the name of a reward; a program may be named by its file alone."""
     return f"{PROGRAM}{program_file(reward)}" if reward.endswith(".py") or reward in shipped_programs() else reward
-
-
-def _told(model: RewardModel, reward: str) -> dict[str, str]:
-    name, weights = model.identity
-    return {"reward": reward.removeprefix(PROGRAM), "model": name, "hash": weights}
 
 
 def _range(values: npt.NDArray[np.float64]) -> str:

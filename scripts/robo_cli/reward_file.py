@@ -48,7 +48,7 @@ def read_labeller(name: str, settings: Mapping[str, Any]) -> RewardModel:
     model = read_reward(name, settings)
     if not model.learns_in_a_run:
         return model
-    inside = ", or the program that it learns from: program:PATH" if hasattr(model, "judge") else ""
+    inside = ", or the program that it learns from: program:PATH" if hasattr(model, "runner") else ""
     raise InvalidSetting(
         f"The reward {name} is learned while a policy acts, and has no labels for recorded episodes.",
         allowed=f"robo-rl train RECIPE --reward.name {name}; what it paid is in robo-rl report RUN",

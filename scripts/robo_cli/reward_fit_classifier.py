@@ -10,12 +10,11 @@ from pathlib import Path
 from robo_cli.display import counted
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import content_hash
-from robo_rl.errors import InvalidSetting
 from robo_rl.report.classifier_page import write_classifier
 from robo_rl.rewards.classifier import save
+from robo_rl.rewards.fitted_folder import require_empty
 from robo_rl.rewards.success_classifier import ClassifierConfig, fit
-from robo_rl.rewards.success_examples import examples_of, eye_of, measured, split
-from robo_rl.rewards.success_guard import Guard
+from robo_rl.rewards.success_examples import Guard, examples_of, eye_of, measured, split
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ class FitClassifier:
 def fit_classifier(arguments: FitClassifier) -> int:
     """Fits, sets the threshold, saves and prints what was found on the episodes held out."""
     dataset = Dataset(arguments.dataset)
-    if arguments.out.exists() and any(arguments.out.iterdir()):
-        raise InvalidSetting(f"{arguments.out} is not empty.", fix="name a new folder")
+    require_empty(arguments.out)
     config = replace(arguments.settings, camera=eye_of(dataset.spec, arguments.settings.camera))
     guard = Guard.parse(config.guard) if config.guard else None
     entries = [entry for entry in dataset.entries() if entry.steps]

@@ -11,13 +11,13 @@ from typing import Any
 
 from robo_cli.display import counted
 from robo_cli.recipe import require_at_least
-from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import untrained_orders
 from robo_rl.rewards.embedded.model import Origin
 from robo_rl.rewards.embedded.pictures import captioned_pictures
 from robo_rl.rewards.embedded.rewards import EmbeddedProgress
+from robo_rl.rewards.fitted_folder import require_empty
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,7 @@ class FitEmbedded:
 
 def fit_embedded(arguments: FitEmbedded) -> int:
     """Draws, fits, saves and prints what the model achieves on pictures that were held out."""
-    if arguments.out.exists() and any(arguments.out.iterdir()):
-        raise InvalidSetting(f"{arguments.out} is not empty.", fix="name a new folder")
+    require_empty(arguments.out)
     started = time.monotonic()
     size, seed = arguments.image_size, arguments.settings.seed
     data = captioned_pictures(arguments.environment, camera=arguments.camera, size=size, count=arguments.pictures, seed=seed)

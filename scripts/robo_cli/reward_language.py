@@ -8,8 +8,7 @@ from typing import Annotated
 
 import tyro
 
-from robo_rl.rewards.language.account import account
-from robo_rl.rewards.language.call_log import Record, read_log
+from robo_rl.rewards.language.call_log import Record, account, read_log
 from robo_rl.rewards.language.packs import Pack, pack_files, read_pack
 
 SHOWN = 1000

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,13 +17,13 @@ from robo_cli.recipe import require_at_least
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting
+from robo_rl.protocols import Policy
 from robo_rl.rewards.decomposition.latent_code import Attempt, LatentCode, LatentCodeConfig
 from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.programs.abstraction import Columns, EnvAbstraction
-from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import EnvironmentSpec, specification
-from robo_rl.types import Episode
 
 
 @dataclass(frozen=True)
@@ -93,27 +94,19 @@ def _task(arguments: Latent, spec: EnvironmentSpec) -> str:
 
 def _steps(environment: gymnasium.Env, spec: EnvironmentSpec, view: EnvAbstraction, count: int) -> Columns:
     """Returns the columns of so many steps of random actions, and of the expert where there is one."""
-    sources = [_random_episodes(environment, spec)]
+    random = RandomPolicy(spec, 0)
+    policies: list[Callable[[int], Policy]] = [lambda _: random]
     if environment.has_wrapper_attr("scripted_policy"):
-        sources.append(_expert_episodes(environment))
+        policies.append(partial(environment.get_wrapper_attr("scripted_policy"), noise=0.1))
     parts = []
-    for source in sources:
-        missing = -(-count // len(sources))
+    for policy_of in policies:
+        missing, seeds = -(-count // len(policies)), itertools.count()
         while missing > 0:
-            columns = view.batch(next(source))
+            seed = next(seeds)
+            columns = view.batch(rollout(environment, policy_of(seed), seed=seed))
             parts.append({name: values[:missing] for name, values in columns.items()})
             missing -= len(parts[-1]["action"])
     return {name: np.concatenate([part[name] for part in parts]) for name in view.columns}
-
-
-def _random_episodes(environment: gymnasium.Env, spec: EnvironmentSpec) -> Iterator[Episode]:
-    policy = RandomPolicy(spec, 0)
-    return (rollout(environment, policy, seed=seed) for seed in itertools.count())
-
-
-def _expert_episodes(environment: gymnasium.Env) -> Iterator[Episode]:
-    expert = environment.get_wrapper_attr("scripted_policy")
-    return (rollout(environment, expert(seed=seed, noise=0.1), seed=seed) for seed in itertools.count())
 
 
 def _shown(attempt: Attempt) -> None:

@@ -12,22 +12,21 @@ import tyro
 
 from robo_cli.recipe import Recipe, require_at_least
 from robo_cli.reward_clips import rater_comparer
-from robo_cli.reward_probe import batch_sizes
+from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
-from robo_cli.reward_writing import Asking, Desk, desk_for
+from robo_cli.reward_writing import Asking, WritingContext, writing
 from robo_cli.study_options import options
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known
 from robo_rl.errors import UnknownName
 from robo_rl.report.search_page import write_search
-from robo_rl.rewards.search.candidate import Candidate, best_of
+from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, Round, best_of
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
-from robo_rl.rewards.search.outcome import KeptTrainer, Outcome
-from robo_rl.rewards.search.population import Round, Search
+from robo_rl.rewards.search.loop import Search
 from robo_rl.rewards.search.preferring import ChanceComparer, Comparer, KeptComparer, OracleComparer
-from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, carried_out, keep_program
+from robo_rl.rewards.search.record import CALLS, COMPARISONS, TRAININGS, WINNER, begin, keep_program, keep_round
 from robo_rl.runs import write_text
 from robo_rl.settings import plain, settings_as
 from robo_rl.threads import use_threads
@@ -75,19 +74,15 @@ def search_reward(arguments: SearchReward) -> int:
     order = _order(arguments, recipe)
     begin(arguments.out, order)
     environment, sizes = recipe.environment, batch_sizes(recipe.learner)
-    desk = desk_for(environment.name, environment.arguments, arguments.asking, arguments.out / CALLS, sizes)
     trainer = RecipeTrainer(recipe, arguments.out / TRAININGS)
-    search = _search(arguments, desk, trainer)
-    try:
+    with writing(environment.name, environment.arguments, arguments.asking, arguments.out / CALLS, sizes) as context:
+        search = _search(arguments, context, trainer)
         rounds = [*_shown(search, arguments.out)]
-    finally:
-        print(desk.model.report())
-        desk.model.close()
     print(f"ended: {search.ended}")
     candidates = [each for round in rounds for each in round.candidates]
     winner = rounds[-1].incumbent if any(each.has_succeeded for each in candidates) else None
     confirmed = [] if winner is None else _confirmed(winner, arguments, recipe)
-    facts = {"recipe": recipe.name, "environment": recipe.environment.name, "sentence": desk.task.sentence}
+    facts = {"recipe": recipe.name, "environment": recipe.environment.name, "sentence": context.task.sentence}
     page = write_search(rounds, confirmed, order | facts | {"ended": search.ended}, arguments.out / "search.html")
     print(f"report   {page}")
     facts |= {"method": arguments.method, "ended": search.ended}
@@ -107,12 +102,12 @@ def _order(arguments: SearchReward, recipe: Recipe[Any]) -> dict[str, Any]:
     return order
 
 
-def _search(arguments: SearchReward, desk: Desk, trainer: RecipeTrainer) -> Search:
+def _search(arguments: SearchReward, context: WritingContext, trainer: RecipeTrainer) -> Search[Any]:
     kept = KeptTrainer(trainer, trainer.folder)
     if arguments.method == "eureka":
-        return Eureka(desk.writer, kept, desk.task, arguments.eureka, desk.examples)
+        return Eureka(context.writer, kept, context.task, arguments.eureka, context.examples)
     comparer = KeptComparer(_comparer(arguments, trainer), arguments.out / COMPARISONS)
-    return ICPL(desk.writer, kept, desk.task, arguments.icpl, comparer, desk.examples)
+    return ICPL(context.writer, kept, context.task, arguments.icpl, comparer, context.examples)
 
 
 def _comparer(arguments: SearchReward, trainer: RecipeTrainer) -> Comparer:
@@ -125,9 +120,10 @@ def _comparer(arguments: SearchReward, trainer: RecipeTrainer) -> Comparer:
     return rater_comparer(arguments.rater, settings, trainer, arguments.clips)
 
 
-def _shown(search: Search, out: Path) -> list[Round]:
+def _shown(search: Search[Any], out: Path) -> list[Round]:
     rounds = []
-    for each in carried_out(search, out):
+    for each in search.rounds():
+        keep_round(each, out)
         rounds.append(each)
         for candidate in each.candidates:
             print(f"  {candidate.name:6} {_told(candidate)}")

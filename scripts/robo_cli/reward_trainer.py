@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidProgram, InvalidSetting, NonFiniteUpdate, ProgramFailed, RewardUnavailable, SimulationFailed
 from robo_rl.report.hacking import MODEL
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.outcome import Outcome, training_name
+from robo_rl.rewards.search.candidates import Outcome, training_name
 from robo_rl.runs import Run
 from robo_rl.spec import specification
 
@@ -108,12 +108,9 @@ def term_traces(metrics: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, 
 
 def _course(run: Run) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Returns steps, and share of success, of the evaluations during training."""
-    found = [*_evaluations(run)]
-    return tuple(step for step, _ in found), tuple(success for _, success in found)
-
-
-def _evaluations(run: Run) -> Iterator[tuple[int, float]]:
+    found = {}
     for path in sorted((run.path / "evaluations").glob("*.json")):
         known = [success for success in json.loads(path.read_text())["successes"] if success is not None]
         if known:
-            yield int(path.stem), sum(known) / len(known)
+            found[int(path.stem)] = sum(known) / len(known)
+    return tuple(found), tuple(found.values())

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import tyro
 
 from robo_cli.recipe import read_recipe
-from robo_cli.reward_probe import batch_sizes
-from robo_cli.reward_writing import Asking, desk_for
+from robo_cli.reward_probation import batch_sizes
+from robo_cli.reward_writing import Asking, writing
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.search.prompts import Feedback
 from robo_rl.rewards.search.record import CALLS, begin, keep_candidate, keep_program
-from robo_rl.rewards.search.text2reward import Text2RewardConfig, write
+from robo_rl.rewards.search.writing import Text2RewardConfig, write
 from robo_rl.runs import write_text
 
 FEEDBACK = "feedback.md"
@@ -43,12 +43,8 @@ def write_reward(arguments: WriteReward) -> int:
     asking.require_one(name)
     rounds = rounds_so_far(out, arguments.feedback)
     begin(out, order | asking.order | {"temperature": arguments.config.temperature})
-    desk = desk_for(name, settings, asking, out / CALLS, sizes)
-    try:
-        found = write(desk.writer, desk.task, arguments.config, examples=desk.examples, rounds=rounds)
-    finally:
-        print(desk.model.report())
-        desk.model.close()
+    with writing(name, settings, asking, out / CALLS, sizes) as context:
+        found = write(context.writer, context.task, arguments.config, examples=context.examples, rounds=rounds)
     place = out / "rounds" / str(found.round)
     keep_candidate(found, place)
     mended = f", mended after {found.repairs} error(s)" if found.repairs else ""
@@ -57,7 +53,7 @@ def write_reward(arguments: WriteReward) -> int:
         return 1
     if rounds:
         write_text(place / FEEDBACK, rounds[-1].words)
-    facts = {"environment": name, "arguments": settings, "sentence": desk.task.sentence, "round": found.round}
+    facts = {"environment": name, "arguments": settings, "sentence": context.task.sentence, "round": found.round}
     is_newest = not (out / "rounds" / str(found.round + 1) / "program.py").exists()
     path = out / "program.py" if is_newest else place / "program.py"
     for each in {place / "program.py", path}:

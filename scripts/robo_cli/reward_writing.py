@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import tyro
 
-from robo_cli.reward_probe import spec_and_trial
+from robo_cli.reward_probation import spec_and_trial
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, RoboRLError
@@ -18,9 +19,7 @@ from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.search.examples import nearest
-from robo_rl.rewards.search.means import means
-from robo_rl.rewards.search.prompts import Example, RewardTask
+from robo_rl.rewards.search.prompts import Example, RewardTask, means, nearest
 from robo_rl.rewards.search.rule_writer import RuleWriter, read_rule
 from robo_rl.rewards.search.writing import Writer
 from robo_rl.settings import plain, settings_as
@@ -69,33 +68,33 @@ class Asking:
         return {"llm": self.llm, "llm_settings": list(self.llm_settings), "examples": self.examples}
 
 
-@dataclass(frozen=True)
-class Desk:
+class WritingContext(NamedTuple):
     """Everything that writing programs for a task takes."""
 
     writer: Writer
     task: RewardTask
     examples: Sequence[Example]
-    model: LanguageModel
 
 
-def desk_for(name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()) -> Desk:
-    """Returns it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
+@contextmanager
+def writing(
+    name: str, arguments: Mapping[str, Any], asking: Asking, log: Path, sizes: Sequence[int] = ()
+) -> Iterator[WritingContext]:
+    """Yields it for an environment, in which steps to try programs on are recorded; before that, whoever answers is there.
 
-    sizes: of batches that a learner will ask for.
+    sizes: of batches that a learner will ask for. Prints at the end what was asked and paid.
     """
-    model = _model(asking, log)
-    try:
+    with _model(asking, log) as model:
         spec, attempt = spec_and_trial(name, arguments, sizes)
         sentence = asking.sentence or spec.instruction
         if not sentence:
             raise InvalidSetting(f"{name} says nothing about its task.", fix="--sentence 'what the robot shall do'")
-    except BaseException:
-        model.close()
-        raise
-    view = EnvAbstraction.of(spec)
-    task = RewardTask(sentence, view.text, means(), spec.max_steps)
-    return Desk(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples), model)
+        view = EnvAbstraction.of(spec)
+        task = RewardTask(sentence, view.text, means(), spec.max_steps)
+        try:
+            yield WritingContext(Writer(model, view.columns, attempt), task, nearest(sentence, _known(name), asking.examples))
+        finally:
+            print(model.report())
 
 
 def _model(asking: Asking, log: Path) -> LanguageModel:

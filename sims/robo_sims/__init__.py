@@ -14,7 +14,7 @@ def register() -> None:
             registration.register(
                 f"robo/{name}",
                 entry_point="robo_sims.arm.environment:ArmEnv",
-                vector_entry_point="robo_sims.batched.arm:build",
+                vector_entry_point="robo_sims.arm.batch:build",
                 kwargs={"task": name},
             )
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from robo_rl.errors import MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.simulation import Arrays, MujocoSimulation, SimulationEnvironment, SimulationStep, VectorLayout, source_camera
+from robo_sims.simulation import Arrays, MujocoSimulation, Simulation, SimulationStep, VectorLayout, source_camera
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -219,17 +219,9 @@ def _kitchen_goals(goals: Sequence[str]) -> list[ArraySpec]:
     ]
 
 
-def _build(
-    task: str,
-    goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS),
-    cameras: Sequence[str] = (),
-    image_size: int = 84,
-    render_mode: str | None = None,
-    detail: str = "plain",
-) -> SimulationEnvironment:
+def _simulate(task: str, goals: Sequence[str] = tuple(OBS_ELEMENT_GOALS), detail: str = "plain") -> Simulation:
     """`goals` names what to do in the kitchen; the Fetch tasks have their own."""
-    simulation = KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
-    return SimulationEnvironment(simulation, cameras=cameras, image_size=image_size, render_mode=render_mode)
+    return KitchenSimulation(goals, detail) if task == _KITCHEN else FetchSimulation(task, detail)
 
 
-FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _build)
+FAMILY = TaskFamily("gymnasium_robotics", lambda: (*_FETCH, _KITCHEN), _simulate)

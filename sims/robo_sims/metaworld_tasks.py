@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
 from typing import Any, Literal, cast
 
 import mujoco
@@ -19,7 +18,7 @@ from typing_extensions import override
 from robo_rl.errors import InvalidSetting, MissingExtra
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, Observation
 from robo_sims.cameras import upright
-from robo_sims.simulation import Arrays, MujocoSimulation, SimulationEnvironment, SimulationStep, VectorLayout
+from robo_sims.simulation import Arrays, MujocoSimulation, SimulationStep, VectorLayout
 from robo_sims.task_family import TaskFamily
 
 try:
@@ -57,6 +56,7 @@ class MetaWorldSimulation(MujocoSimulation):
     def __init__(
         self, task: str, action_repeat: int = 1, reward: Reward = "dense", camera: str = "corner2", detail: str = "plain"
     ) -> None:
+        """camera: from which `render` looks."""
         if reward not in ("dense", "sparse"):
             raise InvalidSetting("Unknown reward of a Meta-World task.", got=reward, allowed=("dense", "sparse"))
         super().__init__(_observable_task(task), detail)
@@ -84,6 +84,7 @@ class MetaWorldSimulation(MujocoSimulation):
             max_steps=self._environment.max_path_length // action_repeat,
             success_rule="the task's own test (info['success'] of the source) holds at the end of a step",
         )
+        self.scripted_policy = functools.partial(MetaWorldExpert, task, self.spec)
 
     @override
     def reset(self, seed: int | None) -> Arrays:
@@ -148,25 +149,4 @@ def _observable_task(task: str) -> Any:
     return environment
 
 
-def _build(
-    task: str,
-    action_repeat: int = 1,
-    reward: Reward = "dense",
-    camera: str = "corner2",
-    cameras: Sequence[str] = (),
-    image_size: int = 84,
-    render_mode: str | None = None,
-    detail: str = "plain",
-) -> SimulationEnvironment:
-    """`camera` is where `render` looks from, `cameras` are pictures in the observation."""
-    simulation = MetaWorldSimulation(task, action_repeat, reward, camera, detail)
-    return SimulationEnvironment(
-        simulation,
-        cameras=cameras,
-        image_size=image_size,
-        render_mode=render_mode,
-        scripted_policy=functools.partial(MetaWorldExpert, task, simulation.spec),
-    )
-
-
-FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, _build)
+FAMILY = TaskFamily("metaworld", lambda: ALL_V3_ENVIRONMENTS, MetaWorldSimulation)

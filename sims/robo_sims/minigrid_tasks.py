@@ -1,111 +1,20 @@
-"""MiniGrid and BabyAI: grid worlds seen from the agent, with the mission in words as the instruction."""
+"""MiniGrid and BabyAI: grid worlds, one at a time or batched, with a teacher who names subgoals if asked for."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import minigrid
-import numpy as np
-import numpy.typing as npt
-from gymnasium.vector import AutoresetMode
-from minigrid.core.actions import Actions
-from minigrid.core.constants import OBJECT_TO_IDX
-from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-from minigrid.minigrid_env import MiniGridEnv
-from typing_extensions import override
 
-from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
-from robo_sims.grids.cells import CHANNELS, Encoding, look_of
-from robo_sims.simulation import Arrays, Simulation, SimulationEnvironment, SimulationStep
+from robo_sims.batched.environment import Batch
+from robo_sims.grids.batch import MiniGridBatch, is_batchable
+from robo_sims.grids.cells import Encoding
+from robo_sims.grids.guided import GuidedBatch, GuidedSimulation, guidance
+from robo_sims.grids.simulation import MiniGridSimulation
+from robo_sims.simulation import Simulation
 from robo_sims.task_family import TaskFamily
-
-
-class MiniGridSimulation(Simulation):
-    """A grid world; the position on the map is not observed, only what the agent sees and where it looks."""
-
-    def __init__(self, task: str, encoding: Encoding = "codes") -> None:
-        gymnasium.register_envs(minigrid)
-        made = gymnasium.make(task, render_mode="rgb_array", disable_env_checker=True)
-        assert isinstance(made.unwrapped, MiniGridEnv)
-        self._environment = made.unwrapped
-        self._channels = None if _require(encoding) == "codes" else CHANNELS[encoding]
-        size = self._environment.agent_view_size
-        is_level = isinstance(self._environment, RoomGridLevel)  # BabyAI levels draw a new time limit for every mission
-        self.spec = EnvironmentSpec(
-            f"minigrid/{task}",
-            ObservationSpec(
-                (
-                    _grid_entry(size, encoding),
-                    ArraySpec(
-                        "direction",
-                        (4,),
-                        low=0.0,
-                        high=1.0,
-                        frame="world",
-                        meaning="where the agent looks, one-hot: right (+x), down (+y), left (-x), up (-y)",
-                    ),
-                )
-            ),
-            ActionSpec(tuple(action.name for action in Actions), mode="discrete"),
-            version=int(task.rpartition("-v")[2]),
-            max_steps=None if is_level else self._environment.max_steps,
-            success_rule="the episode ends with a positive reward",
-        )
-
-    @override
-    def reset(self, seed: int | None) -> Arrays:
-        with contextlib.redirect_stdout(io.StringIO()):  # BabyAI prints every draw that it throws away
-            observation, _ = self._environment.reset(seed=seed)
-        self.instruction = observation["mission"]
-        return self._flat(observation)
-
-    @override
-    def step(self, action: npt.NDArray[Any]) -> SimulationStep:
-        """Acts; a terminal step with a positive reward is a success, lava and collisions are failures."""
-        observation, reward, terminated, truncated, _ = self._environment.step(int(action))
-        success = bool(terminated) and float(reward) > 0.0
-        return SimulationStep(self._flat(observation), float(reward), bool(terminated), bool(truncated), success)
-
-    @override
-    def render(self) -> npt.NDArray[np.uint8]:
-        return np.asarray(self._environment.render())
-
-    @property
-    def source(self) -> Any:
-        """MiniGrid's own environment; for experiments and privileged views, never for a policy."""
-        return self._environment
-
-    @override
-    def close(self) -> None:
-        self._environment.close()
-
-    def _flat(self, observation: dict[str, Any]) -> Arrays:
-        direction = np.zeros(4, np.float32)
-        direction[observation["direction"]] = 1.0
-        image = observation["image"]
-        if self._channels is None:
-            return {"grid": image.astype(np.uint8), "direction": direction}
-        codes = image.astype(np.int32)
-        return {"grid": self._channels[look_of(codes[..., 0], codes[..., 1], codes[..., 2])], "direction": direction}
-
-
-def _grid_entry(size: int, encoding: Encoding) -> ArraySpec:
-    if encoding == "codes":
-        meaning = "object, colour and state number of each cell in view (MiniGrid's); not a picture"
-        return ArraySpec("grid", (size, size, 3), "uint8", 0, max(OBJECT_TO_IDX.values()), frame="ego", meaning=meaning)
-    meaning = "one-hot object, colour and state of each cell in view (MiniGrid's), one after the other; not a picture"
-    return ArraySpec("grid", (size, size, CHANNELS[encoding].shape[1]), low=0.0, high=1.0, frame="ego", meaning=meaning)
-
-
-def _require(encoding: str) -> str:
-    if encoding not in CHANNELS:
-        raise InvalidSetting("Unknown encoding of a grid.", got=repr(encoding), allowed=sorted(CHANNELS))
-    return encoding
 
 
 def _tasks() -> list[str]:
@@ -118,47 +27,28 @@ def _tasks() -> list[str]:
     return list(newest.values())
 
 
-def _build(
-    task: str,
-    encoding: Encoding = "codes",
-    subgoals: str = "",
-    teaching: Mapping[str, Any] | None = None,
-    render_mode: str | None = None,
-) -> SimulationEnvironment:
+def _simulate(
+    task: str, encoding: Encoding = "codes", subgoals: str = "", teaching: Mapping[str, Any] | None = None
+) -> Simulation:
     simulation = MiniGridSimulation(task, encoding)
-    if subgoals or teaching is not None:
-        from robo_sims.grids.guided import GuidedSimulation, guidance
-
-        guided = GuidedSimulation(simulation, guidance(subgoals, teaching))
-        return SimulationEnvironment(guided, render_mode=render_mode)
-    return SimulationEnvironment(simulation, render_mode=render_mode)
+    return GuidedSimulation(simulation, guidance(subgoals, teaching)) if subgoals or teaching is not None else simulation
 
 
-def _build_batched(
+def _batch(
     task: str,
     num_envs: int,
-    *,
-    threads: int | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    threads: int,
     encoding: Encoding = "codes",
     subgoals: str = "",
     teaching: Mapping[str, Any] | None = None,
-    render_mode: str | None = None,
-) -> Any:
+) -> Batch | None:
     """Returns None for a task with rules of its own; threads would not help."""
-    from robo_sims.batched.environment import Batch, BatchedEnvironment
-    from robo_sims.grids.batch import MiniGridBatch, is_batchable
-    from robo_sims.grids.guided import GuidedBatch, guidance
-
     del threads
     batch = MiniGridBatch(task, num_envs, encoding)
     if not is_batchable(batch.source):
         batch.close()
         return None
-    guided: Batch = batch
-    if subgoals or teaching is not None:
-        guided = GuidedBatch(batch, guidance(subgoals, teaching))
-    return BatchedEnvironment(guided, autoreset_mode=autoreset_mode, render_mode=render_mode)
+    return GuidedBatch(batch, guidance(subgoals, teaching)) if subgoals or teaching is not None else batch
 
 
-FAMILY = TaskFamily("minigrid", _tasks, _build, _build_batched)
+FAMILY = TaskFamily("minigrid", _tasks, _simulate, _batch, drawing=("render_mode",))

@@ -48,6 +48,8 @@ class Simulation(Protocol):
     spec: EnvironmentSpec
     instruction: str | None = None
     """Of the present episode, where it changes from one to the next."""
+    scripted_policy: Callable[..., Policy] | None = None
+    """(seed, noise=0.0) -> the task's expert, if it has one"""
 
     @property
     def mujoco(self) -> tuple[mujoco.MjModel, mujoco.MjData] | None:
@@ -98,7 +100,6 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         cameras: Sequence[str] = (),
         image_size: int = 84,
         render_mode: str | None = None,
-        scripted_policy: Callable[..., Policy] | None = None,
     ) -> None:
         """Reads the simulation's spec, to which cameras of its MuJoCo model are added as `camera_<name>`.
 
@@ -114,8 +115,8 @@ class SimulationEnvironment(gymnasium.Env[Any, Any]):
         period = simulation.spec.action.control_period
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": round(1.0 / period) if period else 10}
         self.render_mode = render_mode
-        if scripted_policy is not None:
-            self.scripted_policy = scripted_policy  # (seed, noise=0.0) -> Policy; absent where there is no expert
+        if simulation.scripted_policy is not None:
+            self.scripted_policy = simulation.scripted_policy  # absent if there is no expert
         self._monitor: DivergenceMonitor | None = None
         self._watched: object = None
         self._observation: Arrays | None = None  # of the step before; None while no episode is under way

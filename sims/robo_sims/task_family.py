@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 from typing_extensions import override
@@ -13,19 +13,25 @@ from typing_extensions import override
 from robo_rl.errors import UnknownName
 from robo_rl.protocols import EnvironmentFamily
 
+if TYPE_CHECKING:
+    from robo_sims.batched.environment import Batch
+    from robo_sims.simulation import Simulation
+
 
 @dataclass(frozen=True)
 class TaskFamily(EnvironmentFamily):
-    """Family whose tasks are listed and built by functions."""
+    """Family whose tasks are listed and simulated by functions."""
 
     name: str
     """What stands before the slash of a full name."""
     list_tasks: Callable[[], Iterable[str]]
     """Returns the task names; raises MissingExtra."""
-    build: Callable[..., gymnasium.Env[Any, Any]]
-    """(task, **arguments) -> environment"""
-    build_batched: Callable[..., gymnasium.vector.VectorEnv[Any, Any, Any]] | None = None
-    """(task, num_envs, threads, autoreset_mode, **arguments of `build`) -> batched environment, where the family has one"""
+    simulate: Callable[..., Simulation]
+    """(task, **arguments) -> simulation"""
+    batch: Callable[..., Batch | None] | None = None
+    """(task, num_envs, threads, **arguments of `simulate`) -> batch of simulations, or None if the task has none"""
+    drawing: tuple[str, ...] = ("cameras", "image_size", "render_mode")
+    """Arguments of SimulationEnvironment and BatchedEnvironment."""
 
     @override
     def names(self) -> list[str]:
@@ -33,23 +39,31 @@ class TaskFamily(EnvironmentFamily):
 
     @override
     def make(self, name: str, **arguments: Any) -> gymnasium.Env[Any, Any]:
-        tasks = self.names()
-        if name not in tasks:
-            raise UnknownName(f"task of {self.name}", name, tasks)
-        refuse_unknown_arguments(f"{self.name}/{name}", self.build, arguments)
-        return self.build(name, **arguments)
+        drawing = self._split(name, arguments)
+        from robo_sims.simulation import SimulationEnvironment
+
+        return SimulationEnvironment(self.simulate(name, **arguments), **drawing)
 
     def make_vector(
         self, name: str, num_envs: int, *, threads: int | None = None, autoreset_mode: Any = "NextStep", **arguments: Any
     ) -> gymnasium.vector.VectorEnv[Any, Any, Any] | None:
-        """Returns `num_envs` environments in one; None where the family has no batched simulation."""
-        if self.build_batched is None:
+        """Returns `num_envs` environments in one; None if the family or the task has no batched simulation."""
+        if self.batch is None:
             return None
+        drawing = self._split(name, arguments)
+        from robo_sims.batched.environment import BatchedEnvironment
+        from robo_sims.batched.workers import choose_threads
+
+        batch = self.batch(name, num_envs, choose_threads(threads, num_envs), **arguments)
+        return None if batch is None else BatchedEnvironment(batch, autoreset_mode=autoreset_mode, **drawing)
+
+    def _split(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Takes the arguments of the environment out of those of the simulation; raises UnknownName."""
         tasks = self.names()
         if name not in tasks:
             raise UnknownName(f"task of {self.name}", name, tasks)
-        refuse_unknown_arguments(f"{self.name}/{name}", self.build, arguments)
-        return self.build_batched(name, num_envs, threads=threads, autoreset_mode=autoreset_mode, **arguments)
+        refuse_unknown_arguments(f"{self.name}/{name}", self.simulate, arguments, also=self.drawing)
+        return {key: arguments.pop(key) for key in self.drawing if key in arguments}
 
 
 def refuse_unknown_arguments(

@@ -28,7 +28,7 @@ def test_it_says_where_it_listens_answers_and_ends_when_interrupted():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["--map", "gird"], "did you mean 'grid'"), (["--port", "70000"], "Setting 'port' is out of range")]
+    ("arguments", "said"), [(["--map", "gird"], "did you mean 'grid'"), (["--port", "70000"], "Option 'port' is out of range")]
 )
 def test_what_cannot_be_served_is_one_error(arguments, said):
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False)

@@ -69,7 +69,7 @@ def test_a_server_that_is_named_takes_the_place_of_the_stand_in_and_nothing_else
             f"evaluate latest --episodes 2 --films 1 {there}",
             f"{record} there {there}",
             folder=tmp_path,
-            without="robo_sims.carla.standin.supervision.StandIn",
+            without="robo_sims.carla.local_server.StandIn",
         )
     finally:
         server.kill()

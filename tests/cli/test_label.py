@@ -14,8 +14,7 @@ from robo_cli.reward_file import program_file
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet, label_sets
 from robo_rl.errors import DatasetError, InvalidSetting, RoboRLError, UnknownName
-from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
-from robo_rl.rewards.preference import inputs_of, save
+from robo_rl.rewards.preference import BradleyTerryConfig, RewardEnsemble, inputs_of, save
 from robo_rl.runs import find_run
 
 TASK = "robo/ArmReach-v0"

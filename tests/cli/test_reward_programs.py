@@ -15,7 +15,7 @@ from robo_cli.reward_file import program_file, read_reward, shipped_programs
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_rl.errors import InvalidProgram, InvalidSetting, UnknownName
-from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.runs import find_run
 from robo_sims.arm.family import FAMILY

@@ -31,7 +31,7 @@ SMALL = ["--eureka.rounds", "1", "--eureka.programs", "2", "--eureka.budget", "1
 @pytest.fixture(autouse=True)
 def few_steps_to_try_on(monkeypatch):
     Path("tiny.yaml").write_text(RECIPE)
-    monkeypatch.setattr("robo_cli.reward_probe.ROWS", 20)
+    monkeypatch.setattr("robo_cli.reward_probation.ROWS", 20)
     for name in ("SINGLE_ROWS", "EVERY_SIZE"):
         monkeypatch.setattr(f"robo_rl.rewards.programs.probation.{name}", 2)
 
@@ -152,7 +152,7 @@ def test_who_answers_is_known_before_anything_is_simulated(command, words, error
     def simulated(*arguments, **more):
         raise AssertionError("a step was simulated")
 
-    for module in ("reward_probe", "reward_latent"):
+    for module in ("reward_probation", "reward_latent"):
         monkeypatch.setattr(f"robo_cli.{module}.rollout", simulated)
     with pytest.raises(error, match=told):
         dispatch(["reward", *command.split(), *words])

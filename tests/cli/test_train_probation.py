@@ -12,7 +12,7 @@ from robo_cli.online_reward import reward_of
 from robo_cli.recipe import RewardSettings, parse_recipe
 from robo_cli.reward_probation import require_sound_programs
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.runner import end_workers
 
 RECIPE = {
     "name": "tiny",

@@ -26,7 +26,7 @@ from robo_rl.cluster.pool import Pool
 from robo_rl.cluster.worker import Patience, Worker
 from robo_rl.errors import BudgetReached, ClusterUnavailable, InvalidSetting, MissingExtra, WorkerFailed
 from robo_rl.rewards.answer_cache import AnswerCache
-from robo_rl.rewards.judge_doubles import Chance
+from robo_rl.rewards.doubles import Chance
 
 pytestmark = pytest.mark.timeout(280)
 SHORT = [

@@ -23,7 +23,7 @@ from robo_rl.errors import InvalidSetting
 pytest.importorskip("carla", reason="the carla wheel exists for Linux x86-64 and Windows, Python 3.10 to 3.12")
 DRIVE = ["record", "carla/Town-v0", "--episodes", "6", "--noise", "0.1"]
 DRIVE += ["--arguments", "route_length=40.0", "birdseye=0", "traffic=2", "--out"]
-STAND_IN, SERVER = b"robo_sims.carla.standin.server", b"carla-server"
+STAND_IN, SERVER = b"carla_standin.server", b"carla-server"
 
 
 def below(pid: int, what: bytes) -> list[int]:

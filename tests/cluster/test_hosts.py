@@ -110,7 +110,7 @@ def test_each_seed_is_recorded_once_though_a_host_is_cut_off(lan, is_mended):
 
 
 SERVE = """
-from robo_sims.carla.standin.server import Options, Server
+from carla_standin.server import Options, Server
 server = Server(Options(host="0.0.0.0", port=2000))
 print(flush=True)
 server.run()

@@ -8,10 +8,10 @@ import torch
 
 from robo_rl.discovery import known
 from robo_rl.errors import ConformanceFailure, UnknownName
-from robo_rl.rewards.colours import Colours
+from robo_rl.rewards.conformance import IMAGE_TEXT_CHECKS, check_image_text_model, inputs_are_told_apart
+from robo_rl.rewards.doubles import Colours
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.rewards import EmbeddedImageText
-from robo_rl.rewards.image_text_conformance import IMAGE_TEXT_CHECKS, check_image_text_model, inputs_are_told_apart
 
 TEXTS = ("red", "green grey", "blue")
 
@@ -20,7 +20,7 @@ def embedded(folder) -> EmbeddedImageText:
     words = ("red", "green", "grey", "blue")
     torch.manual_seed(0)
     EmbeddedModel(Origin("arm", "front", 16, ("gripper",), words, TEXTS)).save(folder / "embedded")
-    return EmbeddedImageText(str(folder / "embedded"))
+    return EmbeddedImageText(folder=str(folder / "embedded"))
 
 
 MODELS = {

@@ -113,7 +113,7 @@ def forgets_generators(vector, _):
     load = vector.load_state_dict
 
     def broken(state):
-        before = [generator.bit_generator.state for generator in vector.batch._generators]
+        before = vector.batch._generators.states()
         load({**state, "batch": {**state["batch"], "generators": before}})
 
     vector.load_state_dict = broken

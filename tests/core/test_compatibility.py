@@ -88,6 +88,8 @@ def test_third_party_loop_supports_what_it_declares():
         needs = contract.Needs((loop,))
 
     assert require_loop("it", Declared(), {F.PERSON, F.CONTINUOUS}) is loop
+    assert needs_of(Declared()).trains_itself and needs_of(ForeignLoop()).trains_itself
+    assert not needs_of(Foreign()).trains_itself
     with pytest.raises(InvalidSetting, match="delayed rewards"):
         require_loop("it", Declared(), {F.REWARD})
 

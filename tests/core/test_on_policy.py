@@ -13,9 +13,9 @@ from gymnasium.vector import AutoresetMode
 
 from robo_policies.learners.ppo import PPOConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.compatibility import needs_of
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, SimulationFailed
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.on_policy import OnPolicyTraining, VectorStep
 from robo_rl.protocols import Training, VectorFactory
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -256,7 +256,7 @@ def test_environments_that_cannot_be_saved_are_resumed_warm(tmp_path: Path) -> N
 def test_a_recipes_factory_is_recognised() -> None:
     assert isinstance(Pendulums(), VectorFactory)
     assert not isinstance(Counter, VectorFactory)
-    assert isinstance(SMALL, SelfTrainedConfig)
+    assert needs_of(SMALL).trains_itself
 
 
 def test_the_policy_is_restored_without_training(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from robo_datasets.dataset import Dataset
 from robo_datasets.preferences import PreferenceSet, preference_sets
 from robo_datasets.repair import repair
 from robo_rl.errors import CheckpointCorrupt, DatasetError, EpisodeCorrupt, InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.rewards.bradley_terry import BradleyTerryConfig, RewardEnsemble
-from robo_rl.rewards.preference import PreferenceReward, inputs_of, require_vectors, save
+from robo_rl.rewards.preference import BradleyTerryConfig, PreferenceReward, RewardEnsemble, inputs_of, require_vectors, save
 from robo_rl.rewards.raters import OracleRater, Segment
 from robo_rl.types import Preference
 

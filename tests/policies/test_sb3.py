@@ -15,9 +15,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from robo_policies.sb3.algorithms import A2CConfig, DQNConfig, PPOConfig, SACConfig, TD3Config
 from robo_policies.sb3.environment import STATE, PolicyInput
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from robo_rl.compatibility import needs_of
 from robo_rl.discovery import load, make_environment
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.learner_protocols import SelfTrainedConfig
 from robo_rl.protocols import Policy, Training
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -239,7 +239,7 @@ def test_normalized_ppo_in_several_environments_equals_plain_sb3():
     ids=lambda value: type(value).__name__,
 )
 def test_observer_sees_every_step_episodes_and_sb3s_own_tags(config, discrete):
-    assert isinstance(config, SelfTrainedConfig)
+    assert needs_of(config).trains_itself
     training = config.training(lambda: Reach(discrete=discrete), steps=320, seed=0)
     recorder = Recorder()
     training.run(recorder)

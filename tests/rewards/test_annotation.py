@@ -10,11 +10,10 @@ import pytest
 
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import JudgeUnavailable, RewardUnavailable
-from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.desk import Desk
+from robo_rl.rewards.annotation.annotator import MOST_FAILED, AnnotatorStopped, BackgroundAnnotator, Label, QueryQueue
+from robo_rl.rewards.annotation.captioning import Arrival, RecordedAnnotator
 from robo_rl.rewards.annotation.oni import ONIRetrieval
-from robo_rl.rewards.annotation.recorded import Arrival, RecordedAnnotator
-from robo_rl.rewards.online_scoring import RunningReward
+from robo_rl.rewards.online import RunningReward
 from robo_rl.rewards.place import Place
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
@@ -60,13 +59,11 @@ def annotator(model, *, capacity=100, batch=2, tries=3):
 
 def rewards(given, *, weight=1.0, environment_weight=1.0, exponent=3.0, limit=10.0):
     class Given(ONIRetrieval):
-        repeats_itself = given.repeats_itself
+        repeats_itself = isinstance(given, RecordedAnnotator)
+        captions_of = Words()
 
         def annotator(self):
             return given
-
-        def describer(self):
-            return Words()
 
     settings = {"environment_weight": environment_weight, "intrinsic_weight": 0.5, "limit": limit, "count_exponent": exponent}
     return RunningReward(Given(**settings), Place(WORDS, weight=weight))
@@ -98,7 +95,7 @@ def until(condition):
 
 def settled(given):
     """Waits until nothing waits and nothing is being asked but what has arrived."""
-    until(lambda: given._desk.sizes[0] == 0 and given._outcomes.qsize() == given._desk.sizes[1])
+    until(lambda: given._queries.sizes[0] == 0 and given._outcomes.qsize() == given._queries.sizes[1])
 
 
 # time
@@ -113,7 +110,7 @@ def test_no_step_waits_for_a_server_that_never_answers():
         values, known, ends = found.labels.values, found.labels.valid, found.ends
         assert values.tolist() == [1.0] * 10 and known.all() and not ends.any()
     assert running.metrics["reward/missing"] == 1.0 and running.metrics["annotation/labels"] == 0
-    assert given._desk.sizes[1] <= 2  # what was asked first is still under way
+    assert given._queries.sizes[1] <= 2  # what was asked first is still under way
     model.open.set()
 
 
@@ -198,11 +195,11 @@ def test_a_caption_is_under_way_once_at_most():
 
 
 def test_a_closed_desk_sends_everybody_home():
-    desk = Desk(3)
-    taker = threading.Thread(target=lambda: taken.append(desk.take(1)))
+    waiting = QueryQueue(3)
+    taker = threading.Thread(target=lambda: taken.append(waiting.take(1)))
     taken: list = []
     taker.start()
-    desk.close()
+    waiting.close()
     taker.join(DEADLINE)
     assert taken == [None]
 

@@ -7,21 +7,36 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.audit.agreement import (
+from robo_rl.rewards.audit.evidence import (
+    BLANK_PICTURES,
+    HIDDEN_REWARDS,
+    LOITERING,
+    REVERSED,
+    SHUFFLED_TIME,
+    held_from,
+    progress_of,
+    wrong_text,
+)
+from robo_rl.rewards.audit.figures import (
     close_pair_accuracy,
     episode_correlation,
+    mean_of,
     pair_accuracy,
     pooled,
     rank_correlations,
+    ratio_of,
     step_correlation,
+    unknown,
 )
-from robo_rl.rewards.audit.controls import BlankPictures, HiddenRewards, Loitering, Reversed, ShuffledTime, WrongText, held_from
-from robo_rl.rewards.audit.figures import mean_of, ratio_of, unknown
-from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.audit.verdict import graded
-from robo_rl.rewards.calibration import by_rank, expected_calibration_error, reliability
-from robo_rl.rewards.separation import area_under_curve, roc_curve
-from robo_rl.rewards.value_order import value_order_correlation
+from robo_rl.rewards.score_statistics import (
+    area_under_curve,
+    by_rank,
+    expected_calibration_error,
+    reliability,
+    roc_curve,
+    value_order_correlation,
+)
 from robo_rl.statistics import rank_correlation
 from robo_rl.types import Episode
 
@@ -125,7 +140,7 @@ def test_close_pairs_differ_by_about_one_step():
 
 
 def test_the_interval_is_over_episodes_not_over_steps():
-    """Steps of one episode say the same: more of them do not make the interval narrower."""
+    """PooledSteps of one episode say the same: more of them do not make the interval narrower."""
     random = np.random.default_rng(0)
     truth, noise = random.normal(size=(2, 25))
     widths = []
@@ -251,20 +266,20 @@ def test_spoilt_clips():
     real, random = episode(5), np.random.default_rng(0)
     pictures, places = real.observations["camera_front"], real.observations["place"]
     before = {name: array.copy() for name, array in real.observations.items()}
-    black = BlankPictures().apply(real, random)
+    black = BLANK_PICTURES.apply(real, random)
     assert not black.observations["camera_front"].any() and black.observations["place"] is places
-    back = Reversed().apply(real, random)
+    back = REVERSED.apply(real, random)
     np.testing.assert_array_equal(back.observations["camera_front"], pictures[::-1])
-    still = Loitering().apply(real, random).observations["camera_front"]
+    still = LOITERING.apply(real, random).observations["camera_front"]
     assert held_from(5) == 3
     np.testing.assert_array_equal(still[:4], pictures[:4])
     assert (still[3:] == pictures[3]).all()
-    dealt = ShuffledTime().apply(real, random)
+    dealt = SHUFFLED_TIME.apply(real, random)
     order = [int(row[0]) // 3 for row in dealt.observations["place"]]
     assert order[0] == 0 and sorted(order) == [*range(6)] and order != [*range(6)]
     np.testing.assert_array_equal(dealt.observations["camera_front"], pictures[order])
-    assert WrongText("push it").apply(real, random).instruction == "push it"
-    assert WrongText("").apply(real, random).instruction == real.instruction
-    hidden = HiddenRewards().apply(real, random)
+    assert wrong_text("push it").apply(real, random).instruction == "push it"
+    assert wrong_text("").apply(real, random).instruction == real.instruction
+    hidden = HIDDEN_REWARDS.apply(real, random)
     assert not hidden.rewards.any() and hidden.success is None and not hidden.reward_terms and hidden.stop_reason == "unknown"
     assert real.success and all((before[name] == array).all() for name, array in real.observations.items())

@@ -9,10 +9,18 @@ import pytest
 
 from robo_rl.errors import SpecMismatch, UnknownName
 from robo_rl.report.audit_page import write_audit
-from robo_rl.rewards.audit.asking import asked, controls_of, reads_pictures, wrongly_told
-from robo_rl.rewards.audit.evidence import WrittenLabels, gain, gather, level
+from robo_rl.rewards.audit.evidence import (
+    asked,
+    controls_of,
+    gain,
+    gather,
+    level,
+    progress_of,
+    reads_pictures,
+    written,
+    wrongly_told,
+)
 from robo_rl.rewards.audit.result import concluded
-from robo_rl.rewards.audit.truth import progress_of
 from robo_rl.rewards.doubles import Constant, NoisyOracle, Oracle
 from robo_rl.rewards.identity import settings_hash
 from robo_rl.rewards.pictures import PictureReward
@@ -181,9 +189,9 @@ def test_labels_dealt_out_by_chance_are_refused(seed):
 
 
 def audited_labels(sets):
-    evidence = gather([], WrittenLabels(None), progress_of("time-to-success"))
+    evidence = gather([], written(None), progress_of("time-to-success"))
     for each, found in zip(EPISODES, sets, strict=True):
-        evidence.episodes += gather([each], WrittenLabels(found), progress_of("time-to-success")).episodes
+        evidence.episodes += gather([each], written(found), progress_of("time-to-success")).episodes
     return concluded(evidence, reads_pictures=False, reads_words=False, was_asked=False)
 
 

@@ -15,12 +15,9 @@ from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningMoments
 from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
-from robo_rl.rewards.decomposition.episodes import EpisodeMemory
-from robo_rl.rewards.decomposition.episodic import EpisodicReward
-from robo_rl.rewards.decomposition.inputs import StatesAndActions
-from robo_rl.rewards.decomposition.learned import Decomposition
-from robo_rl.rewards.decomposition.rewards import RandomizedReturnDecomposition, ReturnDecomposition
-from robo_rl.rewards.online_scoring import MOST_MISSING
+from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
+from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
+from robo_rl.rewards.online import MOST_MISSING
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.step_sources import EnvironmentSteps
 from robo_rl.training import OnlineTraining, online_training

@@ -16,10 +16,11 @@ import torch
 from robo_cli.reward_fit_embedded import next_commands
 from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.descent import EmbeddedConfig
+from robo_rl.rewards.embedded.encoder import CONTRAST, MASKS, WINDOW, SecondLook, averaged
 from robo_rl.rewards.embedded.fitting import fit, halves, mean_log_share
-from robo_rl.rewards.embedded.layers import CONTRAST, averaged
-from robo_rl.rewards.embedded.measuring import area_under_roc, measure, told_sentences
+from robo_rl.rewards.embedded.heads import Vocabulary
+from robo_rl.rewards.embedded.measuring import measure, told_sentences
 from robo_rl.rewards.embedded.model import EmbeddedModel, Origin
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_rl.rewards.embedded.rewards import (
@@ -29,11 +30,10 @@ from robo_rl.rewards.embedded.rewards import (
     EmbeddedRater,
     EmbeddedShuffled,
 )
-from robo_rl.rewards.embedded.second_look import MASKS, WINDOW, SecondLook
-from robo_rl.rewards.embedded.words import Vocabulary
 from robo_rl.rewards.image_text import image_text_model
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.raters import Segment
+from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Episode, Labels
 
 SIZE = 32
@@ -118,8 +118,8 @@ def test_the_contrast_counts_every_true_caption_and_no_row_without_one():
 
 def test_the_area_under_the_curve_is_the_share_of_pairs_in_order():
     scores, positive = np.array([0.1, 0.4, 0.35, 0.8, 0.4]), np.array([False, False, True, True, True])
-    assert area_under_roc(scores, positive) == pytest.approx((1 + 0 + 1 + 1 + 1 + 0.5) / 6)
-    assert math.isnan(area_under_roc(scores, np.ones(5, bool)))
+    assert roc_area(scores, positive) == pytest.approx((1 + 0 + 1 + 1 + 1 + 0.5) / 6)
+    assert math.isnan(roc_area(scores, np.ones(5, bool)))
 
 
 def test_measures_of_a_model_that_knows_the_truth_are_perfect(monkeypatch):
@@ -279,7 +279,7 @@ def test_the_control_says_what_the_model_says_of_features_out_of_order(folder, a
     described = model.model.describe(pictures)
     order = np.random.default_rng(0).permutation(described.shape[1])
     assert sorted(order) == [*range(described.shape[1])] and (order != np.arange(len(order))).any()
-    expected = model.judge(described[:1, order].expand(12, -1), described[:, order], TOLD)
+    expected = model.rate(described[:1, order].expand(12, -1), described[:, order], TOLD)
     np.testing.assert_allclose(told[0], expected, atol=1e-6)
     assert len({each.identity for each in (*controls, model)}) == 3
 
@@ -343,7 +343,7 @@ def test_what_it_cannot_know_is_refused(folder):
     with pytest.raises(UnknownName, match="Unknown word in 'go to the moon': 'moon'"):
         EmbeddedProgress(folder=folder).label(episode(pictures, "go to the moon"))
     for kind in (EmbeddedProgress, EmbeddedCompletion, EmbeddedImageText, EmbeddedRater):
-        with pytest.raises(InvalidSetting, match="Which model"):
+        with pytest.raises(InvalidSetting, match="Which fitted reward"):
             kind()
 
 

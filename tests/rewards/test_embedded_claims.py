@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from robo_cli.reward_fit_embedded import FitEmbedded
-from robo_rl.rewards.embedded.config import EmbeddedConfig
+from robo_rl.rewards.embedded.descent import EmbeddedConfig
 from robo_rl.rewards.embedded.fitting import fit, halves
 from robo_rl.rewards.embedded.measuring import Measures, untrained_orders
 from robo_rl.rewards.embedded.model import EmbeddedModel

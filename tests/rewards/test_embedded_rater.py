@@ -73,5 +73,5 @@ def test_what_answers_follow_from_is_told_apart():
         return rater.identity
 
     assert len({identity(), identity(compares="gain"), identity(margin=0.02)}) == 3
-    with pytest.raises(InvalidSetting, match="Which model"):
+    with pytest.raises(InvalidSetting, match="Which fitted reward"):
         EmbeddedRater()

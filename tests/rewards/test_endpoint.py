@@ -12,11 +12,10 @@ import pytest
 
 from robo_rl.errors import BudgetReached, InvalidSetting, JudgeChanged, JudgeError, JudgeUnavailable, UnknownName
 from robo_rl.rewards import chat_transport
-from robo_rl.rewards.cached_judge import CachedJudge, cached_judge
+from robo_rl.rewards.cached_judge import CachedJudge
 from robo_rl.rewards.chat_transport import told_wait
-from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.endpoint import Endpoint
-from robo_rl.rewards.judging import Form, Question, Terms, judge
+from robo_rl.rewards.judging import Form, Question, Terms, data_url, judge
 
 KEY = "sk-test-5ecret"
 
@@ -457,5 +456,5 @@ def test_openais_own_client_takes_the_server_for_a_real_one(chat_server):
 
 
 def test_the_wrapper_finds_judges_by_name(chat_server):
-    assert cached_judge("chance", {"seed": 1}).ask([question()])[0].content["done"] in ("yes", "no")
-    assert cached_judge("chance", {"missing": 1}).ask([question()])[0].status == "refused"
+    assert CachedJudge(judge("chance", {"seed": 1})).ask([question()])[0].content["done"] in ("yes", "no")
+    assert CachedJudge(judge("chance", {"missing": 1})).ask([question()])[0].status == "refused"

@@ -7,10 +7,10 @@ import pytest
 
 from robo_rl.rewards.language.opening import language_model
 from robo_rl.rewards.programs.probation import probation
+from robo_rl.rewards.search.candidates import Outcome
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
-from robo_rl.rewards.search.outcome import Outcome
 from robo_rl.rewards.search.prompts import RewardTask, opening
-from robo_rl.rewards.search.writing import Verdict, Writer
+from robo_rl.rewards.search.writing import Writer
 
 TASK = RewardTask("bring the gripper to the goal", "class Batch:\n    goal_from_gripper: (N, 3)  # [m]", "np: abs", 50)
 COLUMNS = {
@@ -62,7 +62,7 @@ def attempt():
         if program.hash not in verdicts:
             found = probation(program, COLUMNS)
             failed = next((each for each in found.findings if each.kind == "failure"), None)
-            verdicts[program.hash] = Verdict(failed.check, found.feedback) if failed else Verdict("ok")
+            verdicts[program.hash] = (failed.check, found.feedback) if failed else ("ok", "")
         return verdicts[program.hash]
 
     return attempt

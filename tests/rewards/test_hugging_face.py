@@ -13,8 +13,8 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.rewards.conformance import IMAGE_TEXT_CHECKS
 from robo_rl.rewards.hugging_face import HuggingFace
-from robo_rl.rewards.image_text_conformance import IMAGE_TEXT_CHECKS
 from robo_rl.rewards.vlm_rm import VLMRM
 
 transformers = pytest.importorskip("transformers")

@@ -9,10 +9,9 @@ import pytest
 
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards import judging
-from robo_rl.rewards.judged_clips import JudgeOrder, JudgeOrdinal
+from robo_rl.rewards.judge_rewards import JudgeCompletion, JudgeContrast, JudgeOrder, JudgeOrdinal, JudgeProgress, JudgeTri
 from robo_rl.rewards.judging import Answer, Terms
-from robo_rl.rewards.large_reward_models import JudgeCompletion, JudgeContrast, JudgeProgress, JudgeTri
-from robo_rl.rewards.value_order import value_order_correlation
+from robo_rl.rewards.score_statistics import value_order_correlation
 from robo_rl.types import Episode
 
 SEEN: list[judging.Question] = []

@@ -8,13 +8,13 @@ import yaml
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, RewardUnavailable
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.latent import LatentReward, ProgramFactors
 from robo_rl.rewards.decomposition.latent_code import LatentCode, LatentCodeConfig
+from robo_rl.rewards.decomposition.rewards import LatentReward, ProgramFactors
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.language.opening import language_model
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
-from robo_rl.rewards.programs.judging import ProgramJudge, end_workers
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.runner import ProgramRunner, end_workers
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 REACHER = EnvironmentSpec(
@@ -132,7 +132,7 @@ def test_the_order_of_factors_in_a_program_changes_nothing(tmp_path):
     random = np.random.default_rng(0)
     observations = {name: random.normal(size=(6, 2)).astype(np.float32) for name in REACHER.observation}
     actions = random.uniform(-1, 1, (5, 2)).astype(np.float32)
-    found = [ProgramFactors(ProgramJudge(path), VIEW).of(observations, actions) for path in paths]
+    found = [ProgramFactors(ProgramRunner(path), VIEW).of(observations, actions) for path in paths]
     assert (found[0] == found[1]).all() and found[0].dtype == np.float32
     assert np.allclose(found[0], np.stack([observations["joint_velocity"][1:, 0], actions[:, 1]], 1))
 

@@ -9,9 +9,8 @@ import pytest
 from robo_policies.learners.sac import SACConfig
 from robo_rl.evaluation import FIRST_SEED
 from robo_rl.rewards.decomposition.decoder import DecoderConfig
-from robo_rl.rewards.decomposition.episodic import EpisodicReward
-from robo_rl.rewards.decomposition.latent import LatentReward
 from robo_rl.rewards.decomposition.learned import Decomposition
+from robo_rl.rewards.decomposition.rewards import EpisodicReward, LatentReward
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rollout import rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec

@@ -17,12 +17,11 @@ from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.annotation.annotator import Label
-from robo_rl.rewards.annotation.classification import Classification, classification_loss
+from robo_rl.rewards.annotation.caption_rewards import Classification, Ranking, classification_loss, ranking_loss
+from robo_rl.rewards.annotation.captioning import record_of
 from robo_rl.rewards.annotation.network import Fit
 from robo_rl.rewards.annotation.oni import ONIClassification, ONIRanking, ONIRetrieval
-from robo_rl.rewards.annotation.ranking import Ranking, ranking_loss
-from robo_rl.rewards.annotation.recorded import record_of
-from robo_rl.rewards.annotation.rule import Rule
+from robo_rl.rewards.annotation.questions import Rule
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import specification
 from robo_rl.types import Episode

@@ -19,8 +19,7 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, RewardUnavailable
 from robo_rl.rewards.identity import settings_hash
-from robo_rl.rewards.online import OnlineReward
-from robo_rl.rewards.online_scoring import MOST_MISSING
+from robo_rl.rewards.online import MOST_MISSING, OnlineReward
 from robo_rl.rewards.picture_scoring import Completion, PictureScoring
 from robo_rl.rewards.pictures import PictureReward
 from robo_rl.rollout import RandomPolicy, rollout

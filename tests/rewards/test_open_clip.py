@@ -3,13 +3,14 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from robo_rl.errors import InvalidSetting, MissingExtra, RoboRLError
-from robo_rl.rewards.image_text_conformance import check_image_text_model
+from robo_rl.rewards.conformance import check_image_text_model
 from robo_rl.rewards.open_clip_model import OpenCLIP
 
 CONFIG = {
@@ -32,6 +33,48 @@ def tiny(tmp_path) -> Path:
     weights = tmp_path / "weights.pt"
     torch.save(library.create_model("tiny").state_dict(), weights)
     return weights
+
+
+class Double(torch.nn.Module):
+    """What the library makes, as far as it is asked: two linear maps with random weights."""
+
+    context_length = 16
+
+    def __init__(self):
+        super().__init__()
+        self.visual, self.texts = torch.nn.Linear(3 * 8 * 8, 16), torch.nn.Embedding(128, 16)
+
+    def encode_image(self, pixels):
+        return self.visual(pixels.flatten(1))
+
+    def encode_text(self, tokens):
+        places = torch.arange(1, 1 + tokens.shape[1])[:, None]
+        return (self.texts(tokens) * places * (tokens != 0)[..., None]).sum(1)
+
+
+@pytest.fixture
+def doubled(monkeypatch) -> None:
+    """The library's double, which need not be installed."""
+    torch.manual_seed(0)
+    network = Double()
+
+    def prepare(picture):
+        return torch.from_numpy(np.array(picture.resize((8, 8)))).permute(2, 0, 1).float() / 255
+
+    def tokenize(texts, context_length=16):
+        rows = [[ord(letter) for letter in text[:context_length]] for text in texts]
+        return torch.tensor([row + [0] * (context_length - len(row)) for row in rows])
+
+    library = SimpleNamespace(
+        create_model_and_transforms=lambda name, pretrained: (network, None, prepare), get_tokenizer=lambda name: tokenize
+    )
+    monkeypatch.setitem(sys.modules, "open_clip", library)
+
+
+def test_it_keeps_the_rules_with_a_double_of_the_library(doubled):
+    check_image_text_model(OpenCLIP("weights", "double", batch=4), PICTURES, TEXTS)
+    with pytest.raises(InvalidSetting, match=r"cannot read so long a text: .*\n.*17 tokens\n.*16"):
+        OpenCLIP("weights").embed_texts(["a" * 17])
 
 
 def test_it_keeps_the_rules_of_image_text_models(tiny):

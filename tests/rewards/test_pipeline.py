@@ -15,7 +15,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.rewards.pipeline import RewardPipeline
-from robo_rl.rewards.programs.judging import end_workers
+from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rewards.shaping import STAGES
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.settings import settings_as
@@ -107,7 +107,7 @@ def episodes():
 def test_the_reward_is_the_shaped_sum_and_every_value_on_the_way_is_told(files):
     found = set()
     for episode in episodes():
-        judged = full(files, 0.9).judged(episode)
+        judged = full(files, 0.9).score_episode(episode)
         x = episode.observations["x"][:, 0].astype(np.float64)
         level = 1 / (1 + x[1:] ** 2) - 0.1 * episode.actions[:, 0].astype(np.float64) ** 2
         bound = np.minimum(level, 0.8)
@@ -146,7 +146,7 @@ def test_the_environments_own_reward_counts_only_where_it_is_a_source(files):
     poisoned = replace(episode, rewards=np.full(len(episode), np.nan, np.float32))
     alone = RewardPipeline(sources=(program(files),))
     assert (alone.label(episode).values == alone.label(poisoned).values).all() and alone.label(poisoned).valid.all()
-    assert np.isnan(alone.judged(poisoned).terms["of_environment"]).all()
+    assert np.isnan(alone.score_episode(poisoned).terms["of_environment"]).all()
     both = RewardPipeline(sources=(program(files), {"environment": True}))
     assert not both.label(poisoned).valid.any(), "a reward that is not finite is missing, not zero"
 

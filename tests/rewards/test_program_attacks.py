@@ -9,9 +9,8 @@ import pytest
 
 from robo_rl.errors import InvalidProgram, ProgramFailed
 from robo_rl.rewards.programs.exchange import Layout
-from robo_rl.rewards.programs.extraction import extracted
 from robo_rl.rewards.programs.probation import probation
-from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.program import RewardProgram, extracted
 from robo_rl.rewards.programs.sandbox import Sandbox
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="system calls are filtered on Linux only")

@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from robo_rl.rewards.programs import geometry
-from robo_rl.rewards.programs.row_sums import row_mean, row_norm, row_sum
+from robo_rl.rewards.programs.geometry import row_mean, row_norm, row_sum
 
 
 def turns(number: int, seed: int) -> tuple[Rotation, np.ndarray]:

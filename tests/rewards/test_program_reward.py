@@ -13,8 +13,8 @@ from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, RewardUnavailable
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import end_workers
 from robo_rl.rewards.programs.reward import ProgramReward
+from robo_rl.rewards.programs.runner import end_workers
 from robo_rl.rollout import RandomPolicy, rollout
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.training import online_training
@@ -108,7 +108,7 @@ def test_labels_are_what_the_program_says_of_each_step(written):
     labels = model.label(episode)
     assert labels.valid.all() and labels.values.dtype == np.float32
     np.testing.assert_allclose(labels.values, expected(episode.observations["frame"][1:, 0], episode.actions), rtol=1e-6)
-    found = model.judged(episode)
+    found = model.score_episode(episode)
     np.testing.assert_allclose(found.terms["push"], 0.5 * episode.actions[:, 0], rtol=1e-6)
 
 

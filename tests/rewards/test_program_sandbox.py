@@ -9,7 +9,7 @@ import pytest
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
 from robo_rl.rewards.programs import sandbox as sandbox_module
 from robo_rl.rewards.programs import system_calls
-from robo_rl.rewards.programs.exchange import Column, Layout
+from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
 from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import Sandbox
@@ -156,12 +156,12 @@ def test_what_is_not_finite_is_missing_and_too_much_of_it_fails():
 def test_a_program_that_turns_bad_late_is_noticed_as_soon_as_one_that_begins_so():
     gates, good, bad = Gates((), Limits()), np.ones((1, 10_000)), np.full((1, 10), np.nan)
     for _ in range(200):  # 2,000,000 rows, of which 2,000 might be bad if all counted
-        gates.judged(good.copy())
+        gates.accept(good.copy())
     noticed = 0
     with pytest.raises(ProgramFailed, match="not finite"):
         while noticed < 2_000:
             noticed += 10
-            gates.judged(bad.copy())
+            gates.accept(bad.copy())
     assert 50 <= noticed <= 110
 
 
@@ -169,13 +169,13 @@ def test_few_bad_rows_now_and_then_never_fail_however_long_it_lasts():
     gates, most = Gates((), Limits()), np.ones((1, 10_000))
     most[0, :5] = np.nan  # half of what may be
     for _ in range(200):
-        assert np.count_nonzero(~gates.judged(most.copy()).valid) == 5
+        assert np.count_nonzero(~gates.accept(most.copy()).valid) == 5
     assert gates.rows <= 110_000
 
 
 def test_a_term_that_is_not_finite_makes_its_row_missing():
     gates = Gates(("a",), Limits())
-    rewards = gates.judged(np.array([[1.0, 2.0], [np.inf, 3.0]]))
+    rewards = gates.accept(np.array([[1.0, 2.0], [np.inf, 3.0]]))
     assert rewards.valid.tolist() == [False, True] and np.isnan(rewards.total[0]) and rewards.total[1] == 2.0
     assert gates.invalid_rows == 1
 
@@ -183,22 +183,22 @@ def test_a_term_that_is_not_finite_makes_its_row_missing():
 @pytest.mark.parametrize("bad", [1e5, -1e5, 1e300])
 def test_a_reward_that_is_too_large_fails(bad):
     with pytest.raises(ProgramFailed) as failed:
-        Gates((), Limits()).judged(np.array([[1.0, bad]]))
+        Gates((), Limits()).accept(np.array([[1.0, bad]]))
     assert failed.value.status == "scale" and "allowed: 10000 in size" in str(failed.value)
 
 
 def test_many_rows_of_moderate_rewards_and_large_terms_are_no_scale_failure():
     values = np.array([[9e3] * 1_000, [1e9] * 1_000])
-    assert Gates(("a",), Limits()).judged(values).valid.all()
+    assert Gates(("a",), Limits()).accept(values).valid.all()
 
 
 def test_terms_that_are_declared_to_sum_must():
     limits = Limits(is_additive=True)
-    assert Gates(("a", "b"), limits).judged(np.array([[3.0], [1.0], [2.0]])).valid.all()
-    assert Gates((), limits).judged(np.array([[3.0]])).valid.all()
+    assert Gates(("a", "b"), limits).accept(np.array([[3.0], [1.0], [2.0]])).valid.all()
+    assert Gates((), limits).accept(np.array([[3.0]])).valid.all()
     for first in (1.1, 1e11):
         with pytest.raises(ProgramFailed) as failed:
-            Gates(("a", "b"), limits).judged(np.array([[3.0], [first], [1e11 if first > 2 else 2.0]]))
+            Gates(("a", "b"), limits).accept(np.array([[3.0], [first], [1e11 if first > 2 else 2.0]]))
     assert failed.value.status == "sum" and "with their weights" in str(failed.value)
 
 
@@ -240,7 +240,7 @@ def test_a_filter_that_the_kernel_does_not_take_is_told(monkeypatch):
 
 
 def test_a_message_is_one_of_bounded_length_whatever_lies_there():
-    layout = Layout({"x": Column("<f8", ())}, 0, 1)
+    layout = Layout({"x": ColumnLayout("<f8", ())}, 0, 1)
     memory = bytearray(layout.bytes_out)
     layout.write_message(memory, "é" * 10_000)
     assert set(layout.read_message(memory)) <= {"é", "\ufffd"}

@@ -11,12 +11,9 @@ from robo_rl.rewards.language.packs import read_pack
 from robo_rl.rewards.programs.grammar import MOST_ROUNDS
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.vocabulary import FUNCTIONS
-from robo_rl.rewards.search.examples import nearest
-from robo_rl.rewards.search.means import means
-from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, opening, repair
+from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, means, nearest, opening, repair
 from robo_rl.rewards.search.rule_writer import Rule, read_rule, rule_files
-from robo_rl.rewards.search.text2reward import Text2RewardConfig, write
-from robo_rl.rewards.search.writing import Verdict, Writer
+from robo_rl.rewards.search.writing import Text2RewardConfig, Writer, write
 
 TASK = RewardTask("push the cube onto the mark", "class Batch:\n    near: (N,)", means(), 50)
 GOOD = "```python\ndef reward(batch):\n    return batch['near'], {'near': batch['near']}\n```"
@@ -41,7 +38,7 @@ class Listed:
         return "listed"
 
 
-def writer(source, attempt=lambda program: Verdict("ok")):
+def writer(source, attempt=lambda program: ("ok", "")):
     return Writer(LanguageModel(source, CallLog(None)), ["near"], attempt)
 
 
@@ -111,7 +108,7 @@ def test_what_is_wrong_goes_back_to_the_model_until_it_is_mended():
 
 
 def test_what_fails_on_recorded_steps_goes_back_to_the_model_too():
-    verdicts = iter([Verdict("shape", "the total has the shape ()"), Verdict("ok")])
+    verdicts = iter([("shape", "the total has the shape ()"), ("ok", "")])
     source = Listed(GOOD, GOOD)
     found = write(writer(source, lambda program: next(verdicts)), TASK, Text2RewardConfig())
     assert found.repairs == 1 and "the total has the shape ()" in source.asked[1].messages[-1].text

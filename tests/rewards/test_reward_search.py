@@ -11,17 +11,14 @@ from robo_rl.rewards.judging import Answer
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.candidate import Candidate, best_of
-from robo_rl.rewards.search.diversity import diversity
+from robo_rl.rewards.search.candidates import Candidate, KeptTrainer, Outcome, best_of, diversity
 from robo_rl.rewards.search.eureka import Eureka, EurekaConfig
 from robo_rl.rewards.search.icpl import ICPL, ICPLConfig
-from robo_rl.rewards.search.outcome import KeptTrainer, Outcome
 from robo_rl.rewards.search.preferring import ChanceComparer, KeptComparer, OracleComparer, RaterComparer, extremes
-from robo_rl.rewards.search.prompts import RewardTask
-from robo_rl.rewards.search.record import WINNER, begin, carried_out, keep_program
-from robo_rl.rewards.search.reflection import reflection, trace
+from robo_rl.rewards.search.prompts import RewardTask, reflection, trace
+from robo_rl.rewards.search.record import WINNER, begin, keep_program, keep_round
 from robo_rl.rewards.search.rule_writer import Rule, RuleWriter
-from robo_rl.rewards.search.writing import Verdict, Writer
+from robo_rl.rewards.search.writing import Writer
 
 TASK = RewardTask("bring the point to the goal", "class Batch:\n    distance: (N,)  # [m]", "np: abs", 50)
 COLUMNS = ("distance", "previous_distance", "action")
@@ -84,7 +81,7 @@ def model_of(source, log=None) -> LanguageModel:
     return LanguageModel(source, CallLog(log))
 
 
-def writer_of(source, log=None, attempt=lambda program: Verdict("ok")) -> Writer:
+def writer_of(source, log=None, attempt=lambda program: ("ok", "")) -> Writer:
     return Writer(model_of(source, log), COLUMNS, attempt)
 
 
@@ -209,9 +206,7 @@ def test_what_fails_in_training_is_invalid_with_its_reason_and_the_search_goes_o
 
 def test_probation_refuses_before_anything_is_trained():
     trainer = Trainer()
-    writer = writer_of(
-        Listed({"write": [[program(), program(a=1)]]}), attempt=lambda _: Verdict("constant", "it never changes")
-    )
+    writer = writer_of(Listed({"write": [[program(), program(a=1)]]}), attempt=lambda _: ("constant", "it never changes"))
     (found,) = Eureka(writer, trainer, TASK, EurekaConfig(rounds=1, programs=2)).rounds()
     assert {(each.status, each.reason) for each in found.candidates} == {("constant", "it never changes")}
     assert trainer.trained == []
@@ -356,8 +351,10 @@ def test_a_search_that_was_killed_goes_on_and_does_nothing_twice(tmp_path, after
         comparer = KeptComparer(OracleComparer(), folder / "comparisons.jsonl")
         model = model_of(rule, folder / "calls.jsonl")
         try:
-            writer = Writer(model, COLUMNS, lambda _: Verdict("ok"))
-            rounds = [*carried_out(ICPL(writer, kept, TASK, config, comparer), folder)]
+            writer = Writer(model, COLUMNS, lambda _: ("ok", ""))
+            rounds = [*ICPL(writer, kept, TASK, config, comparer).rounds()]
+            for each in rounds:
+                keep_round(each, folder)
         finally:
             model.close()
         keep_program(rounds[-1].incumbent, folder / WINNER)

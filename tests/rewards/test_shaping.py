@@ -11,12 +11,8 @@ import pytest
 from robo_rl.errors import InvalidSetting
 from robo_rl.rewards.place import Memory, Place
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import end_workers
-from robo_rl.rewards.shaping.bounds import Bound, Clip
-from robo_rl.rewards.shaping.delta import Delta
-from robo_rl.rewards.shaping.par import PreferenceAsReward, shaped
-from robo_rl.rewards.shaping.potential import Potential
-from robo_rl.rewards.shaping.scale import Scale
+from robo_rl.rewards.programs.runner import end_workers
+from robo_rl.rewards.shaping import Bound, Clip, Delta, Potential, PreferenceAsReward, Scale, shaped
 from robo_rl.rewards.steps import StepQueue
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Labels

@@ -13,12 +13,10 @@ import yaml
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.rewards.subgoals.language import PURPOSE, LanguageTeacher
+from robo_rl.rewards.subgoals.forms import WORDS, count_words
 from robo_rl.rewards.subgoals.level import Level, Place, Subgoal, Thing
-from robo_rl.rewards.subgoals.noise import PUBLISHED, NoisyTeacher
-from robo_rl.rewards.subgoals.planner import PerfectTeacher
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.rewards.subgoals.sentences import WORDS, BagOfWords
+from robo_rl.rewards.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
 MARKS = {"k": "key", "o": "ball", "b": "box", "G": "goal", "v": "lava", "D": "door", "L": "door"}
@@ -157,12 +155,12 @@ def test_settings_of_the_noisy_teacher_are_checked() -> None:
 
 
 def test_sentences_are_counts_of_known_words() -> None:
-    found = BagOfWords().embed("open the locked red door")
+    found = count_words("open the locked red door")
     assert found.dtype == np.float32 and found.shape == (len(WORDS),)
     assert {word: round(float(value), 4) for word, value in zip(WORDS, found, strict=True) if value} == dict.fromkeys(
         ("open", "locked", "red", "door"), 0.5
     )
-    assert not BagOfWords().embed("hello").any()
+    assert not count_words("hello").any()
 
 
 # language models

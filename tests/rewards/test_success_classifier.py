@@ -9,11 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robo_rl.errors import InvalidSetting, SpecMismatch, UnknownName
-from robo_rl.rewards.audit.asking import reads_pictures
+from robo_rl.rewards.audit.evidence import reads_pictures
 from robo_rl.rewards.classifier import ClassifierReward, save
 from robo_rl.rewards.success_classifier import ClassifierConfig, SuccessNetwork, _shifted, fit
-from robo_rl.rewards.success_examples import examples_of, eye_of, measured, moments_of, shows_success, split, threshold_for
-from robo_rl.rewards.success_guard import Guard
+from robo_rl.rewards.success_examples import (
+    Guard,
+    examples_of,
+    eye_of,
+    measured,
+    moments_of,
+    shows_success,
+    split,
+    threshold_for,
+)
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import Episode
 
@@ -146,7 +154,7 @@ def test_pictures_alone_do_not_show_whether_a_guard_holds(tmp_path):
     assert reads_pictures(ClassifierReward(folder=str(tmp_path / "fit")), episode(0))
     assert ClassifierReward(folder=str(tmp_path / "fit")).eye == "camera_front"  # online, too, nobody need name it
     assert len(ClassifierReward(folder=str(tmp_path / "fit"), guarded=False).score(pictures, pictures, None).values) == 2
-    with pytest.raises(InvalidSetting, match="Which classifier"):
+    with pytest.raises(InvalidSetting, match="Which fitted reward"):
         ClassifierReward()
 
 

@@ -14,9 +14,9 @@ import torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported
 
 from robo_rl.errors import InvalidSetting, MissingExtra
-from robo_rl.rewards.cached_judge import CachedJudge, cached_judge
-from robo_rl.rewards.judging import Form, Question, form_in_words
-from robo_rl.rewards.large_reward_models import ContrastForm, JudgeProgress, ProgressForm
+from robo_rl.rewards.cached_judge import CachedJudge
+from robo_rl.rewards.judge_rewards import ContrastForm, JudgeProgress, ProgressForm
+from robo_rl.rewards.judging import Form, Question, form_in_words, judge
 from robo_rl.rewards.transformers_chat import TransformersChat, choices_of
 
 transformers = pytest.importorskip("transformers")
@@ -150,7 +150,7 @@ def test_the_same_files_are_the_same_judge(folder, tmp_path):
 def test_what_cannot_be_used_is_one_error(folder, tmp_path, monkeypatch):
     for settings, message in (({}, "a folder or a name"), ({"model": "x", "dtype": "int8"}, "float32, bfloat16")):
         with pytest.raises(InvalidSetting, match=message):
-            cached_judge("transformers-chat", settings)
+            CachedJudge(judge("transformers-chat", settings))
     with pytest.raises(InvalidSetting, match="no vision-language model 'someone/no-such', and it cannot be downloaded"):
         TransformersChat("someone/no-such").identity  # noqa: B018
     copy = shutil.copytree(folder, tmp_path / "copy")

@@ -7,7 +7,7 @@ import pytest
 from robo_rl.errors import InvalidAction
 from robo_sims.arm.control import MAX_STEP, WORKSPACE, EndEffectorDelta, Motion
 from robo_sims.arm.environment import ArmEnv
-from robo_sims.arm.inverse_kinematics import InverseKinematics
+from robo_sims.arm.inverse_kinematics import solve
 from robo_sims.arm.physics import MAX_OPENING, ArmPhysics
 from robo_sims.arm.rewards import DenseReward, closeness
 
@@ -69,11 +69,11 @@ def test_the_jacobian_is_the_derivative_of_the_position():
 
 def test_inverse_kinematics_reach_the_whole_workspace():
     physics = ArmPhysics("")
-    kinematics, random = InverseKinematics(physics), np.random.default_rng(0)
+    random = np.random.default_rng(0)
     for _ in range(50):
         physics.reset()
         wanted, yaw = random.uniform(*WORKSPACE), random.uniform(-1.0, 1.0)
-        kinematics.solve(wanted, yaw, iterations=60)
+        solve(physics, wanted, yaw, iterations=60)
         assert np.linalg.norm(physics.gripper_position - wanted) < 0.002, wanted
         assert abs(physics.gripper_yaw - yaw) < 0.01
         assert (physics.joint_position >= physics.joint_limits[:, 0]).all()
@@ -172,12 +172,12 @@ def test_the_grasp_holds_by_friction_alone():
     assert env.physics.model.neq == 0  # no weld, no connect
     for _ in range(100):  # 5 s
         go_on(env, -1)
-    assert env._task._cube.distance() < 0.03
+    assert env._task.distance() < 0.03
     env.physics.model.geom_friction[:, 0] = 0.01
     env.physics.model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
     for _ in range(40):
         go_on(env, -1)
-    assert env._task._cube.body.position[2] < 0.03  # without friction the cube falls
+    assert env._task.cube.position[2] < 0.03  # without friction the cube falls
 
 
 def test_opening_the_hand_drops_the_cube_and_ends_the_success():
@@ -185,14 +185,14 @@ def test_opening_the_hand_drops_the_cube_and_ends_the_success():
     for _ in range(30):
         success = go_on(env, 1)
     assert not success
-    assert env._task._cube.body.position[2] == pytest.approx(0.025, abs=0.002)
+    assert env._task.cube.position[2] == pytest.approx(0.025, abs=0.002)
 
 
 def test_a_high_cube_that_is_not_held_is_no_success():
     env = ArmEnv("ArmPick-v0")
     env.reset(seed=0)
     for _ in range(5):
-        env._task._cube.body.place(env.physics.gripper_position, 0.0)
+        env.physics.place("object", env.physics.gripper_position)
         env.physics.data.qvel[-6:] = 0
         *_, terminated, _, info = env.step(np.array([0, 0, 0, 0, 1], np.float32))
         assert not terminated and not info["success"]
@@ -201,12 +201,12 @@ def test_a_high_cube_that_is_not_held_is_no_success():
 def test_pick_needs_three_steps_in_a_row():
     env = grasped_cube()
     task = env._task
-    task._held = 0
+    task.restart()
     outcomes = [task.is_success() for _ in range(3)]
     assert outcomes == [False, False, True]
-    task._cube.body.position[2] -= 0.06
+    task.cube.position[2] -= 0.06
     assert not task.is_success()
-    task._cube.body.position[2] += 0.06
+    task.cube.position[2] += 0.06
     assert not task.is_success()
 
 

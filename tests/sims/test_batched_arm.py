@@ -9,11 +9,13 @@ from gymnasium.vector import AutoresetMode
 
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
+from robo_rl.spec import ArraySpec
 from robo_rl.vector import SequentialEnvironments
 from robo_rl.vector_conformance import Subject, require_same
-from robo_sims.arm.family import NAMES
-from robo_sims.batched.arm_tasks import TASKS
-from robo_sims.batched.arms import CONTROLS
+from robo_sims.arm.batch import build
+from robo_sims.arm.environment import ArmEnv
+from robo_sims.arm.tasks import TASKS
+from robo_sims.arm.tasks.reach import Reach
 from robo_sims.batched.environment import BatchedEnvironment
 
 CASES = [
@@ -27,13 +29,6 @@ CASES = [
     ("ArmPegInsert-v0", {"action_repeat": 2}, 200),
     ("ArmPegInsert-v0", {"action_repeat": 3, "control": "end_effector_delta_closed"}, 150),
 ]
-
-
-def test_every_task_and_control_mode_is_batched():
-    from robo_sims.arm.control import CONTROLS as SINGLE_CONTROLS
-
-    assert set(TASKS) == set(NAMES)
-    assert set(CONTROLS) == set(SINGLE_CONTROLS)
 
 
 class Experts:
@@ -69,6 +64,40 @@ def test_experts_episodes_equal_the_single_environment(task, arguments, steps):
             over = expected[2] | expected[3]
             reasons |= set(result[4].get("final_info", {}).get("stop_reason", ())) - {None}
     assert "goal" in reasons
+
+
+class Hover(Reach):
+    """A task that nothing but this class knows of."""
+
+    held_steps = 2
+    observation = (ArraySpec("height", (1,), unit="m", frame="base"),)
+
+    def observe(self):
+        return {"height": self.arm.gripper_position[..., 2:]}
+
+    def holds(self):
+        return self.arm.gripper_position[..., 2] > 0.25
+
+    def progress(self):
+        return {"rise": self.arm.gripper_position[..., 2] / 0.25}
+
+
+def test_arm_task_of_one_class_is_batched(monkeypatch):
+    monkeypatch.setitem(TASKS, "ArmHover-v0", Hover)
+    subject, mode = Subject("robo/ArmHover-v0", {}), AutoresetMode.SAME_STEP
+    with (
+        contextlib.closing(build("ArmHover-v0", 3, reward="dense", autoreset_mode=mode)) as vector,
+        contextlib.closing(
+            SequentialEnvironments(lambda: ArmEnv("ArmHover-v0", reward="dense"), 3, autoreset_mode=mode)
+        ) as singles,
+    ):
+        require_same(subject, "rising", "reset", vector.reset(seed=0), singles.reset(seed=0))
+        action, successes = np.tile(np.array([0, 0, 1, 0, 0], np.float32), (3, 1)), 0
+        for _ in range(30):
+            result, expected = vector.step(action), singles.step(action)
+            require_same(subject, "rising", "on the way", result, expected)
+            successes += int(expected[2].sum())
+    assert successes > 3
 
 
 def test_make_vec_builds_the_batch():

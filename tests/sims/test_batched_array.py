@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from dm_control.utils import rewards
 
-from robo_sims.batched.batched_array import batched, rows
+from robo_sims.dm_control_tasks.batched_array import batched, rows
 
 COUNT = 2000
 RANDOM = np.random.default_rng(0)

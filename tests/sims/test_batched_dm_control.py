@@ -13,10 +13,10 @@ from dm_control.suite import base
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.vector import SequentialEnvironments
 from robo_rl.vector_conformance import Subject, check_vector_environment, compare
-from robo_sims.batched.dm_control import _draws_model
 from robo_sims.batched.environment import BatchedEnvironment
-from robo_sims.batched.suite_tasks import ONE_AFTER_THE_OTHER, OneByOneJudge, TogetherJudge
 from robo_sims.dm_control_tasks import FAMILY, DMControlSimulation
+from robo_sims.dm_control_tasks.batch import _draws_model
+from robo_sims.dm_control_tasks.judges import ONE_AFTER_THE_OTHER, OneByOneJudge, TogetherJudge
 
 TASKS = [name for name in FAMILY.names() if not name.startswith("manipulation")]
 

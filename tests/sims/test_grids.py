@@ -16,7 +16,7 @@ from robo_rl.vector import SequentialEnvironments
 from robo_sims.batched.environment import BatchedEnvironment
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import ONE_HOT, cell_of, cells_of, look_of
-from robo_sims.minigrid_tasks import MiniGridSimulation
+from robo_sims.grids.simulation import MiniGridSimulation
 
 FRONTS = {
     "nothing": lambda: None,

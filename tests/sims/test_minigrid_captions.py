@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from robo_rl.discovery import known, make_environment, make_vector_environment
+from robo_rl.discovery import known, load, make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.annotation.captioning import captioner
 from robo_sims.grids.cells import ONE_HOT, look_of
 from robo_sims.minigrid_captions import MiniGridCaptioner
 
@@ -80,7 +79,7 @@ def test_a_task_has_dozens_of_captions_and_both_encodings_the_same(task):
     for encoding in ("codes", "one-hot"):
         same_step = AutoresetMode.SAME_STEP
         environments = make_vector_environment(f"minigrid/MiniGrid-{task}", 32, autoreset_mode=same_step, encoding=encoding)
-        describer, random = captioner("minigrid"), np.random.default_rng(0)
+        describer, random = load("captioners", "minigrid")(), np.random.default_rng(0)
         describer.require(environments.environment_spec)
         seen, _ = environments.reset(seed=0)
         found[encoding] = []

@@ -13,14 +13,13 @@ from robo_rl.discovery import environment_names, make_environment
 from robo_rl.errors import InvalidSetting, MissingExtra, UnknownName
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_sims.cameras import PLAIN, Cameras
-from robo_sims.simulation import SimulationEnvironment, SimulationStep, VectorLayout
+from robo_sims.simulation import Simulation, SimulationEnvironment, SimulationStep, VectorLayout
 
 
-class Script:
+class Script(Simulation):
     """A simulation that plays back what a test writes down."""
 
     mujoco = None
-    instruction = None
 
     def __init__(self, *steps, max_steps=None):
         self.steps = iter(steps)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from robo_datasets.comparison_page.server import ComparisonServer
-from robo_rl.rewards.data_urls import data_url
 from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.judging import data_url
 from robo_rl.rewards.pictures import pictures_of
 from robo_rl.rewards.raters import Answer, Rater, Segment
 

@@ -19,11 +19,11 @@ ROUNDING = 1e-5
 
 @dataclass(frozen=True)
 class Adoption:
-    """How the recordings of one foreign dataset become episodes."""
+    """Conversion of the recordings of one foreign dataset to episodes."""
 
     spec: EnvironmentSpec
     low: tuple[float, ...] = ()
-    """Foreign action at -1; empty where actions are in [-1, 1] or choices already."""
+    """Foreign action at -1; empty if actions are in [-1, 1] or choices already."""
     high: tuple[float, ...] = ()
     source: str = "imported"
     split: bool = False
@@ -31,7 +31,7 @@ class Adoption:
     notes: tuple[str, ...] = field(default=())
 
     def episode(self, recording: Recording) -> Episode | None:
-        """Returns the episode, or None where nothing is left of it.
+        """Returns the episode, or None if nothing is left of it.
 
         Where the observation after the last action is missing, that action cannot be learnt from by bootstrapping: it is left
         out after a truncation; after a termination, where nothing is bootstrapped, the last observation stands in for it.
@@ -126,7 +126,7 @@ class Adoption:
 def adoption(foreign: Foreign, spec: EnvironmentSpec | None = None) -> Adoption:
     """Returns how to read a foreign dataset: as its own spec, as `spec`, or as one derived from the data.
 
-    Raises SpecMismatch where the data cannot be of `spec`.
+    Raises SpecMismatch if the data cannot be of `spec`.
     """
     source = f"imported: {foreign.name}"
     if foreign.spec is not None and spec is None:
@@ -190,7 +190,7 @@ def _is_split(observation: ObservationSpec, spec: EnvironmentSpec) -> bool:
 
 
 def _limits_of(foreign: Foreign, action: ActionSpec, name: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Returns what -1 and 1 are in the file, empty where actions are in [-1, 1] already."""
+    """Returns what -1 and 1 are in the file, empty if actions are in [-1, 1] already."""
     found: Actions = foreign.actions
     if found.are_choices != action.is_discrete or found.size != action.size:
         there, here = _kind(action.size, action.is_discrete), _kind(found.size, found.are_choices)

@@ -61,7 +61,7 @@ def spec_bytes(spec: EnvironmentSpec) -> Array:
 
 
 def spec_in(datasets: Mapping[str, h5py.Dataset], path: str = SPEC) -> EnvironmentSpec | None:
-    """Returns the spec that `spec_bytes` stored, None where there is none."""
+    """Returns the spec that `spec_bytes` stored, None if there is none."""
     if path not in datasets:
         return None
     return EnvironmentSpec.from_json(json.loads(np.asarray(datasets[path][()]).tobytes())["spec"])
@@ -75,7 +75,7 @@ def loaded(dataset: h5py.Dataset, start: int = 0, stop: int | None = None) -> Ar
 
 
 def attribute(node: h5py.Group | h5py.File, name: str) -> Any:
-    """Returns an attribute as a plain value, None where there is none."""
+    """Returns an attribute as a plain value, None if there is none."""
     value = node.attrs.get(name)
     if isinstance(value, bytes):
         return value.decode()

@@ -87,7 +87,7 @@ def safe_key(key: object) -> str:
 
 
 def file_in(root: Path, pattern: str, **parts: Any) -> Path:
-    """Returns the path of a file of a dataset; raises DatasetError where it does not lie in the folder itself."""
+    """Returns the path of a file of a dataset; raises DatasetError if it does not lie in the folder itself."""
     numbers = {name: value if name == "video_key" else int(value) for name, value in parts.items()}
     path = root / pattern.format(**numbers)
     if not path.resolve().is_relative_to(root.resolve()):
@@ -106,7 +106,7 @@ def arrow() -> tuple[ModuleType, ModuleType]:
 
 
 def require_known_paths(info: Mapping[str, Any]) -> None:
-    """Raises DatasetError where a dataset names its files otherwise than LeRobot does: its patterns are never followed."""
+    """Raises DatasetError if a dataset names its files otherwise than LeRobot does: its patterns are never followed."""
     for name, pattern in (("data_path", DATA_PATH), ("video_path", VIDEO_PATH)):
         if info.get(name) not in (None, pattern):
             raise DatasetError(f"{INFO} has an unknown {name}.", got=info[name], allowed=pattern, fix="do not open this folder")

@@ -264,7 +264,7 @@ def _files(root: Path, pattern: str) -> list[Path]:
 
 
 def _array(column: Any, described: Mapping[str, Any], name: str) -> Array:
-    """Returns a column as an array (rows, ...); raises DatasetError where it is not what the description says."""
+    """Returns a column as an array (rows, ...); raises DatasetError if it is not what the description says."""
     pa, _ = arrow()
     shape = tuple(int(size) for size in described["shape"])
     if described["dtype"] == "image":

@@ -21,7 +21,7 @@ GROUP = 2
 QUALITY = 30
 """Constant rate factor; lerobot 0.4.4."""
 FASTEST = 12
-"""Preset of SVT-AV1 that lerobot 0.4.4 takes where none is asked for."""
+"""Preset of SVT-AV1 that lerobot 0.4.4 takes if none is asked for."""
 
 
 def encoder() -> str:
@@ -91,7 +91,7 @@ def film_facts(path: Path) -> dict[str, Any]:
 
 
 def read_film(path: Path, start: float, count: int, rate: float, shape: tuple[int, ...]) -> Array:
-    """Returns `count` pictures from `start` [s] on; raises DatasetError where the film has not all of them, or another size."""
+    """Returns `count` pictures from `start` [s] on; raises DatasetError if the film has not all of them, or another size."""
     first = round(start * rate)
     pictures = np.zeros((count, *shape), np.uint8)
     missing = set(range(count))

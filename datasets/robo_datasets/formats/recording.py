@@ -1,4 +1,4 @@
-"""What passes between our datasets and a foreign format, and what a format must be able to do."""
+"""Recordings exchanged with foreign formats, and the protocol of a format."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Recording:
 
     @property
     def has_final_observation(self) -> bool:
-        """Whether the observation after the last action is there."""
+        """True if the observation after the last action was recorded."""
         return all(len(values) == len(self) + 1 for values in self.observations.values())
 
     @property
@@ -67,12 +67,12 @@ class Recording:
 
 @dataclass(frozen=True)
 class Actions:
-    """What is known of the numbers in a foreign action."""
+    """Known meaning of the numbers in a foreign action."""
 
     size: int
     """A, or the number of choices"""
     low: tuple[float, ...] | None = None
-    """Lowest values that the file declares, one for each element; None where it declares none."""
+    """Lowest values that the file declares, one for each element; None if it declares none."""
     high: tuple[float, ...] | None = None
     least: tuple[float, ...] = ()
     """Lowest values that occur."""
@@ -104,7 +104,7 @@ class Foreign:
 
 @dataclass(frozen=True)
 class About:
-    """What is said of a dataset as a whole."""
+    """Description of a dataset as a whole."""
 
     spec: EnvironmentSpec
     name: str
@@ -116,7 +116,7 @@ class About:
 
 @runtime_checkable
 class Format(Protocol):
-    """What an entry point of `robo_rl.formats` names."""
+    """Protocol of a dataset format; an entry point of `robo_rl.formats` names it."""
 
     name: str
     suffix: str
@@ -128,7 +128,7 @@ class Format(Protocol):
     def reduced(self, episode: Episode, spec: EnvironmentSpec) -> Recording:
         """Returns what the format keeps: exactly what `read` returns after `write`, pictures apart.
 
-        Raises DatasetError where the format cannot hold such episodes at all.
+        Raises DatasetError if the format cannot hold such episodes at all.
         """
 
     def approximated(self, spec: EnvironmentSpec) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ JOINTS = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, math.pi / 4])
 
 @dataclass(frozen=True)
 class FakeOptions:
-    """How the fake is."""
+    """Options of the fake arm."""
 
     speed: float = 1.0
     """times real time"""

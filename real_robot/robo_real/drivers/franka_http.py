@@ -28,7 +28,7 @@ SHAPES = {"pose": (7,), "vel": (6,), "force": (3,), "torque": (3,), "q": (7,), "
 
 @dataclass(frozen=True)
 class FrankaHttpOptions:
-    """Where the server is and how its gripper speaks."""
+    """Options of the driver: address and kind of gripper."""
 
     url: str = "http://127.0.0.1:5000"
     width: float = 0.08

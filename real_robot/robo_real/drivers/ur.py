@@ -58,7 +58,7 @@ UNUSED = 0.1
 
 @dataclass(frozen=True)
 class UROptions:
-    """Where the robot is and how it follows."""
+    """Options of the driver: address and servo parameters."""
 
     address: str = "192.168.1.10"
     rate: float = 125.0
@@ -120,7 +120,7 @@ class UR(ArmDriver):
 
     @override
     def read(self) -> ArmState:
-        """Returns the newest measurement; raises RobotUnavailable where the link is lost.
+        """Returns the newest measurement; raises RobotUnavailable if the link is lost.
 
         A measurement is as old as the first look at it, so that one that stands still grows old.
         """
@@ -221,7 +221,7 @@ class _Program:
 
     @property
     def runs(self) -> bool:
-        """Whether the controller still has it."""
+        """True while the controller runs the script."""
         return bool(self._control.isProgramRunning())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A thread of its own asks a language model what captions are worth; whoever learns never waits for it."""
+"""Annotation in a thread of its own: a language model labels captions, and no training waits for it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,77 @@ import threading
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from robo_rl.errors import RewardUnavailable
-from robo_rl.rewards.annotation.desk import Desk, Query
-from robo_rl.rewards.annotation.questions import Questions
+from robo_rl.rewards.annotation.questions import Query, Questions
 from robo_rl.rewards.cached_judge import SILENT
 from robo_rl.types import Metrics, StateDict
+
+
+class QueryQueue:
+    """Queries that wait or are being asked; shared by the thread that learns and the one that asks.
+
+    The lock is held for microseconds and never while something is asked: whoever puts a query here does not wait for answers.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._waiting: dict[Query, None] = {}  # the newest last
+        self._in_flight: set[Query] = set()
+        self._changed = threading.Condition()
+        self._is_closed = False
+
+    def put(self, queries: Iterable[Query]) -> int:
+        """Takes queries in, the last one the newest; returns how many of the oldest had to go.
+
+        One that waits already becomes the newest; one that is being asked stays where it is.
+        """
+        with self._changed:
+            for query in queries:
+                if query not in self._in_flight:
+                    self._waiting.pop(query, None)
+                    self._waiting[query] = None
+            oldest = list(self._waiting)[: max(0, len(self._waiting) - self._capacity)]
+            for query in oldest:
+                del self._waiting[query]
+            self._changed.notify()
+        return len(oldest)
+
+    def take(self, most: int) -> list[Query] | None:
+        """Waits for queries and returns the newest ones, the newest first; None once it is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_closed)
+            if self._is_closed:
+                return None
+            taken = [self._waiting.popitem()[0] for _ in range(min(most, len(self._waiting)))]
+            self._in_flight.update(taken)
+        return taken
+
+    def done(self, query: Query) -> None:
+        """A query was answered, or never will be."""
+        with self._changed:
+            self._in_flight.discard(query)
+
+    def close(self) -> None:
+        """Wake waiting consumers; `take` then returns None."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """How many wait, and how many are being asked."""
+        with self._changed:
+            return len(self._waiting), len(self._in_flight)
+
+    @property
+    def pending(self) -> list[Query]:
+        """Everything without an answer, the newest last."""
+        with self._changed:
+            return [*sorted(self._in_flight), *self._waiting]
+
 
 MOST_FAILED = 30
 """Answers in a row that were none; an easy task has hardly more captions to ask about."""
@@ -34,10 +97,6 @@ class Annotator(Protocol):
     @property
     def metrics(self) -> Metrics:
         """How much is asked, answered, lost."""
-
-    @property
-    def repeats_itself(self) -> bool:
-        """Whether labels come at the same steps in every run."""
 
     def submit(self, queries: Sequence[Query]) -> None:
         """Wants labels for these, the last one first."""
@@ -73,7 +132,7 @@ class BackgroundAnnotator:
 
     def __init__(self, questions: Questions, *, capacity: int, batch: int, tries: int) -> None:
         self._questions, self._capacity, self._batch, self._tries = questions, capacity, batch, tries
-        self._desk = Desk(capacity)
+        self._queries = QueryQueue(capacity)
         self._outcomes: queue.SimpleQueue[_Outcome | Exception] = queue.SimpleQueue()
         self._statuses: Counter[str] = Counter()
         self._failures: Counter[Query] = Counter()
@@ -81,12 +140,10 @@ class BackgroundAnnotator:
         self._thread: threading.Thread | None = None
         self._has_stopped = False
 
-    repeats_itself = False  # answers take as long as they take
-
     @property
     def metrics(self) -> Metrics:
         """Labels so far, how many wait, and the share of answers that were none."""
-        waiting, in_flight = self._desk.sizes
+        waiting, in_flight = self._queries.sizes
         answers = self._statuses.total()
         found: dict[str, float] = {
             "labels": self._labelled,
@@ -104,11 +161,11 @@ class BackgroundAnnotator:
         wanted = [query for query in queries if self._failures[query] < self._tries]
         if self._has_stopped or not wanted:
             return
-        self._dropped += self._desk.put(wanted)
+        self._dropped += self._queries.put(wanted)
         if self._thread is None:
-            arguments = (self._desk, self._questions, self._batch, self._outcomes)
+            arguments = (self._queries, self._questions, self._batch, self._outcomes)
             self._thread = threading.Thread(target=_ask_all, args=arguments, name="annotator", daemon=True)
-            weakref.finalize(self, self._desk.close)  # the thread knows the desk and not this object
+            weakref.finalize(self, self._queries.close)  # the thread knows the queue and not this object
             self._thread.start()
 
     def arrived(self, step: int) -> list[Label]:
@@ -128,7 +185,7 @@ class BackgroundAnnotator:
 
     def _read(self, outcome: _Outcome) -> Label | None:
         self._statuses[outcome.status] += 1
-        self._desk.done(outcome.query)
+        self._queries.done(outcome.query)
         if outcome.value is None:
             self._failures[outcome.query] += 1 if outcome.status in SILENT else self._tries
             self._failed_in_a_row += 1
@@ -164,13 +221,13 @@ class BackgroundAnnotator:
 
     def close(self) -> None:
         """Ends the thread after what it is asking."""
-        self._desk.close()
+        self._queries.close()
 
     def state_dict(self) -> StateDict:
         """Returns what is still to be answered, and the counts."""
         failures = [[list(query), count] for query, count in self._failures.items() if count]
         counts = {"dropped": self._dropped, "labelled": self._labelled, "statuses": dict(self._statuses)}
-        return {"pending": [list(query) for query in self._desk.pending], "failures": failures, **counts}
+        return {"pending": [list(query) for query in self._queries.pending], "failures": failures, **counts}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; what was being asked is asked again."""
@@ -180,10 +237,10 @@ class BackgroundAnnotator:
         self.submit([tuple(query) for query in state["pending"]])
 
 
-def _ask_all(desk: Desk, questions: Questions, batch: int, outcomes: queue.SimpleQueue[_Outcome | Exception]) -> None:
-    """Asks until the desk is closed; an exception is the thread's last word."""
+def _ask_all(waiting: QueryQueue, questions: Questions, batch: int, outcomes: queue.SimpleQueue[_Outcome | Exception]) -> None:
+    """Asks until the queue is closed; an exception is the thread's last word."""
     try:
-        while (queries := desk.take(batch)) is not None:
+        while (queries := waiting.take(batch)) is not None:
             for query, (value, status) in zip(queries, questions.answers(queries), strict=True):
                 outcomes.put(_Outcome(query, value, status))
     except Exception as error:  # whatever it is, training goes on without the thread and is told why

@@ -1,20 +1,28 @@
-"""Steps in words: the promise of a captioner, and how often an episode has had a caption.
+"""Steps in words, and labels of captions with the steps at which they arrive: as they come, or as in an earlier run.
 
 Captioners know simulators, rewards do not: entry points `robo_rl.captioners` bring them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.discovery import load
+from robo_rl.checkpoints import load_checkpoint
+from robo_rl.errors import InvalidSetting
+from robo_rl.rewards.annotation.annotator import Annotator, Label
+from robo_rl.rewards.annotation.caption_rewards import CaptionRewards
+from robo_rl.rewards.annotation.questions import Query
 from robo_rl.rewards.steps import Steps
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Array
+from robo_rl.types import Array, Metrics, StateDict
+
+LOOK = "look"
+"""Name of a captioner's looks where they are kept in the place of observations."""
 
 
 class Captioner(Protocol):
@@ -28,12 +36,6 @@ class Captioner(Protocol):
 
     def captions(self, before: Array, actions: Array, after: Array) -> Sequence[str]:
         """Returns the descriptions of K steps, from such looks before and after them and the actions (K, ...)."""
-
-
-def captioner(name: str) -> Captioner:
-    """Returns a fresh captioner by its name; raises UnknownName."""
-    found: Captioner = load("captioners", name)()
-    return found
 
 
 class Described(NamedTuple):
@@ -53,7 +55,8 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
     counts: number of an environment -> captions of its running episode so far, which is updated. says_task: put the instruction
     of the episode before each description of its steps.
     """
-    captions = captioner.captions(captioner.look(steps.before), steps.actions, captioner.look(steps.after))
+    looks = [side[LOOK] if LOOK in side else captioner.look(side) for side in (steps.before, steps.after)]
+    captions = captioner.captions(looks[0], steps.actions, looks[1])
     if says_task:
         pairs = zip(steps.instructions, captions, strict=True)
         captions = [f"Task: {told}. {caption}" if told else caption for told, caption in pairs]
@@ -66,11 +69,143 @@ def described(captioner: Captioner, steps: Steps, counts: dict[str, dict[str, in
 
 def _counted(steps: Steps, captions: Sequence[str], counts: dict[str, dict[str, int]]) -> npt.NDArray[np.int64]:
     """Return how often each step's caption has been in its episode; one loop, because every step of all passes here."""
-    found = np.empty(len(captions), np.int64)
-    indices = [str(index) for index in steps.index.tolist()]
-    for step, (index, caption, begins) in enumerate(zip(indices, captions, steps.begins.tolist(), strict=True)):
+    found, running = [], [counts.get(str(index), {}) for index in range(int(steps.index.max(initial=-1)) + 1)]
+    for index, caption, begins in zip(steps.index.tolist(), captions, steps.begins.tolist(), strict=True):
         if begins:
-            counts[index] = {}
-        running = counts[index]
-        found[step] = running[caption] = running.get(caption, 0) + 1
-    return found
+            running[index] = {}
+        episode = running[index]
+        episode[caption] = times = episode.get(caption, 0) + 1
+        found.append(times)
+    counts.update(zip(map(str, range(len(running))), running, strict=True))
+    return np.array(found, np.int64)
+
+
+RECORD = "arrivals"
+"""Key of a record in the state of the rewards, and so in a checkpoint."""
+
+
+class Arrival(NamedTuple):
+    """A label, and the step at which it took effect."""
+
+    step: int
+    label: Label
+
+    def saved(self) -> list[Any]:
+        """Returns plain values."""
+        return [self.step, list(self.label.query), self.label.value]
+
+    @classmethod
+    def restored(cls, saved: Sequence[Any]) -> Arrival:
+        """Returns what `saved` was called on."""
+        step, query, value = saved
+        return cls(step, Label(tuple(query), value))
+
+
+class RecordedAnnotator:
+    """Gives the labels of a record at their steps; implements `robo_rl.rewards.annotation.annotator.Annotator`."""
+
+    def __init__(self, arrivals: Sequence[Arrival]) -> None:
+        self._arrivals, self._given = arrivals, 0
+
+    @property
+    def metrics(self) -> Metrics:
+        """Labels given so far."""
+        return {"annotation/labels": float(self._given)}
+
+    def submit(self, queries: Sequence[Query]) -> None:
+        """Nothing is asked."""
+
+    def arrived(self, step: int) -> list[Label]:
+        """Returns the labels up to `step` that were not given yet."""
+        begin = self._given
+        while self._given < len(self._arrivals) and self._arrivals[self._given].step <= step:
+            self._given += 1
+        return [arrival.label for arrival in self._arrivals[begin : self._given]]
+
+    def state_dict(self) -> StateDict:
+        """Returns how many were given."""
+        return {"given": self._given}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores what `state_dict` returned."""
+        self._given = state["given"]
+
+
+def record_of(run: Path) -> list[Arrival]:
+    """Returns the arrivals up to the newest checkpoint of a run; raises InvalidSetting where it has none."""
+    if not (run / "checkpoints").is_dir():
+        raise InvalidSetting(
+            f"{run} is not a run.", got=str(run), allowed="a folder with checkpoints, as robo-rl train makes it"
+        )
+    found = next(_records(load_checkpoint(run / "checkpoints").parts), None)
+    if found is None:
+        raise InvalidSetting(
+            f"The run {run.name} has no record of labels.",
+            got="a run without annotation",
+            allowed="one that was rewarded by oni-retrieval, oni-classification or oni-ranking",
+        )
+    return [Arrival.restored(saved) for saved in found]
+
+
+def _records(node: Any) -> Iterator[list[Any]]:
+    """Yields every record in the state of a training, whose loop decides where it lies."""
+    if isinstance(node, Mapping):
+        if RECORD in node:
+            yield node[RECORD]
+        for child in node.values():
+            yield from _records(child)
+
+
+class AnnotatedCaptions:
+    """r_llm of captions as far as they are annotated, and the record of when labels arrived.
+
+    A caption without a label has no bonus, is asked about and is counted as missing; it never becomes a label of 0.
+    """
+
+    def __init__(self, kind: CaptionRewards, annotator: Annotator) -> None:
+        self._kind, self._annotator = kind, annotator
+        self._arrivals: list[Arrival] = []
+        self._step = self._missing = 0
+        self._seen: set[str] = set()
+
+    @property
+    def metrics(self) -> Metrics:
+        """Share of steps whose caption had no label, and the numbers of the annotator and the network."""
+        found = {"reward/missing": self._missing / max(self._step, 1), "annotation/captions": float(len(self._seen))}
+        return found | self._annotator.metrics | self._kind.metrics
+
+    def looked_up(self, words: Described, steps: int) -> npt.NDArray[np.float64]:
+        """Return r_llm of so many steps, 0 without a label, and ask for labels.
+
+        Labels are taken in once for these steps: a record of them gives labels at the same places again.
+        """
+        self._step += steps
+        if labels := self._annotator.arrived(self._step):
+            self._arrivals += [Arrival(self._step, label) for label in labels]
+            self._kind.learn(labels)
+        visits = np.bincount(words.numbers, minlength=len(words.captions)).tolist()
+        self._seen.update(words.captions)
+        self._annotator.submit(self._kind.wanted(dict(zip(words.captions, visits, strict=True))))
+        found = self._kind.values(words.captions)
+        self._missing += int((~found.valid)[words.numbers].sum())
+        llm: npt.NDArray[np.float64] = np.where(found.valid, found.values, 0.0)[words.numbers]
+        return llm
+
+    def state_dict(self) -> StateDict:
+        """Return labels with the steps at which they took effect, and everything else that later rewards depend on."""
+        return {
+            RECORD: [arrival.saved() for arrival in self._arrivals],
+            "kind": self._kind.state_dict(),
+            "annotator": self._annotator.state_dict(),
+            "counts": [self._step, self._missing],
+            "seen": sorted(self._seen),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        self._arrivals = [Arrival.restored(saved) for saved in state[RECORD]]
+        self._kind.restore([arrival.label for arrival in self._arrivals])
+        self._kind.load_state_dict(state["kind"])
+        self._step, self._missing = state["counts"]
+        self._seen = set(state["seen"])
+        self._annotator.load_state_dict(state["annotator"])

@@ -17,25 +17,28 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from robo_rl.discovery import load
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.rewards.annotation.annotated import AnnotatedCaptions
 from robo_rl.rewards.annotation.annotator import Annotator, BackgroundAnnotator, Label
-from robo_rl.rewards.annotation.captioning import Captioner, Described, captioner, described
-from robo_rl.rewards.annotation.classification import Classification
-from robo_rl.rewards.annotation.kinds import CaptionRewards
+from robo_rl.rewards.annotation.caption_rewards import CaptionRewards, Classification, Ranking, Retrieval
+from robo_rl.rewards.annotation.captioning import (
+    LOOK,
+    AnnotatedCaptions,
+    Captioner,
+    Described,
+    RecordedAnnotator,
+    described,
+    record_of,
+)
 from robo_rl.rewards.annotation.network import Fit
-from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions
-from robo_rl.rewards.annotation.ranking import Ranking
-from robo_rl.rewards.annotation.recorded import RecordedAnnotator, record_of
-from robo_rl.rewards.annotation.retrieval import Retrieval
-from robo_rl.rewards.annotation.rule import Rule, RuleSource
+from robo_rl.rewards.annotation.questions import LabelQuestions, PairQuestions, Questions, Rule, RuleSource
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.language.call_log import CallLog
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, Steps
+from robo_rl.rewards.steps import Steps, StepScores
 from robo_rl.settings import plain
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Array, Episode, Labels, Metrics, RewardLabels
@@ -94,9 +97,9 @@ class ONI(StepReward):
     def kind(self) -> CaptionRewards:
         """Returns what makes rewards of labels, without any yet."""
 
-    @abstractmethod
     def questions(self) -> Questions:
-        """Returns what asks for labels."""
+        """Return what asks for labels: if a step helps."""
+        return LabelQuestions(self.model, self.goal)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -141,11 +144,15 @@ class ONI(StepReward):
         """Return all: the captioner knows what it looks at."""
         return [*place.spec.observation]
 
+    def keep(self, observations: Mapping[str, Array]) -> Mapping[str, Array]:
+        """Return the captioner's looks, a fraction of the observations."""
+        return {LOOK: self.captions_of.look(observations)}
+
     def start(self, place: Place) -> None:
         """Make the annotator, so that a resumed run asks again what was under way."""
         self._annotated(place)
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return r = c_e * r_env + c_l * r_llm(o') / N(o')^beta, with r_llm 0 for a caption without a label.
 
         Nothing here waits for the annotator: labels count from the first call after they arrived.
@@ -154,7 +161,7 @@ class ONI(StepReward):
         intrinsic = self._bonus(self._annotated(place).looked_up(words, len(steps)), words)
         own = self.environment_weight * steps.rewards if self.environment_weight else np.zeros(len(steps))
         total = np.clip(own + intrinsic, -self.limit, self.limit)
-        return Judged(Labels.finite(total, dtype=np.float64), {"model_return": place.weight * intrinsic})
+        return StepScores(Labels.finite(total, dtype=np.float64), {"model_return": place.weight * intrinsic})
 
     def metrics(self, place: Place) -> Metrics:
         """Return steps whose caption had no label, and what the annotator does."""
@@ -189,14 +196,11 @@ class ONI(StepReward):
             return RecordedAnnotator(record_of(Path(self.replay)))
         return BackgroundAnnotator(self.questions(), capacity=self.capacity, batch=self.batch, tries=self.tries)
 
-    def describer(self) -> Captioner:
-        """Returns a fresh captioner."""
-        return captioner(self.captioner)
-
     @cached_property
     def captions_of(self) -> Captioner:
         """The captioner, which may remember what it has described."""
-        return self.describer()
+        found: Captioner = load("captioners", self.captioner)()
+        return found
 
     @cached_property
     def model(self) -> LanguageModel:
@@ -216,10 +220,6 @@ class ONIRetrieval(ONI):
     def kind(self) -> CaptionRewards:
         """Returns an empty table."""
         return Retrieval()
-
-    def questions(self) -> Questions:
-        """Returns what asks whether a step helps."""
-        return LabelQuestions(self.model, self.goal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +243,6 @@ class ONIClassification(ONI):
     def kind(self) -> CaptionRewards:
         """Returns an unfitted network."""
         return Classification(self.fit, threshold=self.threshold, most_labels=self.most_labels)
-
-    def questions(self) -> Questions:
-        """Returns what asks whether a step helps."""
-        return LabelQuestions(self.model, self.goal)
 
 
 @dataclass(frozen=True, kw_only=True)

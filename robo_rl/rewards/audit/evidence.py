@@ -1,26 +1,163 @@
-"""Gather what a reward says: of every episode, and of spoilt copies of some."""
+"""Gather what a reward says, of every episode and of spoilt copies of some, and what was recorded of how far they got.
+
+A sound reward says something else about a spoilt clip, or the same. A control returns another episode of as many steps and
+never changes the one it is given. True progress is what a reward is compared with, and never sees.
+"""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.errors import RoboRLError
+from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.reward_protocols import RewardModel
-from robo_rl.rewards.audit.controls import Control, WrongText
-from robo_rl.rewards.audit.truth import Progress
-from robo_rl.types import Episode, RewardLabels
+from robo_rl.rewards.pictures import PictureReward
+from robo_rl.types import Array, Episode, RewardLabels
 
 Floats = npt.NDArray[np.float64]
 
 
-class Judged(NamedTuple):
+class Progress(NamedTuple):
+    """A measure of true progress."""
+
+    words: str
+    of: Callable[[Episode], Floats]
+    """Returns (T,) how far things got after each step of an episode; NaN where it is not known."""
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def _time_to_success(rest: str) -> Progress:
+    """Minus the steps that are left until an episode succeeds; episodes that do not succeed have none."""
+    del rest
+
+    def of(episode: Episode) -> Floats:
+        steps = len(episode)
+        return np.arange(1 - steps, 1, dtype=np.float64) if episode.success else np.full(steps, np.nan)
+
+    return Progress("time to success", of)
+
+
+def _reward(term: str) -> Progress:
+    """The recorded reward, or one of its terms; raises UnknownName for a term that was not recorded."""
+
+    def of(episode: Episode) -> Floats:
+        if term and term not in episode.reward_terms:
+            raise UnknownName("reward term", term, episode.reward_terms)
+        return (episode.reward_terms[term] if term else episode.rewards).astype(np.float64)
+
+    return Progress(f"the reward term {term}" if term else "the recorded reward", of)
+
+
+def _running_sum(term: str) -> Progress:
+    """The sum so far of the recorded reward or one of its terms, for those that pay by how much a step brings."""
+    reward = _reward(term)
+    return Progress(f"the sum so far of {reward}", lambda episode: np.cumsum(reward.of(episode)))
+
+
+def _nearness(rest: str) -> Progress:
+    """Minus the distance of two observations, or the length of one, such as that from gripper to goal."""
+    names = tuple(rest.split(","))
+    if not all(names) or len(names) > 2:
+        raise InvalidSetting("near: takes one observation or two.", got=rest, allowed="near:NAME or near:NAME,NAME")
+
+    def of(episode: Episode) -> Floats:
+        if missing := [name for name in names if name not in episode.observations]:
+            raise UnknownName("observation", missing[0], episode.observations)
+        places: list[Array] = [episode.observations[name][1:].astype(np.float64) for name in names]
+        away = places[0] - places[1] if len(places) > 1 else places[0]
+        distances: Floats = np.linalg.norm(away.reshape(len(away), -1), axis=1)
+        return -distances
+
+    return Progress(f"nearness of {' and '.join(names)}" if len(names) > 1 else f"smallness of {names[0]}", of)
+
+
+KINDS: Mapping[str, Callable[[str], Progress]] = {
+    "time-to-success": _time_to_success,
+    "reward": _reward,
+    "sum": _running_sum,
+    "near": _nearness,
+}
+
+
+def progress_of(text: str) -> Progress:
+    """Returns what "time-to-success", "reward[:TERM]", "sum[:TERM]" or "near:OBSERVATION[,OBSERVATION]" names."""
+    kind, _, rest = text.partition(":")
+    if kind not in KINDS:
+        raise UnknownName("kind of progress", kind, KINDS)
+    return KINDS[kind](rest)
+
+
+class Control(NamedTuple):
+    """A kind of spoilt clips."""
+
+    name: str
+    apply: Callable[[Episode, np.random.Generator], Episode]
+
+
+def _blackened(episode: Episode, _: np.random.Generator) -> Episode:
+    black = {name: np.zeros_like(pictures) for name, pictures in pictures_in(episode).items()}
+    return replace(episode, observations={**episode.observations, **black})
+
+
+def _shuffled(episode: Episode, random: np.random.Generator) -> Episode:
+    return _with_rows(episode, np.concatenate(([0], 1 + random.permutation(len(episode)))))
+
+
+def _reversed(episode: Episode, _: np.random.Generator) -> Episode:
+    return _with_rows(episode, np.arange(len(episode), -1, -1))
+
+
+def _held(episode: Episode, _: np.random.Generator) -> Episode:
+    return _with_rows(episode, np.minimum(np.arange(len(episode) + 1), held_from(len(episode))))
+
+
+def _unrewarded(episode: Episode, _: np.random.Generator) -> Episode:
+    nothing = np.zeros_like(episode.rewards)
+    return replace(episode, rewards=nothing, reward_terms={}, success=None, stop_reason="unknown")
+
+
+BLANK_PICTURES = Control("blank pictures", _blackened)
+"""Every picture is black: what is still rewarded does not come from the pictures."""
+SHUFFLED_TIME = Control("time-shuffled clips", _shuffled)
+"""All but the first observation in an order by chance: values that still rise are read from the clock."""
+REVERSED = Control("reversed clips", _reversed)
+"""Backwards in time: what was achieved is undone."""
+LOITERING = Control("loitering clips", _held)
+"""From the middle on nothing moves any more."""
+HIDDEN_REWARDS = Control("recorded rewards hidden", _unrewarded)
+"""Without recorded rewards and success: labels that change were read from them."""
+WRONG_TEXT = "wrong text"
+
+
+def wrong_text(text: str) -> Control:
+    """Returns the control with another instruction; empty where the reward is told the wrong words in another way."""
+    return Control(WRONG_TEXT, lambda episode, _: replace(episode, instruction=text or episode.instruction))
+
+
+def held_from(steps: int) -> int:
+    """Returns the step from which LOITERING holds an episode of so many steps still: its first half is real."""
+    return (steps + 1) // 2
+
+
+def pictures_in(episode: Episode) -> Mapping[str, Array]:
+    """Returns the observations that are pictures."""
+    return {name: array for name, array in episode.observations.items() if array.dtype == np.uint8 and array.ndim == 4}
+
+
+def _with_rows(episode: Episode, rows: npt.NDArray[np.int64]) -> Episode:
+    return replace(episode, observations={name: array[rows] for name, array in episode.observations.items()})
+
+
+class ClipScores(NamedTuple):
     """What a reward says of one episode or clip; NaN where a label is missing."""
 
     rewards: Floats
@@ -43,69 +180,51 @@ def gain(rewards: Floats) -> Floats:
     return np.cumsum(rewards)
 
 
-class Subject(Protocol):
-    """What is audited."""
-
-    def judge(self, episode: Episode) -> Judged:
-        """Returns what it says of an episode."""
+Subject = Callable[[Episode], ClipScores]
+"""What is audited: says something of an episode."""
 
 
-@dataclass(frozen=True)
-class AskedModel:
-    """A reward model, asked anew."""
+def asked(model: RewardModel, shape: Shape = level) -> Subject:
+    """Returns a model as an audit asks it: one that pays differences of a level of its own is asked for the level, too."""
+    level_of = _with(model, mode="level") if getattr(model, "mode", "level") != "level" else None
 
-    model: RewardModel
-    shape: Shape = level
-    level_of: RewardModel | None = None
-    """The same model with its level as reward, where its rewards are differences of levels; in place of `shape`."""
+    def score(episode: Episode) -> ClipScores:  # of a copy, so that nothing can be written into the episode
+        rewards = model.label(copy.copy(episode)).or_nan
+        return ClipScores(rewards, shape(rewards) if level_of is None else level_of.label(copy.copy(episode)).or_nan)
 
-    def judge(self, episode: Episode) -> Judged:
-        """Returns the labels of a copy, so that nothing can be written into the episode."""
-        rewards = self.model.label(copy.copy(episode)).or_nan
-        scores = self.shape(rewards) if self.level_of is None else self.level_of.label(copy.copy(episode)).or_nan
-        return Judged(rewards, scores)
+    return score
 
 
-@dataclass(frozen=True)
-class WrittenLabels:
-    """Labels that lie beside an episode; nobody can be asked about spoilt clips."""
+def written(labels: RewardLabels | None, shape: Shape = level) -> Subject:
+    """Returns the labels that lie beside an episode, all missing where there are none; of no use for spoilt clips."""
 
-    labels: RewardLabels | None
-    shape: Shape = level
+    def score(episode: Episode) -> ClipScores:
+        rewards = np.full(len(episode), np.nan) if labels is None else labels.or_nan
+        return ClipScores(rewards, shape(rewards))
 
-    def judge(self, episode: Episode) -> Judged:
-        """Returns the labels; all are missing where there are none of the episode."""
-        rewards = np.full(len(episode), np.nan) if self.labels is None else self.labels.or_nan
-        return Judged(rewards, self.shape(rewards))
+    return score
 
 
-def _said_of(spoilt: Episode, asked: Subject, control: Control) -> Judged:
+def _said_of(spoilt: Episode, asked: Subject, control: Control) -> ClipScores:
     """Returns what is said of a spoilt clip: nothing where the reward refuses it, as some refuse pictures of another scene."""
     try:
-        return asked.judge(spoilt)
+        return asked(spoilt)
     except RoboRLError:
-        if isinstance(control, WrongText):  # words that it does not know are no test of whether it reads them
+        if control.name == WRONG_TEXT:  # words that it does not know are no test of whether it reads them
             raise
-        return Judged(*np.full((2, len(spoilt)), np.nan))
+        return ClipScores(*np.full((2, len(spoilt)), np.nan))
 
 
 @dataclass(frozen=True)
 class Seen:
     """One episode, without its observations."""
 
-    judged: Judged
+    clip: ClipScores
     recorded: Floats
     """(T,) recorded rewards"""
     progress: Floats
     """(T,) true progress, NaN where it is not known"""
     success: bool | None
-
-
-@dataclass(frozen=True)
-class Spoilt:
-    """What was said of the spoilt copies of some episodes, in the order of `Evidence.asked`."""
-
-    clips: list[Judged] = field(default_factory=list)
 
 
 @dataclass
@@ -115,8 +234,9 @@ class Evidence:
     episodes: list[Seen] = field(default_factory=list)
     asked: list[int] = field(default_factory=list)
     """numbers of the episodes that spoilt copies were made of"""
-    controls: dict[str, Spoilt] = field(default_factory=dict)
-    repeated: Spoilt = field(default_factory=Spoilt)
+    controls: dict[str, list[ClipScores]] = field(default_factory=dict)
+    """said of the spoilt copies of these, by the name of the control"""
+    repeated: list[ClipScores] = field(default_factory=list)
     """said of the same clips once more"""
     seconds: float = 0.0
     """spent on the timed steps"""
@@ -139,19 +259,53 @@ def gather(
 
     controls: each with whom to ask about its clips, which is another model than `subject` where that was told the words.
     """
-    evidence = Evidence(controls={control.name: Spoilt() for control, _ in controls})
+    evidence = Evidence(controls={control.name: [] for control, _ in controls})
     for number, episode in enumerate(episodes):
         start = time.perf_counter()
-        judged = subject.judge(episode)
+        said = subject(episode)
         if number:
             evidence.seconds += time.perf_counter() - start
             evidence.timed += len(episode)
         recorded = episode.rewards.astype(np.float64)
-        evidence.episodes.append(Seen(judged, recorded, progress.of(episode), episode.success))
+        evidence.episodes.append(Seen(said, recorded, progress.of(episode), episode.success))
         if controls and episode.success is not False and len(episode) > 1 and len(evidence.asked) < clips:
             evidence.asked.append(number)
-            evidence.repeated.clips.append(subject.judge(episode))
+            evidence.repeated.append(subject(episode))
             for index, (control, asked) in enumerate(controls):
                 spoilt = control.apply(episode, np.random.default_rng([seed, number, index]))
-                evidence.controls[control.name].clips.append(_said_of(spoilt, asked, control))
+                evidence.controls[control.name].append(_said_of(spoilt, asked, control))
     return evidence
+
+
+def reads_pictures(model: RewardModel, episode: Episode) -> bool:
+    """Returns whether a model looks at pictures: it says so, or its labels of an episode change when they are blackened."""
+    if isinstance(model, PictureReward):
+        return model.looks_at_pictures
+    subject, black = asked(model), BLANK_PICTURES.apply(episode, np.random.default_rng(0))
+    return bool(pictures_in(episode)) and agreeing(subject(episode), subject(black)) < 1
+
+
+def controls_of(subject: Subject, *, sees: bool) -> list[tuple[Control, Subject]]:
+    """Returns the spoilt clips that a reward is asked about, and whom to ask: pictures are spoilt where it `sees` them."""
+    of_pictures = (BLANK_PICTURES, SHUFFLED_TIME, REVERSED, LOITERING) if sees else ()
+    return [(control, subject) for control in (HIDDEN_REWARDS, *of_pictures)]
+
+
+def wrongly_told(model: RewardModel, text: str, shape: Shape) -> tuple[Control, Subject]:
+    """Returns the control with the wrong text; a model that was told an instruction of its own is told none."""
+    told = _with(model, instruction="") if getattr(model, "instruction", "") else model
+    return wrong_text(text), asked(told, shape)
+
+
+def _with(model: RewardModel, **settings: Any) -> RewardModel:
+    """Returns a model with other settings; the model itself where it has none of that name."""
+    if not dataclasses.is_dataclass(model) or isinstance(model, type):
+        return model
+    names = {field.name for field in dataclasses.fields(model)}
+    changed: RewardModel = replace(model, **settings) if names >= settings.keys() else model
+    return changed
+
+
+def agreeing(first: ClipScores, second: ClipScores) -> float:
+    """Returns the share of steps with the very same reward, missing or not."""
+    return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

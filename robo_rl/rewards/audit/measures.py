@@ -8,18 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.agreement import (
+from robo_rl.rewards.audit.evidence import LOITERING, WRONG_TEXT, ClipScores, Evidence, held_from
+from robo_rl.rewards.audit.figures import (
+    Figure,
+    by_episode,
     close_pair_accuracy,
     episode_correlation,
+    mean_of,
     pair_accuracy,
     pooled,
+    ratio_of,
     step_correlation,
+    unknown,
 )
-from robo_rl.rewards.audit.controls import Loitering, WrongText, held_from
-from robo_rl.rewards.audit.evidence import Evidence, Judged
-from robo_rl.rewards.audit.figures import Figure, by_episode, mean_of, ratio_of, unknown
-from robo_rl.rewards.separation import area_under_curve
-from robo_rl.rewards.value_order import value_order_correlation
+from robo_rl.rewards.score_statistics import area_under_curve, value_order_correlation
 from robo_rl.types import Array
 
 Floats = npt.NDArray[np.float64]
@@ -43,7 +45,7 @@ class ControlFigures:
 def agreement(evidence: Evidence) -> dict[str, Figure]:
     """Returns how the reward agrees with what was recorded, by name."""
     seen = evidence.episodes
-    rewards, scores = [each.judged.rewards for each in seen], [each.judged.scores for each in seen]
+    rewards, scores = [each.clip.rewards for each in seen], [each.clip.scores for each in seen]
     recorded, progress = [each.recorded for each in seen], [each.progress for each in seen]
     by_reward, by_progress = pooled(rewards, recorded), pooled(scores, progress)
     sums, lengths = np.array([each.sum() for each in rewards]), np.array([float(len(each)) for each in rewards])
@@ -60,13 +62,13 @@ def agreement(evidence: Evidence) -> dict[str, Figure]:
         "progress, close pairs": close_pair_accuracy(by_progress),
         "success by last score": _separation(evidence, [last(each) for each in scores]),
         "success by mean reward": _separation(evidence, [mean(each) for each in rewards]),
-        "order in time": mean_of([order(each.judged) for each in seen if each.success], "successful episodes"),
+        "order in time": mean_of([order(each.clip) for each in seen if each.success], "successful episodes"),
     }
 
 
 def scale(evidence: Evidence) -> dict[str, Figure]:
     """Returns what the numbers are like, by name."""
-    seen = [each.judged for each in evidence.episodes]
+    seen = [each.clip for each in evidence.episodes]
     lengths = np.array([len(each.rewards) for each in seen])
     gaps = np.array([np.isnan(each.rewards).sum() for each in seen])
     known = [each.rewards[np.isfinite(each.rewards)] for each in seen]
@@ -85,12 +87,12 @@ def scale(evidence: Evidence) -> dict[str, Figure]:
 
 def controls(evidence: Evidence) -> list[ControlFigures]:
     """Returns what was said of real clips and of each kind of spoilt ones."""
-    kinds = {"as recorded": originals(evidence)} | {name: spoilt.clips for name, spoilt in evidence.controls.items()}
+    kinds = {"as recorded": originals(evidence)} | evidence.controls
     return [
         ControlFigures(
             name,
             mean_of([order(clip) for clip in clips], "clips"),
-            mean_of([rise(clip) for clip in clips], "clips"),
+            mean_of([ends(clip.scores) for clip in clips], "clips"),
             mean_of([last(clip.scores) for clip in clips], "clips"),
             mean_of([mean(clip.rewards) for clip in clips], "clips"),
         )
@@ -101,35 +103,28 @@ def controls(evidence: Evidence) -> list[ControlFigures]:
 def comparisons(evidence: Evidence) -> dict[str, Figure]:
     """Returns what spoilt clips tell beside the real ones, by name; each share is of what the same real clips gain."""
     real = originals(evidence)
-    gained = [rise(clip) for clip in real]
-    wrong, still = (evidence.controls[name].clips if name in evidence.controls else [] for name in (_WRONG, _STILL))
+    gained = [ends(clip.scores) for clip in real]
+    wrong, still = (evidence.controls.get(name, []) for name in (WRONG_TEXT, LOITERING.name))
+    misled = [ends(clip.scores) for clip in wrong]
     held = [clip.scores[held_from(len(clip.scores)) - 1 :] for clip in still]
     # without the last step: where a task ended a potential is taken back there
     waiting, going_on = ([mean(clip.rewards[held_from(len(clip.rewards)) : -1]) for clip in clips] for clips in (still, real))
     return {
-        "gain under the wrong text": ratio_of([rise(clip) for clip in wrong], gained, "clips") if wrong else unknown("clips"),
+        "gain under the wrong text": ratio_of(misled, gained, "clips") if wrong else unknown("clips"),
         "gain while held still": ratio_of([ends(part) for part in held], gained, "clips") if held else unknown("clips"),
         "paid for waiting": mean_of(waiting, "clips"),
         "paid for going on": mean_of(going_on, "clips") if still else unknown("clips"),
     }
 
 
-_WRONG, _STILL = WrongText("").name, Loitering().name
-
-
-def originals(evidence: Evidence) -> list[Judged]:
+def originals(evidence: Evidence) -> list[ClipScores]:
     """Returns what was said of the real clips that were also spoilt."""
-    return [evidence.episodes[number].judged for number in evidence.asked]
+    return [evidence.episodes[number].clip for number in evidence.asked]
 
 
-def order(judged: Judged) -> float:
+def order(clip: ClipScores) -> float:
     """Returns the value-order correlation of a clip."""
-    return value_order_correlation(judged.scores, np.isfinite(judged.scores))
-
-
-def rise(judged: Judged) -> float:
-    """Returns by how much the score ends above where it began."""
-    return ends(judged.scores)
+    return value_order_correlation(clip.scores, np.isfinite(clip.scores))
 
 
 def ends(scores: Floats) -> float:
@@ -150,7 +145,7 @@ def mean(values: Floats) -> float:
     return float(known.mean()) if len(known) else np.nan
 
 
-def judged_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
+def decided_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array, Array]:
     """Returns scores (n,) and successes (n,) of the episodes that have both."""
     known = [(score, each.success) for score, each in zip(scores, evidence.episodes, strict=True) if each.success is not None]
     kept = [(score, success) for score, success in known if np.isfinite(score)]
@@ -158,7 +153,7 @@ def judged_episodes(evidence: Evidence, scores: Sequence[float]) -> tuple[Array,
 
 
 def _separation(evidence: Evidence, scores: Sequence[float]) -> Figure:
-    found, successes = judged_episodes(evidence, scores)
+    found, successes = decided_episodes(evidence, scores)
     if not successes.any() or successes.all():
         return unknown("episodes")
     return Figure(area_under_curve(found, successes), len(found), "episodes")
@@ -166,7 +161,7 @@ def _separation(evidence: Evidence, scores: Sequence[float]) -> Figure:
 
 def _missing(evidence: Evidence, success: bool) -> Figure:
     shares = [
-        np.isnan(each.judged.rewards).mean() for each in evidence.episodes if each.success is success and len(each.recorded)
+        np.isnan(each.clip.rewards).mean() for each in evidence.episodes if each.success is success and len(each.recorded)
     ]
     return mean_of(shares, "successes" if success else "failures")
 
@@ -188,13 +183,8 @@ def _roughness(scores: Floats) -> float:
 
 def _unlike(evidence: Evidence) -> Figure:
     """Returns how far labels of the same clip lie apart when it is shown again, in deviations of all labels."""
-    known = np.concatenate([part for each in evidence.episodes for part in [each.judged.rewards] if len(part)] or [np.empty(0)])
+    known = np.concatenate([part for each in evidence.episodes for part in [each.clip.rewards] if len(part)] or [np.empty(0)])
     deviation = float(known[np.isfinite(known)].std()) if np.isfinite(known).any() else 0.0
-    pairs = zip(originals(evidence), evidence.repeated.clips, strict=True)
+    pairs = zip(originals(evidence), evidence.repeated, strict=True)
     apart = [np.sqrt(mean((first.rewards - second.rewards) ** 2)) for first, second in pairs]
     return mean_of([each / deviation if each else each for each in apart] if deviation else apart, "clips")
-
-
-def agreeing(first: Judged, second: Judged) -> float:
-    """Returns the share of steps with the very same reward, missing or not."""
-    return float(np.mean((first.rewards == second.rewards) | (np.isnan(first.rewards) & np.isnan(second.rewards))))

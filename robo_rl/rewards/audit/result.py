@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.audit.controls import HiddenRewards
-from robo_rl.rewards.audit.evidence import Evidence, Judged
+from robo_rl.rewards.audit.evidence import HIDDEN_REWARDS, ClipScores, Evidence
 from robo_rl.rewards.audit.figures import Figure, resampled
 from robo_rl.rewards.audit.measures import (
     ControlFigures,
     agreement,
     comparisons,
     controls,
-    judged_episodes,
+    decided_episodes,
     last,
     scale,
 )
 from robo_rl.rewards.audit.verdict import Verdict, verdict
-from robo_rl.rewards.calibration import Bin, by_rank, expected_calibration_error, reliability
-from robo_rl.rewards.separation import roc_curve
+from robo_rl.rewards.score_statistics import Bin, by_rank, expected_calibration_error, reliability, roc_curve
 
 SCHEMA = "robo_rl.audit/1"
 POINTS = 21  # of a curve over the time of a clip
@@ -98,11 +96,11 @@ def concluded(
 ) -> Audit:
     """Returns the audit of what was gathered; `tokens` were used for all of it."""
     agrees, numbers, clips, beside = agreement(evidence), scale(evidence), controls(evidence), comparisons(evidence)
-    scores, successes = judged_episodes(evidence, [last(each.judged.scores) for each in evidence.episodes])
+    scores, successes = decided_episodes(evidence, [last(each.clip.scores) for each in evidence.episodes])
     is_mixed = bool(successes.any()) and not successes.all()
     are_probabilities = bool(len(scores)) and float(scores.min()) >= 0 and float(scores.max()) <= 1
     bins = [] if not len(scores) else (reliability if are_probabilities else by_rank)(scores, successes)
-    asked = evidence.timed + sum(len(clip.rewards) for each in evidence.controls.values() for clip in each.clips)
+    asked = evidence.timed + sum(len(clip.rewards) for each in evidence.controls.values() for clip in each)
     return Audit(
         verdict(evidence, agrees, numbers, clips, beside, reads_pictures=reads_pictures, reads_words=reads_words),
         agrees,
@@ -121,16 +119,16 @@ def concluded(
 
 def _curves(evidence: Evidence) -> list[Curve]:
     seen = evidence.episodes
-    groups: dict[str, list[Judged]] = {
-        "successes": [each.judged for each in seen if each.success],
-        "failures": [each.judged for each in seen if each.success is False],
-        "episodes": [each.judged for each in seen if each.success is None],
+    groups: dict[str, list[ClipScores]] = {
+        "successes": [each.clip for each in seen if each.success],
+        "failures": [each.clip for each in seen if each.success is False],
+        "episodes": [each.clip for each in seen if each.success is None],
     }
-    groups |= {name: each.clips for name, each in evidence.controls.items() if name != HiddenRewards().name}
+    groups |= {name: clips for name, clips in evidence.controls.items() if name != HIDDEN_REWARDS.name}
     return [_curve(name, clips) for name, clips in groups.items() if clips]
 
 
-def _curve(name: str, clips: Sequence[Judged]) -> Curve:
+def _curve(name: str, clips: Sequence[ClipScores]) -> Curve:
     rows = np.stack([_over_time(clip.scores) for clip in clips])
     means = _known_mean(np.ones((1, len(rows))), rows)[0]
     low, high = np.full((2, POINTS), np.nan)
@@ -164,7 +162,7 @@ def _bounds(draws: Floats) -> tuple[float, float]:
 
 
 def _histogram(evidence: Evidence) -> tuple[Sequence[int], Sequence[float]]:
-    known = [each.judged.rewards[np.isfinite(each.judged.rewards)] for each in evidence.episodes]
+    known = [each.clip.rewards[np.isfinite(each.clip.rewards)] for each in evidence.episodes]
     values = np.concatenate(known or [np.empty(0)])
     if not len(values):
         return [], []

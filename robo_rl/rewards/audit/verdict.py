@@ -8,10 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from robo_rl.rewards.audit.controls import BlankPictures, HiddenRewards, Reversed, ShuffledTime
-from robo_rl.rewards.audit.evidence import Evidence
+from robo_rl.rewards.audit.evidence import BLANK_PICTURES, HIDDEN_REWARDS, REVERSED, SHUFFLED_TIME, Evidence, agreeing
 from robo_rl.rewards.audit.figures import Figure
-from robo_rl.rewards.audit.measures import ControlFigures, agreeing, originals
+from robo_rl.rewards.audit.measures import ControlFigures, originals
 
 Outcome = Literal["good", "middling", "bad", "not known", "note"]
 ENOUGH = 10
@@ -89,7 +88,7 @@ def verdict(
         *[_ignores_clock(by_name[name], by_name["as recorded"]) for name in _WITHOUT_ORDER if name in by_name],
         *([_reads(beside["gain under the wrong text"])] if reads_words else []),
         *([_rests(beside["gain while held still"]), _waits(beside)] if beside["paid for waiting"].is_measured else []),
-        *([_repeats(scale["unlike when asked again"])] if evidence.repeated.clips else []),
+        *([_repeats(scale["unlike when asked again"])] if evidence.repeated else []),
         *_peeks(evidence),
         *_knows(evidence),
     ]
@@ -97,9 +96,9 @@ def verdict(
 
 
 _WITHOUT_ORDER = {
-    BlankPictures().name: "Black pictures",
-    ShuffledTime().name: "Clips in an order by chance",
-    Reversed().name: "Clips that run backwards",
+    BLANK_PICTURES.name: "Black pictures",
+    SHUFFLED_TIME.name: "Clips in an order by chance",
+    REVERSED.name: "Clips that run backwards",
 }
 
 
@@ -201,10 +200,10 @@ def _pays_in_sum(agreement: Mapping[str, Figure]) -> Finding | None:
 
 def _sees(evidence: Evidence) -> Finding:
     rule = "other pictures, other labels"
-    clips = evidence.controls.get(BlankPictures().name)
-    if clips is None or not clips.clips:
+    clips = evidence.controls.get(BLANK_PICTURES.name)
+    if not clips:
         return Finding(rule, "not known", "It was shown no black pictures: there is no episode that did not fail.")
-    pairs = list(zip(originals(evidence), clips.clips, strict=True))
+    pairs = list(zip(originals(evidence), clips, strict=True))
     if all(agreeing(real, black) == 1 for real, black in pairs):
         return Finding(rule, "bad", "It says the same of black pictures: it does not look at them.")
     refused = all(np.isnan(black.rewards).all() for _, black in pairs)
@@ -270,11 +269,11 @@ def _knows(evidence: Evidence) -> list[Finding]:
 
 
 def _peeks(evidence: Evidence) -> list[Finding]:
-    clips = evidence.controls.get(HiddenRewards().name)
-    if clips is None or not clips.clips:
+    clips = evidence.controls.get(HIDDEN_REWARDS.name)
+    if not clips:
         return []
     rule = "labels do not change when recorded rewards and success are hidden"
-    same = float(np.mean([agreeing(*pair) for pair in zip(originals(evidence), clips.clips, strict=True)]))
+    same = float(np.mean([agreeing(*pair) for pair in zip(originals(evidence), clips, strict=True)]))
     if same == 1:
         return [Finding(rule, "good", "It does not read the recorded rewards.")]
     changed = f"{1 - same:.0%} of its labels change without them"

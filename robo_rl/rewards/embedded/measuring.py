@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import rankdata, spearmanr
+from scipy.stats import spearmanr
 from torch import Tensor
 
 from robo_rl.rewards.embedded.model import EmbeddedModel
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
+from robo_rl.rewards.score_statistics import roc_area
 from robo_rl.types import Array
 
 CLOSE = (0.02, 0.08)
@@ -84,7 +85,7 @@ def measure(model: EmbeddedModel, data: CaptionedPictures, described: Tensor | N
         similarity_order=_order(similarity[there], truth),
         preference=_mean(right[gap > 0]),
         close_preference=_mean(right[(gap > CLOSE[0]) & (gap < CLOSE[1])]),
-        completion=area_under_roc(completion[there], data.complete[there]),
+        completion=roc_area(completion[there], data.complete[there]),
         wrong_colour=_mean(progress[succeeded & ~there]),
         sentences=told_sentences(model, data, described),
     )
@@ -98,13 +99,6 @@ def untrained_orders(model: EmbeddedModel, data: CaptionedPictures) -> list[floa
             torch.manual_seed(seed)
             orders.append(measure(EmbeddedModel(model.origin), data).progress_order)
     return orders
-
-
-def area_under_roc(scores: Array, positive: npt.NDArray[np.bool_]) -> float:
-    """Returns the chance that a positive has a higher score than a negative; NaN where either is lacking."""
-    ranks, count = rankdata(scores), int(positive.sum())
-    pairs = count * (len(scores) - count)
-    return float((ranks[positive].sum() - count * (count + 1) / 2) / pairs) if pairs else float("nan")
 
 
 def _answers(model: EmbeddedModel, data: CaptionedPictures, described: Tensor) -> tuple[Array, Array, Array]:
@@ -121,7 +115,7 @@ def told_sentences(model: EmbeddedModel, data: CaptionedPictures, described: Ten
     said = model.embed_described(described) @ model.embed_texts(list(data.captions)).T
     true = data.truth.sum(0)
     often = [number for number in range(len(data.captions)) if FEWEST <= true[number] <= len(data) - FEWEST]
-    areas = {data.captions[number]: area_under_roc(said[:, number], data.truth[:, number]) for number in often}
+    areas = {data.captions[number]: roc_area(said[:, number], data.truth[:, number]) for number in often}
     return dict(sorted(areas.items(), key=lambda told: -told[1]))
 
 

@@ -12,12 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robo_rl.checkpoints import Checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.rewards.embedded.encoder import PictureEncoder
-from robo_rl.rewards.embedded.heads import Heads
-from robo_rl.rewards.embedded.words import Vocabulary
-from robo_rl.rewards.fitted_folder import fitted
+from robo_rl.rewards.embedded.heads import Heads, Vocabulary
+from robo_rl.rewards.fitted_folder import bytes_of, fitted, save_fitted, tensors_of
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import Pictures
 
@@ -64,9 +62,8 @@ class EmbeddedModel:
     @property
     def weights_hash(self) -> str:
         """A hash of all parameters and of what the model was made for."""
-        arrays = self._arrays()
         told = f"{self.origin.environment} {self.origin.camera} {self.origin.words}".encode()
-        return hash_of(told, *(arrays[name].tobytes() for name in sorted(arrays)))
+        return hash_of(told, *bytes_of(self._arrays()))
 
     @torch.no_grad()
     def describe(self, pictures: Pictures) -> Tensor:
@@ -129,10 +126,8 @@ class EmbeddedModel:
 
     def save(self, folder: Path) -> None:
         """Writes the model durably into a new folder."""
-        if folder.exists() and any(folder.iterdir()):
-            raise InvalidSetting(f"{folder} is not empty.", fix="name a new folder")
         origin = {name: getattr(self.origin, name) for name in Origin.__dataclass_fields__}
-        save_checkpoint(folder, Checkpoint(0, {"embedded": {"arrays": self._arrays(), "origin": origin}}))
+        save_fitted(folder, "embedded", {"arrays": self._arrays(), "origin": origin})
 
     @classmethod
     def load(cls, folder: Path) -> EmbeddedModel:
@@ -140,7 +135,7 @@ class EmbeddedModel:
         state = fitted(folder, "embedded")
         tuples = {name: tuple(state["origin"][name]) for name in ("slots", "words", "instructions")}
         model = cls(Origin(**(state["origin"] | tuples)))
-        arrays = {name: torch.as_tensor(np.array(array)) for name, array in state["arrays"].items()}
+        arrays = tensors_of(state["arrays"])
         if arrays.keys() != model._arrays().keys():
             raise InvalidSetting(f"{folder} holds an embedded model of an earlier version.", fix="fit it again")
         for prefix, network in model._networks().items():

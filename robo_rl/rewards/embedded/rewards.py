@@ -18,6 +18,7 @@ from torch import Tensor
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.prefetch import prefetched
 from robo_rl.rewards.embedded.model import EmbeddedModel
+from robo_rl.rewards.fitted_folder import require_named
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.pictures import PictureReward, Pictures, pictures_of
 from robo_rl.rewards.raters import Answer, Segment
@@ -25,15 +26,28 @@ from robo_rl.types import Episode, Labels, RewardLabels
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddedReward(PictureReward):
-    """A reward of the embedded model."""
+class FromFolder:
+    """Something that asks the embedded model of a folder."""
 
     folder: str = ""
     """What `robo-rl reward fit embedded` wrote."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        _require_folder(self.folder)
+        require_named(self.folder, "embedded")
+
+    @cached_property
+    def model(self) -> EmbeddedModel:
+        """Loaded when it is first needed."""
+        return EmbeddedModel.load(Path(self.folder))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedReward(FromFolder, PictureReward):
+    """A reward of the embedded model."""
+
+    def __post_init__(self) -> None:
+        FromFolder.__post_init__(self)
+        PictureReward.__post_init__(self)
 
     @property
     @abstractmethod
@@ -41,7 +55,7 @@ class EmbeddedReward(PictureReward):
         """That of the entry point."""
 
     @abstractmethod
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns (N,) in [0, 1] for described pictures."""
 
     @property
@@ -61,7 +75,7 @@ class EmbeddedReward(PictureReward):
             raise InvalidSetting("The episode has no instruction, and the model needs one.", fix=fix)
         self.model.require_camera(self.camera)
         now, began = self.model.describe(pictures), self._described_firsts(firsts)
-        values = self.judge(began, now, instruction)
+        values = self.rate(began, now, instruction)
         return Labels.finite(values)
 
     def label_all(self, episodes: Iterable[Episode]) -> Iterator[RewardLabels]:
@@ -76,11 +90,6 @@ class EmbeddedReward(PictureReward):
         finally:
             torch.set_num_threads(threads)
 
-    @cached_property
-    def model(self) -> EmbeddedModel:
-        """Loaded when it is first needed."""
-        return EmbeddedModel.load(Path(self.folder))
-
     def _described_firsts(self, firsts: Pictures) -> Tensor:
         """Returns (N, F); pictures that repeat the one before, as those of one episode do, are encoded once."""
         differs = np.ones(len(firsts), np.bool_)
@@ -94,7 +103,7 @@ class EmbeddedProgress(EmbeddedReward):
 
     name = "embedded-progress"
 
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns the progress."""
         return self.model.progress(firsts, now, instruction)
 
@@ -105,7 +114,7 @@ class EmbeddedCompletion(EmbeddedReward):
 
     name = "embedded-completion"
 
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns the probability."""
         return self.model.completion(firsts, now, instruction)
 
@@ -123,22 +132,16 @@ class EmbeddedShuffled(EmbeddedReward):
     seed: int = 0
     """Of the order."""
 
-    def judge(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
+    def rate(self, firsts: Tensor, now: Tensor, instruction: str) -> npt.NDArray[np.float32]:
         """Returns what the model says of features (N, F) that stand in each other's places."""
         order = torch.from_numpy(np.random.default_rng(self.seed).permutation(now.shape[1]))
         ask = self.model.progress if self.answer == "progress" else self.model.completion
         return ask(firsts[:, order], now[:, order], instruction)
 
 
-@dataclass(frozen=True)
-class EmbeddedImageText:
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedImageText(FromFolder):
     """The embedded model's pictures and sentences in one space; knows one scene by one camera and a few dozen words."""
-
-    folder: str = ""
-    """What `robo-rl reward fit embedded` wrote."""
-
-    def __post_init__(self) -> None:
-        _require_folder(self.folder)
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -153,18 +156,11 @@ class EmbeddedImageText:
         """Returns (N, E), each of length 1; raises UnknownName for a word that is not known."""
         return self.model.embed_texts(texts)
 
-    @cached_property
-    def model(self) -> EmbeddedModel:
-        """Loaded when it is first needed."""
-        return EmbeddedModel.load(Path(self.folder))
 
-
-@dataclass(frozen=True)
-class EmbeddedRater:
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedRater(FromFolder):
     """Prefers the segment in which the instruction is further done, as the embedded model sees it."""
 
-    folder: str = ""
-    """What `robo-rl reward fit embedded` wrote."""
     camera: str = "front"
     """Whose pictures it looks at."""
     instruction: str = ""
@@ -176,7 +172,7 @@ class EmbeddedRater:
     """Difference up to which two segments are equal; about the error of the model."""
 
     def __post_init__(self) -> None:
-        _require_folder(self.folder)
+        super().__post_init__()
         require_allowed(self, {"margin": (0 <= self.margin < 1, "0 to 1")})
 
     @property
@@ -215,8 +211,3 @@ class EmbeddedRater:
     @cached_property
     def _progress(self) -> EmbeddedProgress:
         return EmbeddedProgress(folder=self.folder, camera=self.camera, instruction=self.instruction)
-
-
-def _require_folder(folder: str) -> None:
-    if not folder:
-        raise InvalidSetting("Which model?", fix="--settings folder=FOLDER, as `robo-rl reward fit embedded` wrote it")

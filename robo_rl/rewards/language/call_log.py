@@ -1,6 +1,7 @@
 """The log of a run: one line of JSON for each reply, durable before the reply is used, and never changed afterwards.
 
-It answers what was asked before, so that a run that goes on pays for nothing twice; with `--replay` it answers everything.
+It answers what was asked before, so that a run that goes on pays for nothing twice; with `--replay` it answers everything, and
+never guesses at what is not in it. What a run has asked and paid, by purpose, follows from its log alone.
 """
 
 from __future__ import annotations
@@ -9,11 +10,17 @@ import fcntl
 import json
 import os
 import weakref
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-from robo_rl.errors import JudgeError
+from robo_rl.errors import BudgetReached, JudgeError, NotInLog
+from robo_rl.rewards.identity import hash_of
+from robo_rl.rewards.judging import Answer
+from robo_rl.rewards.language.conversation import Heard, Prompt, Request
+from robo_rl.types import Metrics
 
 Record = Mapping[str, Any]
 FIELDS = {"llm", "settings", "purpose", "round", "request", "sample", "temperature", "messages", "schema", "status", "raw"}
@@ -133,3 +140,170 @@ def _record(line: bytes) -> Record | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and found.keys() >= FIELDS else None
+
+
+PAID = "server"
+"""Origin of the replies that cost something in this run."""
+
+
+def spent(records: Sequence[Record]) -> Metrics:
+    """Returns how many replies there are, how many of them were paid for in this run, and their tokens and cost."""
+    replies = _replies(records)
+    paid = [record for record in replies if record["origin"] == PAID]
+    counts = {"replies": len(replies), "paid": len(paid), "tokens": sum(map(_tokens, paid)), "cost": sum(map(_cost, paid))}
+    return {f"llm/{name}": float(count) for name, count in counts.items()}
+
+
+def account(records: Sequence[Record]) -> str:
+    """Returns a table: for each purpose prompts, replies, how they ended, tokens and cost; then who answered."""
+    if not records:
+        return "nothing was asked"
+    replies = _replies(records)
+    rows = [_row(purpose, replies) for purpose in dict.fromkeys(record["purpose"] for record in replies)]
+    head = (
+        f"{'purpose':20} {'prompts':>7} {'replies':>7} {'paid':>5} {'tokens in':>9} {'out':>8} {'cost':>9} {'mean s':>7}  ended"
+    )
+    lines = [head, *rows, *([_row("", replies)] if len(rows) > 1 else [])]
+    names = ", ".join(sorted({repr(record["model"]) for record in replies if record["model"]})) or "nobody"
+    lines.append(f"{', '.join(sorted({record['llm'] for record in records}))}, answered by {names}")
+    paid = [record for record in replies if record["origin"] == PAID and record["status"] in ("ok", "cut", "garbage")]
+    if uncounted := sum(not _tokens(record) for record in paid):
+        lines.append(f"{uncounted} replies came without a count of tokens: their cost is not known")
+    if ended := [record for record in records if record["status"] == ENDED]:
+        lines.append(f"ended: {ended[-1]['raw'].splitlines()[0]}")
+    return "\n".join(lines)
+
+
+def _row(purpose: str, replies: Sequence[Record]) -> str:
+    """Returns a line for one purpose, or for all of them where it is empty."""
+    own = [record for record in replies if purpose in ("", record["purpose"])]
+    paid = [record for record in own if record["origin"] == PAID]
+    prompts, spoken = sum(record["prompt_tokens"] for record in paid), sum(record["completion_tokens"] for record in paid)
+    seconds = sum(record["seconds"] for record in paid) / max(1, len(paid))
+    asked = len({record["request"] for record in own})
+    ends = ", ".join(f"{count} {status}" for status, count in Counter(record["status"] for record in own).most_common())
+    return (
+        f"{purpose or 'all':20} {asked:7} {len(own):7} {len(paid):5} {prompts:9} {spoken:8} {sum(map(_cost, paid)):9.4g} "
+        f"{seconds:7.1f}  {ends}"
+    )
+
+
+def _replies(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record["status"] != ENDED]
+
+
+def _tokens(record: Record) -> int:
+    return int(record["prompt_tokens"]) + int(record["completion_tokens"])
+
+
+def _cost(record: Record) -> float:
+    return float(record["cost"])
+
+
+SHOWN = 120
+"""Characters of a line that differs."""
+
+
+class LogSource:
+    """Answers from a log; a request that is not in it is an error that says what differs."""
+
+    def __init__(self, path: Path) -> None:
+        """Reads a log; raises JudgeError where it cannot be read, is empty, or has two models' replies to one request."""
+        self._path = path
+        self._records, self._torn = read_log(path)
+        if not self._records:
+            raise JudgeError(f"The log {path} is empty.", fix="name the log of a run that has asked something")
+        self.identity = _identity(self._records)
+        self._found: dict[tuple[str, int], Record] = {}
+        for record in self._records:
+            self._take(record)
+
+    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
+        """Tells the logged answers; raises NotInLog, and BudgetReached where the run of the log came to its end."""
+        for request in requests:
+            record = self._found.get((request.prompt.hash, request.sample))
+            if record is None:
+                raise self._missing(request)
+            if record["status"] == ENDED:
+                raise BudgetReached("The run that is replayed ended here.", got=record["raw"].splitlines()[0])
+            heard(request, answer_in(record), "log", float(record["cost"]))
+
+    def report(self) -> str:
+        """Returns whose replies they are."""
+        torn = f"; its last line was torn ({self._torn} bytes) and is left out" if self._torn else ""
+        return f"{self.identity[0]}, replayed from {self._path}: {len(self._records)} replies{torn}"
+
+    def _take(self, record: Record) -> None:
+        """Keeps the last record of a reply; raises JudgeError where two models have given it."""
+        key = record["request"], record["sample"]
+        before = self._found.get(key, record)
+        if before["settings"] != record["settings"] and before["status"] == "ok":
+            raise JudgeError(
+                f"The log {self._path} has two replies to one request.",
+                got=f"{before['llm']} ({before['settings']}) and {record['llm']} ({record['settings']}): {record['purpose']!r}",
+                allowed="one: a run whose model was changed on the way cannot be told from its log",
+                fix="name another log",
+            )
+        self._found[key] = record
+
+    def _missing(self, request: Request) -> NotInLog:
+        prompt = request.prompt
+        same = [record for record in self._records if record["request"] == prompt.hash]
+        alike = [record for record in self._records if record["purpose"] == prompt.purpose]
+        if same:
+            samples = sorted({record["sample"] for record in same})
+            problem = f"this prompt is there with the samples {', '.join(map(str, samples))}"
+        elif alike:
+            nearest = max(alike, key=lambda record: _likeness(prompt, record))
+            problem = f"nearest is prompt {nearest['round']} of this purpose: {_difference(prompt, nearest)}"
+        else:
+            problem = "nothing of this purpose; it has " + ", ".join(sorted({record["purpose"] for record in self._records}))
+        return NotInLog(
+            f"The log {self._path} has no reply to prompt {request.round} for {prompt.purpose!r}, sample {request.sample}.",
+            got=problem,
+            fix="replay with the same settings, seed, environment and version as the run of the log; "
+            "or ask a model: --llm, with this log as the run's own",
+        )
+
+
+def _identity(records: Sequence[Record]) -> tuple[str, str]:
+    """Returns the model of a log; of a run that went on with other settings, what tells all of them."""
+    found = sorted({(record["llm"], record["settings"]) for record in records})
+    if len(found) == 1:
+        return found[0]
+    return " and ".join(sorted({name for name, _ in found})), hash_of(*(settings.encode() for _, settings in found))
+
+
+def answer_in(record: Record) -> Answer:
+    """Returns the answer of a record."""
+    return Answer(record["status"], {}, record["raw"], record["model"], record["prompt_tokens"], record["completion_tokens"])
+
+
+def _likeness(prompt: Prompt, record: Record) -> tuple[bool, int]:
+    """Returns whether there are as many messages, and how many characters pass before the first difference."""
+    said, logged = ([message.text for message in prompt.messages], [message["text"] for message in record["messages"]])
+    same = takewhile(lambda pair: pair[0] == pair[1], zip("\n".join(said), "\n".join(logged), strict=False))
+    return len(said) == len(logged), sum(1 for _ in same)
+
+
+def _difference(prompt: Prompt, record: Record) -> str:
+    """Returns the first thing that differs between a prompt and a logged one."""
+    if prompt.temperature != record["temperature"]:
+        return f"temperature {prompt.temperature}, in the log {record['temperature']}"
+    if dict(prompt.question(None).schema) != record["schema"]:
+        return "another form of the answer"
+    pairs = zip_longest(prompt.messages, record["messages"])
+    for number, (said, logged) in enumerate(pairs):
+        if said is None or logged is None:
+            return f"{len(prompt.messages)} messages, in the log {len(record['messages'])}"
+        if said.role != logged["role"]:
+            return f"message {number} is the {said.role}'s, in the log the {logged['role']}'s"
+        if said.text != logged["text"]:
+            return f"message {number} ({said.role}), {_line(said.text, logged['text'])}"
+    return "nothing that the log shows"
+
+
+def _line(said: str, logged: str) -> str:
+    lines = enumerate(zip_longest(said.splitlines(), logged.splitlines(), fillvalue=""), 1)
+    number, (one, other) = next(((number, pair) for number, pair in lines if pair[0] != pair[1]), (0, ("", "")))
+    return f"line {number}: {one[:SHOWN]!r}, in the log {other[:SHOWN]!r}"

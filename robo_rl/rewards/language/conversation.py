@@ -1,15 +1,15 @@
-"""What is said to a language model and what comes back."""
+"""Conversations with a language model, and the seam behind it: whatever answers requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.judging import Form, Question, Status
+from robo_rl.rewards.judging import Answer, Form, Question, Status
 
 Role = Literal["system", "user", "assistant"]
 Origin = Literal["server", "cache", "log", "pack"]
@@ -104,3 +104,37 @@ class Reply:
     """Of this reply when it was first given, in the currency of the prices."""
     origin: Origin = field(default="server", compare=False)
     """Where it came from this time."""
+
+
+REPAIR = " repair"
+"""Behind the purpose of a prompt that asks for a right answer once more."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One of several answers to a prompt."""
+
+    prompt: Prompt
+    """What is asked."""
+    sample: int
+    """Its number, from 0."""
+    round: int
+    """How many other prompts of this purpose came before this one in the run."""
+
+
+Heard = Callable[[Request, Answer, Origin, float], None]
+"""Takes an answer with its cost as soon as it is there, and returns when it is logged."""
+
+
+class Source(Protocol):
+    """Answers requests."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Name, and a hash of all that its answers follow from."""
+
+    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
+        """Tells each answer as it comes in, in any order; raises JudgeError where there can be none."""
+
+    def report(self) -> str:
+        """Returns what a reader of results must know of it, in a line."""

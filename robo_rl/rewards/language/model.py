@@ -11,13 +11,9 @@ from typing import Any, Self
 
 from robo_rl.errors import BudgetReached, InvalidSetting
 from robo_rl.rewards.cached_judge import SILENT
-from robo_rl.rewards.judging import Answer
-from robo_rl.rewards.language.account import account, spent
-from robo_rl.rewards.language.call_log import ENDED, CallLog, Record
-from robo_rl.rewards.language.conversation import Origin, Prompt, Reply
-from robo_rl.rewards.language.replayed import answer_in
-from robo_rl.rewards.language.source import REPAIR, Request, Source
-from robo_rl.rewards.strict_answers import REFUSAL, broken_by, read
+from robo_rl.rewards.judging import REFUSAL, Answer, broken_by, read
+from robo_rl.rewards.language.call_log import ENDED, CallLog, Record, account, answer_in, spent
+from robo_rl.rewards.language.conversation import REPAIR, Origin, Prompt, Reply, Request, Source
 from robo_rl.types import Metrics
 
 NOT_KEPT = (*SILENT, "out of replies", ENDED)

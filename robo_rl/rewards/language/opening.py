@@ -1,22 +1,167 @@
-"""Open a language model: a server, a file that names one, a pack of replies, or the log of an earlier run."""
+"""Open a language model: a server, a file that names one, a pack of replies, or the log of an earlier run.
+
+Replies of a judge, such as the endpoint of a server, are kept in the cache of all runs, within the budget of this one.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from robo_rl.discovery import known
-from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.judging import judge
-from robo_rl.rewards.language.call_log import CallLog
-from robo_rl.rewards.language.judged import JudgeSource
+from robo_rl.errors import BudgetReached, InvalidSetting, JudgeUnavailable, UnknownName
+from robo_rl.rewards.cached_judge import SILENT, CachedJudge
+from robo_rl.rewards.judging import Answer, Judge, Question, judge
+from robo_rl.rewards.language.call_log import CallLog, LogSource, Record, spent
+from robo_rl.rewards.language.conversation import Heard, Request
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.packs import read_pack
-from robo_rl.rewards.language.replayed import LogSource
+
+MARGIN = 1.25
+"""How many times the largest number of tokens a byte so far the next question may have."""
+FRAME = 32
+"""Tokens that a server may put around a message."""
+
+
+class Budget:
+    """Counts what the calls of a run have cost, and reserves what the next one may cost at most.
+
+    Until the server has counted once, a question has one token a byte: no tokenizer takes more.
+    """
+
+    def __init__(self, judge: Judge, records: list[Record]) -> None:
+        """Takes the limits from the judge's terms, and what was paid before from the run's log."""
+        self._judge, self._terms = judge, judge.terms
+        before = spent(records)
+        self._tokens, self._cost = int(before["llm/tokens"]), before["llm/cost"]
+        self._share: float | None = None
+        self._reserved: dict[str, tuple[int, int]] = {}
+
+    def reserve(self, question: Question) -> bool:
+        """Returns whether an answer can be paid whatever its length, and reserves it if so."""
+        if not self._terms.is_limited:
+            return True
+        most = self._longest_question(question), _longest_answer(self._judge, question)
+        prompts, answers = (sum(each) for each in zip(most, *self._reserved.values(), strict=True))
+        tokens, cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
+        if 0 < self._terms.most_tokens < tokens or 0 < self._terms.most_cost < cost:
+            return False
+        self._reserved[question.hash] = most
+        return True
+
+    def pay(self, question: Question, answer: Answer) -> None:
+        """Counts an answer instead of what was reserved for it; raises InvalidSetting where the server does not count."""
+        self._reserved.pop(question.hash, None)
+        prompts, answers = answer.prompt_tokens, answer.completion_tokens
+        self._tokens, self._cost = self._tokens + prompts + answers, self._cost + self._terms.cost(prompts, answers)
+        self._share = max(self._share or 0.0, prompts / _bytes(question)) if prompts else self._share
+        if self._terms.is_limited and answer.status == "ok" and not prompts + answers:
+            raise InvalidSetting(
+                "The server does not say how many tokens it took, so that no budget can be kept.", fix="no budget"
+            )
+
+    def let_go(self) -> None:
+        """Forgets what was reserved for questions that are under way no longer."""
+        self._reserved.clear()
+
+    def reached(self, missing: int) -> BudgetReached:
+        """Returns the error that says so."""
+        limits = {"tokens": self._terms.most_tokens, "cost": self._terms.most_cost}
+        return BudgetReached(
+            f"The next call could pass the budget of this run; {missing} of the replies at hand are not asked for.",
+            got=f"{self._tokens} tokens, cost {self._cost:.4g}",
+            allowed=", ".join(f"{name} {limit:g}" for name, limit in limits.items() if limit),
+            fix="the same command with a larger terms.most_cost or terms.most_tokens goes on where this one stopped",
+        )
+
+    def _longest_question(self, question: Question) -> int:
+        share = 1.0 if self._share is None else min(1.0, MARGIN * self._share)
+        return math.ceil(_bytes(question) * share) + FRAME * (2 + len(question.turns))
+
+
+def _longest_answer(judge: Any, question: Question) -> int:
+    """Returns how many tokens an answer may have."""
+    limits = judge.request(question) if hasattr(judge, "request") else {"max_tokens": getattr(judge, "max_tokens", None)}
+    most = limits.get("max_completion_tokens") or limits.get("max_tokens")
+    if not isinstance(most, int):
+        raise InvalidSetting("A budget needs a longest answer.", got=most, fix="set max_tokens, or no budget")
+    return most
+
+
+def _bytes(question: Question) -> int:
+    said = [question.system, json.dumps(question.schema), *(words for _, words in question.turns), *question.parts]
+    return sum(len(str(part).encode(errors="replace")) for part in said)
+
+
+class JudgeSource:
+    """Asks a judge what no run has asked it before, several requests at once."""
+
+    def __init__(self, judge: Judge, records: list[Record]) -> None:
+        """Wraps a judge. records: of this run so far, whose cost counts for the budget."""
+        self.identity, self._terms, self._judge, self._records = judge.identity, judge.terms, judge, records
+        self._asking, self._budget = CachedJudge(_without_limits(judge), self), Budget(judge, records)
+        self._pending: dict[str, Request] = {}
+        self._told: Heard | None = None
+        self._has_answered = False
+
+    def require_key(self) -> None:
+        """Raises JudgeUnavailable where a key is missing; none is needed while run or cache may have the answers."""
+        require: Callable[[], object] | None = getattr(self._judge, "require_key", None)
+        if require is not None and not self._records and not self._asking.has_answered:
+            require()
+
+    def answer(self, requests: Sequence[Request], heard: Heard) -> None:
+        """Tells each answer; raises BudgetReached, JudgeChanged, JudgeUnavailable. What came until then was told."""
+        questions = [request.prompt.question(request.sample) for request in requests]
+        self._pending = {question.hash: request for question, request in zip(questions, requests, strict=True)}
+        self._told = heard
+        try:
+            answers = self._asking.answers(questions)
+        except BudgetReached:
+            raise self._budget.reached(len(self._pending)) from None
+        finally:
+            self._budget.let_go()
+        self._require_an_answer(answers)
+
+    def may_ask(self, question: Question) -> bool:
+        """Reserves what an answer may cost at most, and returns whether the budget has it."""
+        return self._budget.reserve(question)
+
+    def heard(self, question: Question, answer: Answer, is_kept: bool) -> None:
+        """Passes an answer on, which is then in the log, and pays for it."""
+        assert self._told is not None, "a judge answers only what it was asked"
+        cost = self._terms.cost(answer.prompt_tokens, answer.completion_tokens)
+        self._told(self._pending.pop(question.hash), answer, "cache" if is_kept else "server", cost)
+        if not is_kept:
+            self._budget.pay(question, answer)
+
+    def report(self) -> str:
+        """Returns nothing beyond what the log says."""
+        return ""
+
+    def _require_an_answer(self, answers: Sequence[Answer]) -> None:
+        """Raises JudgeUnavailable where nothing was ever answered: the settings are wrong, or the server is not there."""
+        if not self._has_answered and all(answer.status in SILENT for answer in answers):
+            raise JudgeUnavailable(
+                f"{self.identity[0]} has not answered even once.",
+                got=f"{answers[0].status}: {answers[0].raw}",
+                fix="look at the server, and at base_url and model; then the same command again",
+            )
+        self._has_answered = True
+
+
+def _without_limits(judge: Any) -> Judge:
+    """Returns the judge without a budget of its own, which would count what other runs have spent."""
+    unlimited: Judge = replace(judge, terms=replace(judge.terms, most_tokens=0, most_cost=0.0))
+    return unlimited
+
 
 PACK = "pack:"
 ENDPOINT = {"max_tokens": 4096, "timeout_s": 300.0, "deadline_s": 900.0}

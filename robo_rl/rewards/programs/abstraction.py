@@ -97,11 +97,6 @@ class EnvAbstraction:
         columns = [*after, *before, _action_column(spec.action)]
         return cls({column.name: column for column in columns}, "\n".join(_description(spec, entries)))
 
-    @classmethod
-    def of_recording(cls, episode: Episode) -> EnvAbstraction:
-        """Returns the view of what an episode holds, pictures included: for labels, which are given without a spec."""
-        return cls.of(recorded_spec(episode), images=True)
-
     def batch(self, episode: Episode) -> Columns:
         """Returns the columns of the T steps of an episode.
 

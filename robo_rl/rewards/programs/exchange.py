@@ -25,7 +25,7 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnLayout:
     """Type and shape of one row of a column."""
 
     dtype: str
@@ -42,7 +42,7 @@ class Column:
 class Layout:
     """How both memories are laid out."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, ColumnLayout]
     terms: int
     rows: int
     """For so many rows there is room."""

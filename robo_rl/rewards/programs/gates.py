@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import ProgramFailed, require_allowed
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.types import Labels
 
 LEAST_ROWS = 1_000
@@ -55,31 +55,6 @@ class Limits:
         require_allowed(self, allowed)
 
 
-class Terms(Mapping[str, npt.NDArray[np.float64]]):
-    """Name -> (N,); the arrays are made when asked for, since most batches are only summed."""
-
-    __slots__ = ("_names", "_numbers")
-
-    def __init__(self, names: Sequence[str], numbers: npt.NDArray[np.float64]) -> None:
-        """`numbers` are (1 + terms, N), the total first."""
-        self._names, self._numbers = names, numbers
-
-    def __getitem__(self, name: str) -> npt.NDArray[np.float64]:
-        if name not in self._names:
-            raise KeyError(name)
-        term: npt.NDArray[np.float64] = self._numbers[self._names.index(name) + 1]
-        return term
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __repr__(self) -> str:
-        return f"Terms({dict(self)})"
-
-
 @dataclass
 class Gates:
     """The gates of one program, which count its rows."""
@@ -91,7 +66,7 @@ class Gates:
     invalid_rows: int = 0
     """Of these, without a finite reward."""
 
-    def judged(self, values: npt.NDArray[np.float64]) -> Judged:
+    def accept(self, values: npt.NDArray[np.float64]) -> StepScores:
         """Returns what (1 + terms, N) numbers say, ProgramFailed where they are no rewards; changes `values`.
 
         Hot: one sum of squares tells that all numbers are finite and small, as they nearly always are.
@@ -108,7 +83,7 @@ class Gates:
             self._check_scale("A term", values[1:, valid], LARGEST_TERM)
         if self.limits.is_additive and self.terms:
             self._check_sum(values[:, valid])
-        return Judged(Labels(total, valid), Terms(self.terms, values))
+        return StepScores(Labels(total, valid), dict(zip(self.terms, values[1:], strict=True)))
 
     def _count(self, valid: npt.NDArray[np.bool_]) -> None:
         while self.rows >= RECENT:

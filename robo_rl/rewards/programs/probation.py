@@ -22,7 +22,7 @@ from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed
 from robo_rl.rewards.programs.gates import Limits
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.sandbox import MOST_BYTES, Sandbox
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.types import Array
 
 Kind = Literal["ok", "note", "failure"]
@@ -67,7 +67,7 @@ class Verdict:
     """What all checks found."""
 
     findings: tuple[Finding, ...]
-    rewards: Judged | None = field(default=None, repr=False)
+    rewards: StepScores | None = field(default=None, repr=False)
     """Of all rows; None where the program failed on them."""
 
     @property
@@ -244,7 +244,7 @@ class _Trial:
         return Finding("ranking", "failure", f"Failure earns as much as success or more: {text}.")
 
 
-def _values(rewards: Judged) -> npt.NDArray[np.float64]:
+def _values(rewards: StepScores) -> npt.NDArray[np.float64]:
     """Return (1 + terms, N) numbers, the total first: a decoder learns from terms."""
     return np.stack([rewards.total, *(rewards.terms[name] for name in rewards.terms)])
 
@@ -253,7 +253,7 @@ def _close(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> b
     return np.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True)  # float32 columns, sums in another order
 
 
-def _same(first: Judged, second: Judged) -> bool:
+def _same(first: StepScores, second: StepScores) -> bool:
     terms = [(first.terms[name], second.terms[name]) for name in first.terms]
     return all(one.tobytes() == other.tobytes() for one, other in [(first.total, second.total), *terms])
 

@@ -15,9 +15,9 @@ from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.abstraction import EnvAbstraction
 from robo_rl.rewards.programs.gates import Limits
-from robo_rl.rewards.programs.judging import ProgramJudge, UsedProgram
+from robo_rl.rewards.programs.runner import ProgramRunner, UsedProgram
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, Steps
+from robo_rl.rewards.steps import Steps, StepScores
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ProgramReward(StepReward):
     path: str
     """Of the .py file of the program."""
     every: int = 256
-    """Steps that are judged in one call while a policy acts; without influence on the rewards."""
+    """Steps that are scored in one call while a policy acts; without influence on the rewards."""
     limits: Limits = field(default_factory=Limits)
     """Of its process, and of what counts as a reward."""
 
@@ -37,15 +37,15 @@ class ProgramReward(StepReward):
         require_allowed(self, {"every": (self.every >= 1, "1 or more")})
 
     @cached_property
-    def judge(self) -> ProgramJudge:
+    def runner(self) -> ProgramRunner:
         """The program and its worker."""
-        return ProgramJudge(self.path, self.limits)
+        return ProgramRunner(self.path, self.limits)
 
     @property
     def identity(self) -> tuple[str, str]:
         """Name, and hash of program and limits: comments and the place of the file do not count."""
         limits = json.dumps(asdict(self.limits), sort_keys=True)
-        return self.name, hash_of(self.judge.program.hash.encode(), limits.encode())
+        return self.name, hash_of(self.runner.program.hash.encode(), limits.encode())
 
     def require(self, place: Place) -> None:
         """Raise InvalidProgram if the environment lacks a column."""
@@ -57,12 +57,12 @@ class ProgramReward(StepReward):
 
     def programs(self, place: Place) -> Sequence[UsedProgram]:
         """Return the one program."""
-        return (UsedProgram(self.judge, self._view(place), is_reward=True),)
+        return (UsedProgram(self.runner, self._view(place), is_reward=True),)
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return total and terms; a step for which the program has no finite number has none. Raises ProgramFailed."""
-        found = self.judge.judge(self._view(place).batch_of(steps.before, steps.actions, steps.after))
+        found = self.runner.run(self._view(place).batch_of(steps.before, steps.actions, steps.after))
         return replace(found, terms={name: np.where(found.valid, values, np.nan) for name, values in found.terms.items()})
 
     def _view(self, place: Place) -> EnvAbstraction:
-        return self.judge.view(place.view, place.name)
+        return self.runner.view(place.view, place.name)

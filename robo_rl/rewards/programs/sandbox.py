@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import InvalidProgram, InvalidSetting, ProgramFailed, SandboxUnavailable
-from robo_rl.rewards.programs.exchange import Column, Layout
+from robo_rl.rewards.programs.exchange import ColumnLayout, Layout
 from robo_rl.rewards.programs.gates import Gates, Limits
 from robo_rl.rewards.programs.process import ENDED, TIMEOUT, Process
 from robo_rl.rewards.programs.program import RewardProgram
 from robo_rl.rewards.programs.system_calls import filter_program
 from robo_rl.rewards.programs.worker import DONE, MEMORY, RAISED, SHAPE
-from robo_rl.rewards.steps import Judged
+from robo_rl.rewards.steps import StepScores
 from robo_rl.types import Array
 
 MOST_BYTES = 256 * 2**20
@@ -62,7 +62,7 @@ class Sandbox:
         """What guards the running process: "limits", "nobody", "no new rights", "seccomp"; empty while there is none."""
         return self._process.guards if self._process else ()
 
-    def run(self, columns: Mapping[str, Array]) -> Judged:
+    def run(self, columns: Mapping[str, Array]) -> StepScores:
         """Returns rewards of N rows; `columns` are name -> (N, ...) and have at least those that the program reads.
 
         ProgramFailed where the program raises, takes too long or too much memory, or returns what no reward is; the process
@@ -70,7 +70,7 @@ class Sandbox:
         """
         with self._lock:
             try:
-                return self.gates.judged(self._computed(columns))
+                return self.gates.accept(self._computed(columns))
             except BaseException:  # also Ctrl-C: the process may answer later, when nobody asked
                 self._stop()
                 raise
@@ -118,7 +118,7 @@ class Sandbox:
         return self._process
 
     def _started(self, used: Mapping[str, Array]) -> Process:
-        columns = {name: Column(array.dtype.str, array.shape[1:]) for name, array in used.items()}
+        columns = {name: ColumnLayout(array.dtype.str, array.shape[1:]) for name, array in used.items()}
         size = sum(column.size for column in columns.values())
         layout = Layout(columns, len(self.program.terms), max(1, min(self.limits.rows, MOST_BYTES // max(size, 1))))
         return Process(self._settings(layout), layout, self.limits)

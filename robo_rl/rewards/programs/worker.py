@@ -23,8 +23,8 @@ import numpy as np
 
 from robo_rl.rewards.programs import geometry
 from robo_rl.rewards.programs.confinement import confine
-from robo_rl.rewards.programs.exchange import Array, Column, Layout
-from robo_rl.rewards.programs.row_sums import row_mean, row_norm, row_sum
+from robo_rl.rewards.programs.exchange import Array, ColumnLayout, Layout
+from robo_rl.rewards.programs.geometry import row_mean, row_norm, row_sum
 from robo_rl.rewards.programs.vocabulary import BUILTINS, CONSTANTS, FUNCTIONS, GEOMETRY, TYPES, mangled
 
 READY, REFUSED, RUN, DONE, RAISED, SHAPE, MEMORY = b"g", b"x", b"r", b"d", b"e", b"s", b"m"
@@ -39,7 +39,7 @@ def main() -> None:
     """Serve one program until the parent closes the line."""
     settings = json.load(sys.stdin)
     os.environ.clear()
-    columns = {name: Column(dtype, tuple(shape)) for name, (dtype, shape) in settings["columns"].items()}
+    columns = {name: ColumnLayout(dtype, tuple(shape)) for name, (dtype, shape) in settings["columns"].items()}
     layout = Layout(columns, len(settings["terms"]), settings["rows"])
     asked, answered, source, sink = (settings[name] for name in ("asked", "answered", "source", "sink"))
     memory_in = mmap.mmap(source, layout.bytes_in, prot=mmap.PROT_READ)

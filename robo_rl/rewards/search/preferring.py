@@ -7,14 +7,14 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from robo_rl.errors import require_allowed
-from robo_rl.rewards.identity import settings_hash
+from robo_rl.rewards.identity import NamedSettings
 from robo_rl.rewards.raters import Answer, Rater, Segment
-from robo_rl.rewards.search.candidate import Candidate
+from robo_rl.rewards.search.candidates import Candidate
 from robo_rl.types import Episode
 
 
@@ -30,8 +30,10 @@ class Comparer(Protocol):
 
 
 @dataclass(frozen=True)
-class OracleComparer:
+class OracleComparer(NamedSettings):
     """Prefers the greater declared success, and errs as often as it is told to; it stands for a person in experiments."""
+
+    name: ClassVar[str] = "oracle"
 
     mistakes: float = 0.0
     """Share of decided answers that are turned round."""
@@ -40,11 +42,6 @@ class OracleComparer:
 
     def __post_init__(self) -> None:
         require_allowed(self, {"mistakes": (0 <= self.mistakes <= 1, "0 to 1"), "seed": (self.seed >= 0, "0 or more")})
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "oracle", settings_hash(self)
 
     def compare(self, first: Candidate, second: Candidate) -> Answer:
         """Returns 0, 0.5 or 1."""
@@ -55,16 +52,13 @@ class OracleComparer:
 
 
 @dataclass(frozen=True)
-class ChanceComparer:
+class ChanceComparer(NamedSettings):
     """Prefers either at random: the control that says what choosing is worth."""
+
+    name: ClassVar[str] = "chance"
 
     seed: int = 0
     """Of the draw."""
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """Name, and hash of the settings."""
-        return "chance", settings_hash(self)
 
     def compare(self, first: Candidate, second: Candidate) -> Answer:
         """Returns 0 or 1."""

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
 
 from robo_rl.rewards.language.conversation import Message, Prompt
+from robo_rl.rewards.programs import geometry
+from robo_rl.rewards.programs.expressions import MOST_EXPONENT
+from robo_rl.rewards.programs.grammar import MOST_LINES, MOST_ROUNDS, MOST_TERMS
 from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.rewards.programs.vocabulary import BUILTINS, CONSTANTS, GEOMETRY, MATH, METHODS, NUMPY
+from robo_rl.rewards.search.candidates import Candidate, Outcome
 
 ROLE = (
     "You write reward functions for reinforcement learning in robotics. A policy that knows nothing learns from your function "
@@ -130,14 +142,6 @@ def all_failed(asked: Prompt, answer: str, failures: int, programs: int, problem
     return asked.then(answer or "(no answer)", words, purpose="failed")
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A program as ICPL shows it: without any measure of success."""
-
-    source: str
-    traces: str
-
-
 PREFERENCE_TIPS = """\
 - The first program is the good example, and matters most: build on what it does.
 - The second one is the bad example: find out what it does that the first does not, and avoid that.
@@ -145,18 +149,20 @@ PREFERENCE_TIPS = """\
 - A term that is much larger than the others hides them."""
 
 
-def prefer(asked: Prompt, good: Judged, bad: Judged | None, history: Sequence[str]) -> Prompt:
+def prefer(asked: Prompt, good: Candidate, bad: Candidate | None, history: Sequence[str]) -> Prompt:
     """Returns ICPL's next prompt: a good and a bad example with the course of their terms, and how good programs changed."""
     parts = [
         "Policies were trained with several programs, and somebody who watched them liked that of the program above best. Its "
-        f"terms, mean per step from the first to the last part of training:\n\n{good.traces}"
+        f"terms, mean per step from the first to the last part of training:\n\n{traces_of(good)}"
     ]
     if bad is not None:
-        parts += [f"This is the program whose policy was liked least:\n\n{fenced(bad.source)}\n\nIts terms:\n\n{bad.traces}"]
+        parts += [
+            f"This is the program whose policy was liked least:\n\n{fenced(source_of(bad))}\n\nIts terms:\n\n{traces_of(bad)}"
+        ]
     if history:
         parts += ["How the good programs changed, round by round:\n\n" + "\n\n".join(history)]
     parts += [f"Write a program whose policy will be liked better.\n{PREFERENCE_TIPS}\n\nAnswer in the same form."]
-    return asked.then(fenced(good.source), "\n\n".join(parts), purpose="prefer")
+    return asked.then(fenced(source_of(good)), "\n\n".join(parts), purpose="prefer")
 
 
 def difference(before: RewardProgram, after: RewardProgram) -> Prompt:
@@ -186,3 +192,104 @@ def _use(task: RewardTask) -> str:
 
 def _example(example: Example) -> str:
     return f"{example.sentence}\n\n{fenced(example.program)}"
+
+
+WORD = re.compile(r"[a-z]+")
+
+
+def nearest(sentence: str, known: Sequence[Example], count: int = 3) -> list[Example]:
+    """Returns the examples whose tasks are most like a sentence, the most alike last, where a model heeds it most.
+
+    By the cosine of word counts, a word weighing less the more tasks have it. Text2Reward compares embeddings of a language
+    model; a few dozen sentences do not need one. A task of the very same words is left out: it would give away its program.
+    """
+    others = [example for example in known if _words(example.sentence) != _words(sentence)]
+    if not others:
+        return []
+    vectors = _vectors([sentence, *(example.sentence for example in others)])
+    likeness = vectors[1:] @ vectors[0]
+    order = np.argsort(-likeness, kind="stable")[:count]
+    return [others[place] for place in order[::-1]]
+
+
+def _vectors(sentences: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Returns a row of length 1 for each sentence."""
+    counts = [Counter(_words(sentence)) for sentence in sentences]
+    spread = Counter(chain.from_iterable(counts))
+    weights = {word: np.log((1 + len(counts)) / (1 + number)) + 1 for word, number in spread.items()}
+    rows = np.array([[count[word] * weight for word, weight in weights.items()] for count in counts], np.float64)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
+
+
+def _words(sentence: str) -> list[str]:
+    return WORD.findall(sentence.lower())
+
+
+def means() -> str:
+    """Returns the section of a prompt on functions and syntax."""
+    turns = [f"- {name}{_signature(name)}: {_sentence(name)}" for name in GEOMETRY]
+    return "\n".join(
+        [
+            "`np` and `math` are there already; nothing can be imported. Everything that is not listed is refused.",
+            f"np: {', '.join(NUMPY)}",
+            f"math, for single numbers: {', '.join(MATH)}",
+            f"Python's own, for single numbers: {', '.join(BUILTINS)}",
+            f"constants: {', '.join(CONSTANTS)}",
+            f"methods of arrays: {', '.join(METHODS)}",
+            "quaternions (w, x, y, z), points and point clouds, for all rows at once:",
+            *turns,
+            "Syntax: assignments to plain names, arithmetic, comparisons, reading parts of arrays, `&` `|` `~` on conditions. "
+            "No `if`, `while`, comprehension, class, other function or store into a part of an array. A loop is "
+            f"`for i in range(n)` with n written out, at most {MOST_ROUNDS}; an exponent is a number written out, at most "
+            f"{MOST_EXPONENT}. At most {MOST_LINES} lines and {MOST_TERMS} terms.",
+        ]
+    )
+
+
+def _signature(name: str) -> str:
+    return f"({', '.join(inspect.signature(getattr(geometry, name)).parameters)})"
+
+
+def _sentence(name: str) -> str:
+    return (inspect.getdoc(getattr(geometry, name)) or "").splitlines()[0].removeprefix("Returns ")
+
+
+SHOWN = 10
+"""Values of each quantity, evenly spaced over training (Eureka)."""
+SUCCESS = "success"
+
+
+def trace(values: Sequence[float]) -> str:
+    """Returns up to ten evenly spaced values, and the extremes and mean of all."""
+    if not values:
+        return "no value"
+    every = np.asarray(values, np.float64)
+    places = np.unique(np.linspace(0, len(every) - 1, min(SHOWN, len(every))).round().astype(int))
+    course = ", ".join(f"{value:.3g}" for value in every[places])
+    return f"{course}; max {every.max():.3g}, mean {every.mean():.3g}, min {every.min():.3g}"
+
+
+def traces(terms: Mapping[str, Sequence[float]]) -> str:
+    """Returns a line for each term, the total last."""
+    names = sorted(terms, key=lambda name: (name == "total", name))
+    return "\n".join(f"{name}: {trace(terms[name])}" for name in names) or "nothing was logged"
+
+
+def traces_of(candidate: Candidate) -> str:
+    """Returns the lines of a candidate that was trained: its terms, and no measure of success."""
+    assert candidate.outcome is not None, f"candidate {candidate.name} was not trained"
+    return traces(candidate.outcome.terms)
+
+
+def source_of(candidate: Candidate) -> str:
+    """Returns the source of a candidate that is a program."""
+    assert candidate.program is not None, f"candidate {candidate.name} is not a program"
+    return candidate.program.source
+
+
+def reflection(outcome: Outcome) -> str:
+    """Returns the lines of an outcome: each term per step, the total, and the share of episodes that end in success."""
+    judged = "unknown" if outcome.score is None else f"{outcome.score:.3g}"
+    course = trace(outcome.successes)
+    return f"{traces(outcome.terms)}\n{SUCCESS}: {course}\n{SUCCESS} of the final policy in new situations: {judged}"

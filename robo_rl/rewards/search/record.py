@@ -12,7 +12,7 @@ FOLDER/search.json                 what was asked for; another search is refused
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,7 @@ import numpy as np
 from robo_rl.errors import RunError
 from robo_rl.rewards.language.call_log import read_log
 from robo_rl.rewards.language.model import NOT_KEPT
-from robo_rl.rewards.search.candidate import Candidate
-from robo_rl.rewards.search.population import Round, Search
+from robo_rl.rewards.search.candidates import Candidate, Round
 from robo_rl.runs import write_text
 
 ORDER, CALLS, TRAININGS, COMPARISONS, WINNER = "search.json", "calls.jsonl", "trainings", "comparisons.jsonl", "winner.py"
@@ -53,13 +52,6 @@ def _holds_something(folder: Path) -> bool:
     if any((folder / name).exists() for name in ("rounds", TRAININGS, COMPARISONS)):
         return True
     return (folder / CALLS).exists() and any(record["status"] not in NOT_KEPT for record in read_log(folder / CALLS)[0])
-
-
-def carried_out(search: Search, folder: Path) -> Iterable[Round]:
-    """Yields the rounds of a search, each when it is written into the folder."""
-    for each in search.rounds():
-        keep_round(each, folder)
-        yield each
 
 
 def keep_round(each: Round, folder: Path) -> None:

@@ -21,8 +21,7 @@ import yaml
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import Answer
-from robo_rl.rewards.language.conversation import Prompt
-from robo_rl.rewards.language.source import Heard, Request
+from robo_rl.rewards.language.conversation import Heard, Prompt, Request
 from robo_rl.settings import settings_as
 
 BUILDS_ON = ("improve", "prefer")

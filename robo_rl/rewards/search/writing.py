@@ -1,4 +1,4 @@
-"""From a model's reply to a usable program: examined, and where it is told to, mended by the model itself."""
+"""From a model's reply to a usable program: examined, and mended by the model itself; Text2Reward (Xie et al. 2024)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from robo_rl.errors import InvalidProgram
+from robo_rl.errors import InvalidProgram, require_allowed
 from robo_rl.rewards.language.conversation import Prompt, Reply
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.rewards.search.candidate import Candidate
-from robo_rl.rewards.search.prompts import repair
+from robo_rl.rewards.search.candidates import Candidate
+from robo_rl.rewards.search.prompts import Example, Feedback, RewardTask, after_feedback, at, opening, repair
 
 NO_REPLY = {
     "cut": "The answer was cut off before its end: write a shorter one.",
@@ -20,18 +20,8 @@ NO_REPLY = {
 }
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What is wrong with a program."""
-
-    status: str
-    """"ok" where nothing is."""
-    reason: str = ""
-    """In words fit to be shown to a language model."""
-
-
-Try = Callable[[RewardProgram], Verdict]
-"""Runs a program on recorded steps, sandboxed, and says what is wrong with it."""
+Try = Callable[[RewardProgram], tuple[str, str]]
+"""Runs a program on recorded steps, sandboxed: ("ok", ""), or a status and what is wrong, fit to be shown to a model."""
 
 
 class Writer:
@@ -77,12 +67,44 @@ class Writer:
             program = RewardProgram.parse(reply.text, self._columns)
         except InvalidProgram as error:
             return replace(empty, status=error.status, reason=str(error))
-        verdict = self._attempt(program)
-        if verdict.status != "ok":
-            return replace(empty, status=verdict.status, reason=verdict.reason)
+        status, reason = self._attempt(program)
+        if status != "ok":
+            return replace(empty, status=status, reason=reason)
         return replace(empty, program=replace(program, provenance={**program.provenance, **_origin(reply, prompt)}))
 
 
 def _origin(reply: Reply, prompt: Prompt) -> Mapping[str, Any]:
     """Returns where a program comes from."""
     return {"model": reply.model, "purpose": prompt.purpose, "prompt": prompt.hash, "sample": reply.sample}
+
+
+@dataclass(frozen=True)
+class Text2RewardConfig:
+    """How a program is asked for."""
+
+    repairs: int = 5
+    """How often the model is told what is wrong with its program; the released code asks again without end, untold."""
+    temperature: float = 0.7
+    """Of sampling, as in the released code."""
+
+    def __post_init__(self) -> None:
+        require_allowed(
+            self, {"repairs": (self.repairs >= 0, "0 or more"), "temperature": (0 <= self.temperature <= 2, "0 to 2")}
+        )
+
+
+def write(
+    writer: Writer,
+    task: RewardTask,
+    config: Text2RewardConfig,
+    *,
+    examples: Sequence[Example] = (),
+    rounds: Sequence[Feedback] = (),
+) -> Candidate:
+    """Returns the program of the round that follows the feedback so far, or what is wrong with the last attempt at it.
+
+    Without feedback this is the first round: zero-shot, or few-shot with examples.
+    """
+    prompt = at(after_feedback(opening(task, examples), rounds), config.temperature)
+    (candidate,) = writer.candidates(prompt, 1, round=len(rounds) + 1, repairs=config.repairs)
+    return candidate

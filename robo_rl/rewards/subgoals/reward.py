@@ -16,7 +16,7 @@ import numpy as np
 from robo_rl.errors import InvalidSetting, require_allowed
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.step_reward import StepReward
-from robo_rl.rewards.steps import Judged, StepQueue, Steps
+from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.types import Episode, Labels, RewardLabels
 
 BONUS = "subgoal_bonus"
@@ -59,11 +59,11 @@ class SubgoalReward(StepReward):
         """Return the bonus of a subgoal."""
         return {"bonus": self.bonus}
 
-    def score_steps(self, steps: Steps, place: Place) -> Judged:
+    def score_steps(self, steps: Steps, place: Place) -> StepScores:
         """Return the environment's rewards and what subgoals earned; the bonus is paid as it is earned."""
         earned = self.bonus * steps.after[BONUS][:, 0].astype(np.float64)
         terms = {"subgoals_completed": (earned != 0.0).astype(np.float64), "bonus_return": earned}
-        return Judged(Labels.finite(steps.rewards + earned, dtype=np.float64), terms)
+        return StepScores(Labels.finite(steps.rewards + earned, dtype=np.float64), terms)
 
 
 def _require(names: Mapping[str, object], what: str) -> None:

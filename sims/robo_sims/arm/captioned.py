@@ -11,8 +11,8 @@ import numpy.typing as npt
 from robo_rl.errors import UnknownName
 from robo_rl.rewards.embedded.pictures import HAND, CaptionedPictures
 from robo_sims.arm.captions import COLOURS, GRAMMARS, States
-from robo_sims.arm.inverse_kinematics import InverseKinematics
-from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
+from robo_sims.arm.inverse_kinematics import solve
+from robo_sims.arm.physics import ArmPhysics, Array
 from robo_sims.arm.posing import POSINGS, Pose, Thing, start
 from robo_sims.arm.tasks import TASKS
 from robo_sims.cameras import Cameras
@@ -36,11 +36,9 @@ class Stage:
         bodies = TASKS[task].bodies
         other = bodies.replace('name="', 'name="other_')
         self.physics = ArmPhysics(bodies + other)
-        self._kinematics = InverseKinematics(self.physics)
         self.camera, self._cameras = camera, Cameras(height=size, width=size)
         kinds = GRAMMARS[task].kinds
         self._bodies = {kind: (BODIES[kind], f"other_{BODIES[kind]}") for kind in kinds}
-        self._free = {name: FreeBody(self.physics, name) for name in self._bodies.get("cube", ())}
 
     def show(self, pose: Pose) -> States:
         """Puts the simulation into a state, and returns the state it is in."""
@@ -50,7 +48,7 @@ class Stage:
             things = [each for each in pose.things if each.kind == kind]
             for index, name in enumerate(names):
                 self._place(name, things[index] if index < len(things) else None)
-        self._kinematics.solve(pose.gripper, pose.yaw, ITERATIONS)
+        solve(physics, pose.gripper, pose.yaw, ITERATIONS)
         physics.set_opening(pose.opening)
         mujoco.mj_forward(physics.model, physics.data)  # kinematics alone would leave camera and light where they were
         return self.state(pose)
@@ -78,14 +76,11 @@ class Stage:
         self._cameras.close()
 
     def _place(self, name: str, thing: Thing | None) -> None:
-        model, data = self.physics.model, self.physics.data
-        if thing is not None:
-            model.geom(name).rgba[:3] = COLOURS[thing.colour]
-        position, yaw = (AWAY, 0.0) if thing is None else (thing.position, thing.yaw)
-        if name in self._free:
-            self._free[name].place(position, yaw)
+        if thing is None:
+            self.physics.place(name, AWAY)
         else:
-            data.mocap_pos[model.body(name).mocapid[0]] = position
+            self.physics.model.geom(name).rgba[:3] = COLOURS[thing.colour]
+            self.physics.place(name, thing.position, thing.yaw if thing.kind == "cube" else 0.0)
 
 
 def captioned_pictures(

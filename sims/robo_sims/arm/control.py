@@ -1,4 +1,7 @@
-"""What an action means: a motion of the gripper, or joint positions. Each control mode is one class."""
+"""What an action means: a motion of the gripper, or joint positions. Each control mode is one class.
+
+`...` is no axis for one arm, n for n arms of a batch.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from robo_rl.spec import ActionSpec, Observation
-from robo_sims.arm.inverse_kinematics import InverseKinematics
-from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, ArmPhysics, Array
+from robo_sims.arm.inverse_kinematics import displacement, pointing_down
+from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, MAX_OPENING, Arm, ArmPhysics, Array, Rows
 
 WORKSPACE = np.array([[0.28, -0.30, 0.012], [0.70, 0.30, 0.40]])
 """[m] lowest and highest position that the gripper is sent to, frame base; the hand can point down in all of it."""
@@ -22,6 +25,7 @@ MAX_STEP = np.array([0.015, 0.015, 0.015, 0.12])
 VELOCITY_LIMITS = np.array([2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61])
 """[rad/s] published limits of the joints."""
 
+_LOWEST, _HIGHEST = WORKSPACE
 _MAX_JOINT_STEP = VELOCITY_LIMITS * CONTROL_PERIOD
 
 
@@ -45,8 +49,8 @@ class Control(Protocol):
 
     spec: ActionSpec
 
-    def apply(self, action: Array) -> None:
-        """Sets the servo targets of one control period for an action in physical units."""
+    def targets(self, action: Array, rows: Rows = ...) -> Array:
+        """Returns servo targets (..., 9) of one control period for actions (..., A) in physical units."""
 
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
         """Returns the action in [-1, 1] that comes nearest to a motion."""
@@ -55,10 +59,8 @@ class Control(Protocol):
 class EndEffectorDelta(Control):
     """Moves the gripper from where it is, always pointing down: (dx, dy, dz) [m], turn [rad], opening [m]."""
 
-    def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
-        self._physics = physics
-        self._kinematics = InverseKinematics(physics)
-        self._share = np.array([1 / repeat] * 4)
+    def __init__(self, arm: Arm, repeat: int = 1) -> None:
+        self._arm, self._share = arm, 1 / repeat
         self.spec = ActionSpec(
             names=("dx", "dy", "dz", "turn", "gripper_opening"),
             low=(*-MAX_STEP * repeat, 0.0),
@@ -70,14 +72,13 @@ class EndEffectorDelta(Control):
         )
 
     @override
-    def apply(self, action: Array) -> None:
+    def targets(self, action: Array, rows: Rows = ...) -> Array:
         """Takes one step of inverse kinematics from the measured pose, so that no hidden target builds up."""
-        physics = self._physics
-        motion = action[:4] * self._share
-        position = np.minimum(np.maximum(physics.gripper_position + motion[:3], WORKSPACE[0]), WORKSPACE[1])
-        yaw = min(max(physics.gripper_yaw + motion[3], -MAX_YAW), MAX_YAW)
-        step = self._kinematics.displacement(position, yaw)
-        _command(physics, physics.joint_position + step, action[4])
+        arm, motion = self._arm, action[..., :4] * self._share
+        position = np.minimum(np.maximum(arm.gripper_position[rows] + motion[..., :3], _LOWEST), _HIGHEST)
+        yaw = np.minimum(np.maximum(arm.gripper_yaw[rows] + motion[..., 3], -MAX_YAW), MAX_YAW)
+        joints = arm.joint_position[rows] + displacement(arm, position, pointing_down(yaw), rows)
+        return _servo_targets(arm, joints, action[..., 4:], rows)
 
     @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
@@ -87,14 +88,14 @@ class EndEffectorDelta(Control):
 class EndEffectorDeltaClosed(EndEffectorDelta):
     """Moves the gripper in the same way, with the fingers closed on what they hold: (dx, dy, dz) [m], turn [rad]."""
 
-    def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
-        super().__init__(physics, repeat)
+    def __init__(self, arm: Arm, repeat: int = 1) -> None:
+        super().__init__(arm, repeat)
         spec = self.spec
         self.spec = replace(spec, names=spec.names[:4], low=spec.low[:4], high=spec.high[:4], units=spec.units[:4])
 
     @override
-    def apply(self, action: Array) -> None:
-        super().apply(np.append(action, 0.0))
+    def targets(self, action: Array, rows: Rows = ...) -> Array:
+        return super().targets(np.concatenate([action, np.zeros_like(action[..., :1])], axis=-1), rows)
 
     @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
@@ -104,10 +105,9 @@ class EndEffectorDeltaClosed(EndEffectorDelta):
 class JointPosition(Control):
     """Sends the joints to absolute positions [rad] within the velocity limits, and the gripper to an opening [m]."""
 
-    def __init__(self, physics: ArmPhysics, repeat: int = 1) -> None:
-        self._physics = physics
-        self._largest_motion = MAX_STEP * repeat
-        low, high = physics.joint_limits.T
+    def __init__(self, arm: Arm, repeat: int = 1) -> None:
+        self._arm, self._largest_motion = arm, MAX_STEP * repeat
+        low, high = arm.joint_limits.T
         self.spec = ActionSpec(
             names=(*(f"joint{i + 1}" for i in range(JOINTS)), "gripper_opening"),
             low=(*low, 0.0),
@@ -119,9 +119,9 @@ class JointPosition(Control):
         self._model_of_arm: ArmPhysics | None = None
 
     @override
-    def apply(self, action: Array) -> None:
+    def targets(self, action: Array, rows: Rows = ...) -> Array:
         """Sends each joint towards its target as far as its velocity limit allows."""
-        _command(self._physics, action[:JOINTS], action[JOINTS])
+        return _servo_targets(self._arm, action[..., :JOINTS], action[..., JOINTS:], rows)
 
     @override
     def encode(self, motion: Motion, observation: Observation) -> npt.NDArray[np.float32]:
@@ -133,8 +133,8 @@ class JointPosition(Control):
         arm.update_kinematics()
         motion_limit = self._largest_motion  # as fast as in the other control mode
         step = np.clip([*motion.displacement, motion.turn], -motion_limit, motion_limit)
-        position = np.clip(arm.gripper_position + step[:3], WORKSPACE[0], WORKSPACE[1])
-        joints = arm.joint_position + InverseKinematics(arm).displacement(position, arm.gripper_yaw + step[3])
+        position = np.clip(arm.gripper_position + step[:3], _LOWEST, _HIGHEST)
+        joints = arm.joint_position + displacement(arm, position, pointing_down(arm.gripper_yaw + step[3]))
         return self.spec.to_normalized([*joints, motion.opening])
 
 
@@ -143,11 +143,12 @@ def _lasting(repeat: int) -> float:
     return round(CONTROL_PERIOD * repeat, 9)
 
 
-def _command(physics: ArmPhysics, joints: Array, opening: float) -> None:
-    low = np.maximum(physics.joint_position - _MAX_JOINT_STEP, physics.joint_limits[:, 0])
-    high = np.minimum(physics.joint_position + _MAX_JOINT_STEP, physics.joint_limits[:, 1])
-    physics.data.ctrl[:JOINTS] = np.minimum(np.maximum(joints, low), high)
-    physics.data.ctrl[JOINTS : JOINTS + 2] = opening / 2
+def _servo_targets(arm: Arm, joints: Array, opening: Array, rows: Rows) -> Array:
+    """Returns (..., 9) of joints (..., 7) [rad] as far as the velocity limits allow, and openings (..., 1) [m]."""
+    present, (lowest, highest) = arm.joint_position[rows], arm.joint_limits.T
+    low, high = np.maximum(present - _MAX_JOINT_STEP, lowest), np.minimum(present + _MAX_JOINT_STEP, highest)
+    finger = opening / 2
+    return np.concatenate([np.minimum(np.maximum(joints, low), high), finger, finger], axis=-1)
 
 
 CLOSED = "end_effector_delta_closed"

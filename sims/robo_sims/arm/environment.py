@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
+import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +15,8 @@ from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import DIVERGED
 from robo_sims.arm.control import CLOSED, CONTROLS
 from robo_sims.arm.expert import ScriptedPolicy
-from robo_sims.arm.inverse_kinematics import InverseKinematics
-from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, ArmPhysics
+from robo_sims.arm.inverse_kinematics import solve
+from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, Arm, ArmPhysics, Array
 from robo_sims.arm.rewards import REWARDS
 from robo_sims.arm.tasks import TASKS
 from robo_sims.arm.tasks.task import Task
@@ -96,8 +97,7 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         self.render_mode = render_mode
         pictures_per_action = action_repeat if render_mode == "rgb_array_list" else 1
         self.metadata = {**self.metadata, "render_fps": pictures_per_action / CONTROL_PERIOD / action_repeat}
-        self._physics = self._simulate(kind.bodies)
-        self._kinematics = InverseKinematics(self._physics)
+        self._physics = ArmPhysics(kind.bodies)
         self._control = _look_up("control mode", control, CONTROLS)(self._physics, action_repeat)
         self._repeat = action_repeat
         self._reward = _look_up("reward", reward, REWARDS)()
@@ -133,10 +133,8 @@ class ArmEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[ObservationArrays, dict[str, Any]]:
         """Starts an episode that the seed determines fully."""
         super().reset(seed=seed)
-        self._physics.reset()
-        self._kinematics.solve(self.np_random.uniform(*START), self.np_random.uniform(-START_YAW, START_YAW))
-        self._task.reset(self.np_random)
-        self._physics.settle_initial_state()
+        begin(self._physics, self._task, self.np_random)
+        self._task.restart()
         self._reward.reset(self._task.progress)
         self._steps = 0
         self._observation = self._observe()
@@ -151,25 +149,30 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         success = self._advance(self.environment_spec.action.to_physical(action))
         self._steps += 1
         info: dict[str, Any]
-        if self._physics.monitor.reason() is not None:
-            info = {"success": False, "reward_terms": self._reward.nothing(), "stop_reason": DIVERGED}
+        if success is None:
+            terms = dict.fromkeys(("success", *self._reward.potential), 0.0)
+            info = {"success": False, "reward_terms": terms, "stop_reason": DIVERGED}
             last, self._observation = self._observation, {}
             return last, 0.0, False, True, info
-        terms = self._reward.terms(success, self._task.progress)
+        terms = {name: float(term) for name, term in self._reward.terms(np.bool_(success), self._task.progress).items()}
         observation = self._observe()
         out_of_time = not success and self._steps >= (self.environment_spec.max_steps or np.inf)
         info = {"success": success, "reward_terms": terms}
         if success or out_of_time:
             info["stop_reason"] = "goal" if success else "time_limit"
         self._observation = {} if success or out_of_time else observation
-        return observation, float(sum(terms.values())), success, out_of_time, info
+        return observation, sum(terms.values()), success, out_of_time, info
 
     def render(self) -> npt.NDArray[np.uint8] | list[Any] | None:
         """Returns the whole scene (480, 640, 3); or a list of it at each control step since the last call or reset; or None."""
         if self.render_mode == "rgb_array_list":
             frames, self._frames = self._frames, []
             return frames
-        return self._overview.picture(self._physics.data, "overview") if self.render_mode == "rgb_array" else None
+        return self.draw([self._physics.data])[0] if self.render_mode == "rgb_array" else None
+
+    def draw(self, datas: Sequence[mujoco.MjData]) -> npt.NDArray[np.uint8]:
+        """Returns the whole scene (N, 480, 640, 3) in states of its model."""
+        return self._overview.draw(datas, "overview")
 
     def close(self) -> None:
         """Frees the OpenGL contexts."""
@@ -180,16 +183,13 @@ class ArmEnv(gymnasium.Env[Any, Any]):
         """Returns the task's expert; `noise` is the standard deviation added to each element of its actions."""
         return ScriptedPolicy(self._task.expert, self._control, self.environment_spec, seed=seed, noise=noise)
 
-    def _simulate(self, bodies: str) -> ArmPhysics:
-        return ArmPhysics(bodies)
-
-    def _advance(self, action: npt.NDArray[np.float64]) -> bool:
-        """Carries an action out and returns whether the task is done; ends early where it is, or the simulation diverged."""
+    def _advance(self, action: npt.NDArray[np.float64]) -> bool | None:
+        """Carries an action out, until success at most; returns if the task is done, None if the simulation diverged."""
         for _ in range(self._repeat):
-            self._control.apply(action)
+            self._physics.data.ctrl[:] = self._control.targets(action)
             self._physics.advance()
             if self._physics.monitor.reason() is not None:
-                return False
+                return None
             self._record()
             if self._task.is_success():
                 return True
@@ -197,19 +197,31 @@ class ArmEnv(gymnasium.Env[Any, Any]):
 
     def _record(self) -> None:
         if self.render_mode == "rgb_array_list":
-            self._frames.append(self._overview.picture(self._physics.data, "overview"))
+            self._frames.append(self.draw([self._physics.data])[0])
 
     def _observe(self) -> ObservationArrays:
-        physics = self._physics
-        return {
-            "joint_position": physics.joint_position.astype(np.float32),
-            "joint_velocity": physics.joint_velocity.astype(np.float32),
-            "gripper_opening": np.array((physics.gripper_opening,), np.float32),
-            "end_effector_position": physics.gripper_position.astype(np.float32),
-            "end_effector_quaternion": physics.gripper_quaternion.astype(np.float32),
-            **self._task.observe(),
-            **self._cameras.observe(physics.data),
-        }
+        arrays = {name: values.astype(np.float32) for name, values in observe(self._physics, self._task).items()}
+        return arrays | self._cameras.observe(self._physics.data)
+
+
+def begin(physics: ArmPhysics, task: Task, random: np.random.Generator) -> None:
+    """Puts a simulation into the state in which an episode of the task begins."""
+    physics.reset()
+    solve(physics, random.uniform(*START), random.uniform(-START_YAW, START_YAW))
+    task.place(physics, random)
+    physics.settle_initial_state()
+
+
+def observe(arm: Arm, task: Task) -> dict[str, Array]:
+    """Returns the entries of the observation, (..., size) each, in the order of the spec."""
+    return {
+        "joint_position": arm.joint_position,
+        "joint_velocity": arm.joint_velocity,
+        "gripper_opening": arm.gripper_opening[..., None],
+        "end_effector_position": arm.gripper_position,
+        "end_effector_quaternion": arm.gripper_quaternion,
+        **task.observe(),
+    }
 
 
 def _look_up(kind: str, name: str, known: dict[str, Any]) -> Any:

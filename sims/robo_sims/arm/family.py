@@ -33,8 +33,7 @@ class ArmFamily(EnvironmentFamily):
 
         relative_frame: whether what is observed and commanded is in the frames of robo_rl.relative_frame.
         """
-        if name not in NAMES:
-            raise UnknownName("task of family 'robo'", name, NAMES)
+        _require(name)
         from robo_sims.arm.environment import ArmEnv
 
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, arguments, also=["relative_frame"])
@@ -54,10 +53,9 @@ class ArmFamily(EnvironmentFamily):
         """
         if relative_frame:
             return None
-        if name not in NAMES:
-            raise UnknownName("task of family 'robo'", name, NAMES)
+        _require(name)
+        from robo_sims.arm.batch import build
         from robo_sims.arm.environment import ArmEnv
-        from robo_sims.batched.arm import build
 
         settings = set(arguments) - {"threads", "autoreset_mode"}
         refuse_unknown_arguments(f"robo/{name}", ArmEnv, sorted(settings), also=["relative_frame"])
@@ -65,8 +63,7 @@ class ArmFamily(EnvironmentFamily):
 
     def make_plant(self, name: str, **arguments: Any) -> ArmPlant:
         """Returns a task's arm to be run against a clock, as a stand-in for a real one; the arguments are those of ArmPlant."""
-        if name not in NAMES:
-            raise UnknownName("task of family 'robo'", name, NAMES)
+        _require(name)
         from robo_sims.arm.plant import ArmPlant
 
         refuse_unknown_arguments(f"robo/{name}", ArmPlant, arguments)
@@ -77,6 +74,11 @@ class ArmFamily(EnvironmentFamily):
         from robo_sims.arm.captioned import captioned_pictures
 
         return captioned_pictures(name, camera=camera, size=size, count=count, seed=seed)
+
+
+def _require(name: str) -> None:
+    if name not in NAMES:
+        raise UnknownName("task of family 'robo'", name, NAMES)
 
 
 FAMILY = ArmFamily()

@@ -1,18 +1,26 @@
-"""The simulated arm as named quantities; nothing here knows of tasks, rewards or actions."""
+"""The simulated arm as named quantities, of one simulation or of many; nothing here knows of tasks, rewards or actions."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from types import EllipsisType
+from typing import Any, TypeAlias
 
 import mujoco
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from robo_sims.divergence import DivergenceMonitor
 
 Array = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_] | np.bool_
+Rows: TypeAlias = slice | list[int] | EllipsisType
+"""Simulations of a batch; `...` for all, and for the only one."""
+EVERYWHERE, NOWHERE = np.True_, np.False_
 
 JOINTS = 7
 CONTROL_PERIOD = 0.05
@@ -25,32 +33,79 @@ NOMINAL_POSTURE = np.array([0.0, -0.3, 0.0, -2.3, 0.0, 2.0, np.pi / 4])
 """[rad] elbow up, hand pointing down over the middle of the table; the nullspace of the controller leans towards it."""
 
 
-class ArmPhysics:
-    """One arm at one table with the bodies of a task. The arm's base is the origin: frames "world" and "base" are one."""
+class Arm(ABC):
+    """Named quantities of the arm at its table: `...` is no axis in one simulation, N in a batch of N.
+
+    Every array always shows the present state. The arm's base is the origin: frames "world" and "base" are one.
+    """
+
+    def __init__(self, model: mujoco.MjModel, qpos: Array, qvel: Array) -> None:
+        """qpos: (..., nq), qvel: (..., nv) of the simulation."""
+        self.model, self.qpos, self.qvel = model, qpos, qvel
+        self.joint_limits: Array = model.jnt_range[:JOINTS].copy()
+        """(7, 2) [rad]"""
+        self.joint_position: Array = qpos[..., :JOINTS]
+        """(..., 7) [rad]"""
+        self.joint_velocity: Array = qvel[..., :JOINTS]
+        """(..., 7) [rad/s]"""
+        self.finger_position: Array = qpos[..., JOINTS : JOINTS + 2]
+        """(..., 2) [m] of each finger from the middle"""
+        self.gripper_position = self.view(lambda data: data.site("gripper").xpos)
+        """(..., 3) [m] of the point between the finger pads, frame base"""
+        self.gripper_matrix = matrices(self.view(lambda data: data.site("gripper").xmat))
+        """(..., 3, 3) columns are the hand's axes in the base frame: x forward, y opening direction, z out of the hand"""
+
+    @abstractmethod
+    def view(self, select: Callable[[mujoco.MjData], npt.NDArray[Any]]) -> Array:
+        """Returns (..., size): a vector of the simulation that always shows the present state."""
+
+    @abstractmethod
+    def jacobian(self, rows: Rows = ...) -> Array:
+        """Returns (..., 6, 7): linear and angular velocity of the gripper in the base frame per joint velocity."""
+
+    @property
+    @abstractmethod
+    def orientation(self) -> Array:
+        """(..., 4) quaternion (w, x, y, z) of the hand, of either sign."""
+
+    @abstractmethod
+    def is_grasping(self, geom: int, among: Mask = EVERYWHERE) -> Mask:
+        """Returns (...): both finger pads touch the geom; contacts are examined only where `among` is true."""
+
+    @property
+    def gripper_yaw(self) -> Array:
+        """(...) [rad] heading of the hand's x axis about the vertical."""
+        return yaw_of(self.gripper_matrix)
+
+    @property
+    def gripper_quaternion(self) -> Array:
+        """(..., 4) (w, x, y, z), the sign chosen so that x is not negative: continuous wherever the hand points down."""
+        orientation = self.orientation
+        return orientation * np.copysign(1.0, orientation[..., 1:2] + 0.0)  # -0.0 counts as not negative
+
+    @property
+    def gripper_opening(self) -> Array:
+        """(...) [m] between the finger pads."""
+        return self.finger_position[..., 0] + self.finger_position[..., 1]
+
+
+class ArmPhysics(Arm):
+    """One simulation of the arm with the bodies of a task."""
 
     def __init__(self, bodies: str, model: mujoco.MjModel | None = None) -> None:
         """Compiles the model, unless one of the same bodies is given to be shared."""
-        self.model = load_model(bodies) if model is None else model
-        self.data = mujoco.MjData(self.model)
-        self.monitor = DivergenceMonitor(self.model, self.data, FASTEST)
-        self._substeps = round(CONTROL_PERIOD / self.model.opt.timestep)
-        self._gripper = self.data.site("gripper")
-        self._gripper_id = self.model.site("gripper").id
-        self._pads = [self.model.geom(name).id for name in ("left_pad", "right_pad")]
-        self._jacobian = np.zeros((6, self.model.nv))
-        self.joint_limits: Array = self.model.jnt_range[:JOINTS].copy()
-        """(7, 2) [rad]"""
-        # Views into the simulation: they always show the present state.
-        self.joint_position: Array = self.data.qpos[:JOINTS]
-        """(7,) [rad]"""
-        self.joint_velocity: Array = self.data.qvel[:JOINTS]
-        """(7,) [rad/s]"""
-        self.finger_position: Array = self.data.qpos[JOINTS : JOINTS + 2]
-        """(2,) [m] of each finger from the middle"""
-        self.gripper_position: Array = self._gripper.xpos
-        """(3,) [m] of the point between the finger pads, frame base"""
-        self.gripper_matrix: Array = self._gripper.xmat.reshape(3, 3)
-        """(3, 3) columns are the hand's axes in the base frame: x forward, y opening direction, z out of the hand"""
+        model = load_model(bodies) if model is None else model
+        self.data = mujoco.MjData(model)
+        super().__init__(model, self.data.qpos, self.data.qvel)
+        self.monitor = DivergenceMonitor(model, self.data, FASTEST)
+        self._substeps = round(CONTROL_PERIOD / model.opt.timestep)
+        self._gripper_id, self._orientation = model.site("gripper").id, np.empty(4)
+        self._pads = [model.geom(name).id for name in ("left_pad", "right_pad")]
+        self._jacobian = np.zeros((6, model.nv))
+
+    @override
+    def view(self, select: Callable[[mujoco.MjData], npt.NDArray[Any]]) -> Array:
+        return select(self.data)
 
     def reset(self) -> None:
         """Returns to the model's initial state with every cache of MuJoCo cleared, hand open, arm in its nominal posture."""
@@ -78,27 +133,24 @@ class ArmPhysics:
         mujoco.mj_kinematics(self.model, self.data)
         mujoco.mj_comPos(self.model, self.data)
 
-    def jacobian(self) -> Array:
-        """Returns (6, 7): linear and angular velocity of the gripper in the base frame per joint velocity."""
+    @override
+    def jacobian(self, rows: Rows = ...) -> Array:
         mujoco.mj_jacSite(self.model, self.data, self._jacobian[:3], self._jacobian[3:], self._gripper_id)
         return self._jacobian[:, :JOINTS]
 
     @property
-    def gripper_yaw(self) -> float:
-        """[rad] heading of the hand's x axis about the vertical."""
-        return float(np.arctan2(self.gripper_matrix[1, 0], self.gripper_matrix[0, 0]))
+    @override
+    def orientation(self) -> Array:
+        mujoco.mju_mat2Quat(self._orientation, self.gripper_matrix.ravel())
+        return self._orientation
 
-    @property
-    def gripper_quaternion(self) -> Array:
-        """(4,) (w, x, y, z), the sign chosen so that x is not negative: continuous wherever the hand points down."""
-        quaternion = np.empty(4)
-        mujoco.mju_mat2Quat(quaternion, self._gripper.xmat)
-        return quaternion if quaternion[1] >= 0 else -quaternion
-
-    @property
-    def gripper_opening(self) -> float:
-        """[m] between the finger pads."""
-        return float(self.finger_position[0] + self.finger_position[1])
+    @override
+    def is_grasping(self, geom: int, among: Mask = EVERYWHERE) -> Mask:
+        pairs = self.data.contact.geom
+        if not among or len(pairs) == 0:
+            return NOWHERE
+        with_geom = pairs[(pairs == geom).any(axis=1)]
+        return np.bool_(all((with_geom == pad).any() for pad in self._pads))
 
     def set_opening(self, opening: float) -> None:
         """Puts the fingers at an opening [m] and makes their servos hold it; only at a reset."""
@@ -110,38 +162,58 @@ class ArmPhysics:
         self.finger_position[:] = width / 2
         self.data.ctrl[JOINTS : JOINTS + 2] = 0.0
 
-    def is_grasping(self, geom: int) -> bool:
-        """Returns whether both finger pads touch the geom."""
-        pairs = self.data.contact.geom
-        if len(pairs) == 0:
-            return False
-        with_geom = pairs[(pairs == geom).any(axis=1)]
-        return all((with_geom == pad).any() for pad in self._pads)
+    def place(self, name: str, position: npt.ArrayLike, yaw: float = 0.0) -> None:
+        """Puts a body of a task upright at a position (3,) [m] and heading [rad]; only at a reset."""
+        quaternion = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+        number = self.model.body(name).mocapid[0]
+        if number >= 0:
+            self.data.mocap_pos[number], self.data.mocap_quat[number] = position, quaternion
+        else:
+            start = self.model.joint(name).qposadr[0]
+            self.data.qpos[start : start + 3], self.data.qpos[start + 3 : start + 7] = position, quaternion
 
 
-class FreeBody:
-    """An object that moves freely, as named quantities."""
+class Body:
+    """A body as named quantities; `...` as in `Arm`."""
 
-    def __init__(self, physics: ArmPhysics, name: str) -> None:
-        joint, body = physics.model.joint(name), physics.data.body(name)
-        self._qpos: Array = physics.data.qpos[joint.qposadr[0] : joint.qposadr[0] + 7]
-        self.geom = int(physics.model.geom(name).id)
-        self.position: Array = body.xpos
-        """(3,) [m] frame base"""
-        self.matrix: Array = body.xmat.reshape(3, 3)
-        """(3, 3) columns are the body's axes in the base frame"""
-        self.velocity: Array = physics.data.qvel[joint.dofadr[0] : joint.dofadr[0] + 6]
-        """(6,) linear [m/s] in the base frame, then angular [rad/s] in the body's own frame"""
+    def __init__(self, arm: Arm, name: str) -> None:
+        self.position = arm.view(lambda data: data.body(name).xpos)
+        """(..., 3) [m] frame base"""
+        self.matrix = matrices(arm.view(lambda data: data.body(name).xmat))
+        """(..., 3, 3) columns are the body's axes in the base frame"""
 
     @property
-    def yaw(self) -> float:
-        """[rad] heading of the body's x axis about the vertical."""
-        return float(np.arctan2(self.matrix[1, 0], self.matrix[0, 0]))
+    def yaw(self) -> Array:
+        """(...) [rad] heading of the body's x axis about the vertical."""
+        return yaw_of(self.matrix)
 
-    def place(self, position: npt.ArrayLike, yaw: float) -> None:
-        """Puts the body upright at a position [m] and heading [rad]; only at a reset."""
-        self._qpos[:3] = position
-        self._qpos[3:] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+
+class FreeBody(Body):
+    """A body that moves freely; joint and geom have its name."""
+
+    def __init__(self, arm: Arm, name: str) -> None:
+        super().__init__(arm, name)
+        start = int(arm.model.joint(name).dofadr[0])
+        self.geom = int(arm.model.geom(name).id)
+        self.velocity: Array = arm.qvel[..., start : start + 6]
+        """(..., 6) linear [m/s] in the base frame, then angular [rad/s] in the body's own frame"""
+
+
+def matrices(rows: Array) -> Array:
+    """Returns (..., 3, 3), a view of (..., 9)."""
+    return rows.reshape(*rows.shape[:-1], 3, 3)
+
+
+def yaw_of(matrix: Array) -> Array:
+    """Returns (...) [rad], the heading about the vertical of the x axis of rotation matrices (..., 3, 3)."""
+    yaw: Array = np.arctan2(matrix[..., 1, 0], matrix[..., 0, 0])
+    return yaw
+
+
+def length(vectors: Array) -> Array:
+    """Returns (...), the norms of (..., size)."""
+    norms: Array = np.sqrt(np.vecdot(vectors, vectors))  # the dot product that np.linalg.norm takes of one vector
+    return norms
 
 
 def load_model(bodies: str) -> mujoco.MjModel:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from robo_rl.spec import EnvironmentSpec
 from robo_sims.arm.control import VELOCITY_LIMITS
 from robo_sims.arm.environment import ArmEnv
-from robo_sims.arm.inverse_kinematics import DAMPING, InverseKinematics
+from robo_sims.arm.inverse_kinematics import DAMPING, displacement
 from robo_sims.arm.physics import CONTROL_PERIOD, JOINTS, NOMINAL_POSTURE, Array
 from robo_sims.cameras import CameraObservations
 
@@ -46,7 +46,6 @@ class ArmPlant:
         """Builds the model; cameras: of "front" and "wrist"."""
         self._environment = ArmEnv(task)
         self._physics = self._environment.physics
-        self._kinematics = InverseKinematics(self._physics)
         self._images = (tuple(cameras), image_size)
         self.spec: EnvironmentSpec = CameraObservations(self._physics.model, cameras, image_size).added_to(
             self._environment.environment_spec
@@ -92,7 +91,7 @@ class ArmPlant:
         physics.advance(SUBSTEPS)
         self._ticks += 1
         if self._ticks % JUDGED == 0:
-            self.succeeded = self._environment.task.is_success() or self.succeeded
+            self.succeeded |= bool(self._environment.task.is_success())
 
     def measure(self) -> dict[str, Any]:
         """Returns what the arm measures of itself, by the names of robo_real.arm.ArmState, in the frame of the base."""
@@ -108,12 +107,12 @@ class ArmPlant:
             "joint_position": physics.joint_position.copy(),
             "joint_velocity": physics.joint_velocity.copy(),
             "jacobian": jacobian.copy(),
-            "opening": physics.gripper_opening,
+            "opening": float(physics.gripper_opening),
         }
 
     def things(self) -> dict[str, npt.NDArray[Any]]:
         """Returns what is seen of the task's things."""
-        return self._environment.task.observe()
+        return {name: values.astype(np.float32) for name, values in self._environment.task.observe().items()}
 
     def copy_state(self, data: mujoco.MjData) -> None:
         """Writes the whole state to another MjData of the same model, for who draws it."""
@@ -132,7 +131,7 @@ class ArmPlant:
     def _step(self) -> Array:
         physics, clip = self._physics, self.clip
         away = np.clip(self._position - physics.gripper_position, -clip[:3], clip[:3])
-        return self._kinematics.displacement_to(physics.gripper_position + away, self._near(clip[3:]))
+        return displacement(physics, physics.gripper_position + away, self._near(clip[3:]))
 
     def _near(self, clip: Array) -> Array:
         """Returns the wanted orientation, or the one on the way to it that is as far as the controller looks ahead."""

@@ -1,73 +1,69 @@
-"""How an arm task pays: from success alone, or also for progress. Each is one class; terms are logged by name."""
+"""How an arm task pays: from success alone, or also for progress. Each is one class; terms are logged by name.
+
+`...` is no axis for one environment, N for a batch of N.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-Progress = Mapping[str, float]
-"""Name -> how far a part of the task is done, from 0 to 1."""
+import numpy as np
+from typing_extensions import override
+
+from robo_sims.arm.physics import Array, Mask, Rows
+
+Progress = Mapping[str, Array]
+"""Name -> (...) how far a part of the task is done, from 0 to 1."""
 Measure = Callable[[], Progress]
 """Measures the progress now; called only by rewards that pay for it."""
 
 
-class Reward(Protocol):
-    """Turns what a task measures into named reward terms; the reward is their sum."""
-
-    def reset(self, measure: Measure) -> None:
-        """A new episode begins in this state."""
-
-    def terms(self, success: bool, measure: Measure) -> dict[str, float]:
-        """Returns the terms of one step."""
-
-    def nothing(self) -> dict[str, float]:
-        """Returns the terms of a step that cannot be judged: all zero."""
-
-
 class SparseReward:
-    """Pays 1 at success and nothing else."""
+    """Pays 1 at success and nothing else. The reward is the sum of its terms."""
 
-    def reset(self, measure: Measure) -> None:
-        """Has nothing to remember."""
+    def __init__(self) -> None:
+        self.potential: dict[str, Array] = {}
+        """name -> (...) progress that has been paid for"""
 
-    def terms(self, success: bool, measure: Measure) -> dict[str, float]:
-        """Returns the single term."""
-        return {"success": float(success)}
+    def reset(self, measure: Measure, rows: Rows = ...) -> None:
+        """Episodes begin in the present states of `rows`."""
 
-    def nothing(self) -> dict[str, float]:
-        """Returns the single term, zero."""
-        return {"success": 0.0}
+    def terms(self, success: Mask, measure: Measure) -> dict[str, Array]:
+        """Returns the terms (...) of one step by name."""
+        return {"success": np.asarray(success, np.float64)}
 
 
-class DenseReward:
+class DenseReward(SparseReward):
     """Pays 1 at success and every gain in progress, takes it back when progress is lost.
 
     A difference of potentials (Ng, Harada and Russell 1999, "Policy invariance under reward transformations", with gamma = 1):
     waiting near the goal earns nothing, so an episode that ends at success is never worth delaying.
     """
 
-    def __init__(self) -> None:
-        self._before: dict[str, float] = {}
+    @override
+    def reset(self, measure: Measure, rows: Rows = ...) -> None:
+        for name, values in measure().items():
+            potential = np.array(self.potential.get(name, values))
+            potential[rows] = np.asarray(values)[rows]
+            self.potential[name] = potential
 
-    def reset(self, measure: Measure) -> None:
-        """Remembers where the episode starts."""
-        self._before = dict(measure())
-
-    def terms(self, success: bool, measure: Measure) -> dict[str, float]:
-        """Returns success and the change of each part of the progress."""
+    @override
+    def terms(self, success: Mask, measure: Measure) -> dict[str, Array]:
         progress = measure()
-        changes = {name: value - self._before[name] for name, value in progress.items()}
-        self._before = dict(progress)
-        return {"success": float(success), **changes}
-
-    def nothing(self) -> dict[str, float]:
-        """Returns every term, zero."""
-        return dict.fromkeys(("success", *self._before), 0.0)
+        gains = {name: values - self.potential[name] for name, values in progress.items()}
+        self.potential = dict(progress)
+        return super().terms(success, measure) | gains
 
 
-def closeness(distance: float, scale: float) -> float:
+def closeness(distance: Array, scale: float) -> Array:
     """Returns 1 at distance 0, falling smoothly; 0.5 at `scale`, in the unit of the distance."""
-    return 1.0 / (1.0 + (distance / scale) ** 2)
+    nearness: Array = 1.0 / (1.0 + np.float_power(distance / scale, 2))
+    return nearness
 
 
-REWARDS: dict[str, type[SparseReward] | type[DenseReward]] = {"sparse": SparseReward, "dense": DenseReward}
+def share(done: Array) -> Array:
+    """Returns what is done, from 0 to 1."""
+    return np.minimum(np.maximum(done, 0.0), 1.0)
+
+
+REWARDS: dict[str, type[SparseReward]] = {"sparse": SparseReward, "dense": DenseReward}

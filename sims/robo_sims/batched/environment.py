@@ -23,7 +23,7 @@ from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import DIVERGED, StateDict
 from robo_rl.vector import autoreset_mode_of
 from robo_sims.batched.infos import only, tell
-from robo_sims.batched.pictures import LatestPictures, NoPictures
+from robo_sims.batched.pictures import LatestPictures
 from robo_sims.cameras import CameraObservations
 
 Array = npt.NDArray[Any]
@@ -106,7 +106,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
         if render_mode not in (None, "rgb_array"):
             raise InvalidSetting("Unknown render_mode.", got=repr(render_mode), allowed=(None, "rgb_array"))
         self.render_mode = render_mode
-        self._pictures: LatestPictures | NoPictures = NoPictures()
+        self._pictures = LatestPictures()
         self.num_envs, spec = batch.num_envs, batch.spec
         if batch.datas:
             observed = CameraObservations(batch.datas[0].model, cameras, image_size)
@@ -270,9 +270,7 @@ class BatchedEnvironment(gymnasium.vector.VectorEnv[Arrays, Array, Array], State
 
     def _tell_instructions(self, infos: dict[str, Any], mask: Mask) -> None:
         if self._batch.instructions is not None:
-            before = infos.get("instruction", np.full(self.num_envs, None, object))
-            infos["instruction"] = np.where(mask, self._batch.instructions, before)
-            infos["_instruction"] = mask | infos.get("_instruction", np.zeros_like(mask))
+            tell(infos, {"instruction": self._batch.instructions}, mask)
 
     def _end(self, infos: dict[str, Any], step: BatchStep, truncated: Mask, diverged: Mask | None) -> dict[str, Any]:
         """Says why episodes ended; begins them anew at once in the mode SAME_STEP."""

@@ -13,11 +13,10 @@ Infos = dict[str, Any]
 
 
 def tell(infos: Infos, facts: Mapping[str, Any], mask: Mask) -> None:
-    """Adds facts that are the same in all environments of the mask, beside what other environments tell."""
-    for name, value in facts.items():
-        kind = object if isinstance(value, str) else type(value)
-        before = infos.get(name, np.zeros(len(mask), kind) if kind is not object else np.full(len(mask), None, object))
-        infos[name] = np.where(mask, np.asarray(value, kind), before)
+    """Adds facts, one for all or (N,), of the environments of the mask to what other environments tell."""
+    for name, fact in facts.items():
+        values = np.asarray(fact, object if isinstance(fact, str) else None)
+        infos[name] = np.where(mask, values, infos.get(name, _nothing(values)))
         infos[f"_{name}"] = mask | infos.get(f"_{name}", np.zeros_like(mask))
 
 
@@ -28,10 +27,10 @@ def only(infos: Infos, mask: Mask) -> Infos:
         told = infos.get(f"_{name}")
         if told is None or not (told & mask).any():
             continue
-        kept[name] = only(value, mask) if isinstance(value, dict) else _zero_outside(value, mask)
+        kept[name] = only(value, mask) if isinstance(value, dict) else np.where(mask, value, _nothing(value))
         kept[f"_{name}"] = told & mask
     return kept
 
 
-def _zero_outside(values: npt.NDArray[Any], mask: Mask) -> npt.NDArray[Any]:
-    return np.where(mask, values, np.full((), None if values.dtype == object else 0, values.dtype))
+def _nothing(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.full((), None if values.dtype == object else 0, values.dtype)

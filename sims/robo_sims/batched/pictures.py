@@ -18,14 +18,15 @@ Array = npt.NDArray[Any]
 class LatestPictures:
     """The pictures in the latest observation of every environment: drawn where something has moved, kept elsewhere."""
 
-    def __init__(self, cameras: CameraObservations, datas: Sequence[mujoco.MjData]) -> None:
+    def __init__(self, cameras: CameraObservations | None = None, datas: Sequence[mujoco.MjData] = ()) -> None:
+        """Draws nothing without cameras: no camera of MuJoCo can look at other simulations."""
         self._cameras, self._datas = cameras, datas
-        shapes = {array.name: (len(datas), *array.shape) for array in cameras.arrays}
+        shapes = {array.name: (len(datas), *array.shape) for array in (() if cameras is None else cameras.arrays)}
         self._pictures = {name: np.zeros(shape, np.uint8) for name, shape in shapes.items()}
 
     def draw(self, where: npt.NDArray[np.bool_]) -> None:
         """Draws the present state of the environments in a mask (N,)."""
-        if not self._pictures:
+        if self._cameras is None or not self._pictures:
             return
         moved = [self._datas[index] for index in np.flatnonzero(where).tolist()]
         for name, pictures in self._cameras.observe_all(moved).items():
@@ -45,24 +46,8 @@ class LatestPictures:
 
     def close(self) -> None:
         """Frees the OpenGL context."""
-        self._cameras.close()
-
-
-class NoPictures:
-    """Stands for the pictures of simulations that no camera of MuJoCo can look at."""
-
-    def draw(self, where: npt.NDArray[np.bool_]) -> None:
-        """Does nothing."""
-
-    def copy(self) -> dict[str, Array]:
-        """Returns nothing."""
-        return {}
-
-    def restore(self, pictures: Mapping[str, Array]) -> None:
-        """Does nothing."""
-
-    def close(self) -> None:
-        """Does nothing."""
+        if self._cameras is not None:
+            self._cameras.close()
 
 
 def _shapes(pictures: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:

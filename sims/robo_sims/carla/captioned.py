@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import closing
+from typing import Any
 
+import gymnasium
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +19,6 @@ from robo_rl.errors import UnknownName
 from robo_rl.rewards.embedded.pictures import CaptionedPictures
 from robo_sims.carla import birdseye, routes
 from robo_sims.carla.environment import CAMERA, DrivingEnv
-from robo_sims.carla.family import FAMILY
 from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
 from robo_sims.carla.rewards import EGO_SIZE
 from robo_sims.carla.roads import HEADING, SPACING, Floats, Roads
@@ -67,15 +67,15 @@ INSTRUCTIONS = {
 }
 
 
-def captioned_pictures(task: str, *, camera: str, size: int, count: int, seed: int) -> CaptionedPictures:
-    """Returns pictures of scenes on the roads of a task, the same for the same seed; raises UnknownName."""
+def captioned_pictures(
+    environment: gymnasium.Env[Any, Any], *, camera: str, size: int, count: int, seed: int
+) -> CaptionedPictures:
+    """Returns pictures of scenes on the roads of a DrivingEnv, the same for the same seed; raises UnknownName."""
     if camera != CAMERA:
         raise UnknownName("camera of driving", camera, [CAMERA])
-    environment = FAMILY.make(task, birdseye=0)
     assert isinstance(environment, DrivingEnv)
-    with closing(environment):
-        environment.reset(seed=seed)
-        roads = environment.roads
+    environment.reset(seed=seed)
+    roads = environment.roads
     random = np.random.default_rng(seed)
     drawn = [_drawn(roads, random, size) for _ in range(count)]
     pictures, positions, gaps = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -85,7 +85,7 @@ def captioned_pictures(task: str, *, camera: str, size: int, count: int, seed: i
     progress = np.stack([np.clip(gaps[:, SLOTS.index(name) - 1] / FREE, 0, 1) for name in INSTRUCTIONS.values()], 1)
     progress = np.where(np.isfinite(gaps), progress, 0.0)  # of nobody who is there, nothing is asked
     return CaptionedPictures(
-        environment=f"carla/{task}",
+        environment=environment.environment_spec.name,
         camera=camera,
         pictures=pictures,
         firsts=np.arange(count),

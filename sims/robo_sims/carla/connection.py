@@ -17,21 +17,23 @@ VERSION = "0.9.16"
 START = "start one with `robo-rl carla-server`, or CARLA's own"
 
 
-def connect(host: str = "127.0.0.1", port: int = 2000, timeout: float = 10.0) -> Any:
+def connect(host: str = "127.0.0.1", port: int = 2000, timeout: float = 10.0, *, worker_threads: int = 0) -> Any:
     """Returns a `carla.Client` with this timeout [s].
+
+    worker_threads: of the client that handle what comes from the server; 0 takes one for each core.
 
     Raises MissingExtra without the wheel; ServerUnavailable where nothing listens, nothing answers, or another version does.
     """
-    carla = _wheel()
+    carla = client_package()
     found = server_version(host, port, timeout)
     if found != VERSION:
         raise ServerUnavailable(
             f"The CARLA server at {host}:{port} has another version than the client.",
             got=found,
             allowed=VERSION,
-            fix=START + f" {VERSION}",
+            fix=f"{START}; without host and port an environment starts a light stand-in",
         )
-    client = carla.Client(host, port)
+    client = carla.Client(host, port, worker_threads=worker_threads)
     client.set_timeout(timeout)
     return client
 
@@ -69,7 +71,8 @@ def _answer(sock: socket.socket, unpacker: Any, end: float) -> str:
             return str(message[3][0][1])  # [reply, number, error, [[1, version]]]
 
 
-def _wheel() -> Any:
+def client_package() -> Any:
+    """Returns the client's package; raises MissingExtra."""
     try:
         importlib.import_module("msgpack")
         return importlib.import_module("carla")

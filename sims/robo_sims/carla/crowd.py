@@ -40,8 +40,7 @@ def place(link: Link, roads: Roads, route: Route, count: int, random: np.random.
         blueprint.set_attribute("driver_seed", str(int(random.integers(2**31))))
         commands.append(link.carla.command.SpawnActor(blueprint, kerb(link.carla, roads, route, index)))
     with told("The server does not spawn the walkers."):
-        answers = link.client.apply_batch_sync(commands, False)
-    return link.adopt([answer.actor_id for answer in answers if not answer.error])
+        return link.spawn_all(commands)
 
 
 def beside(route: Route, random: np.random.Generator, count: int) -> list[int]:

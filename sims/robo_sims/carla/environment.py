@@ -203,16 +203,13 @@ class DrivingEnv(gymnasium.Env[Any, Any]):
             self.__dict__.pop(name, None)
 
     def _put(self, route: routes.Route) -> Any:
-        carla = self._link.carla
-        x, y, z, heading, *_ = route.points[0].tolist()
-        pose = carla.Transform(carla.Location(x, y, z + LIFT), carla.Rotation(yaw=float(np.degrees(heading))))
         blueprint = self._link.library.find(CAR)
         blueprint.set_attribute("role_name", "hero")
-        vehicle = self._link.spawn(blueprint, pose)
+        vehicle = self._link.spawn(blueprint, self._link.pose(route.points[0], LIFT))
         if vehicle is None:
             raise ServerUnavailable(
                 "There is no room at the beginning of the route.",
-                got=f"x {x:.1f}, y {y:.1f}",
+                got="x {:.1f}, y {:.1f}".format(*route.points[0, :2]),
                 fix="remove the server's own traffic",
             )
         return vehicle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -50,7 +51,8 @@ class DrivingFamily(EnvironmentFamily):
         """Returns pictures from above with all that is true of them."""
         from robo_sims.carla.captioned import captioned_pictures
 
-        return captioned_pictures(name, camera=camera, size=size, count=count, seed=seed)
+        with closing(self.make(name, birdseye=0)) as environment:
+            return captioned_pictures(environment.unwrapped, camera=camera, size=size, count=count, seed=seed)
 
 
 FAMILY = DrivingFamily()

@@ -7,14 +7,16 @@ but how to start one: what a server can do is asked of it through the client.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from robo_rl.errors import MissingExtra, ServerUnavailable
+from robo_rl.errors import ServerUnavailable
 from robo_sims.carla.claims import claim
-from robo_sims.carla.connection import VERSION, server_version
+from robo_sims.carla.connection import client_package, connect
+from robo_sims.carla.roads import Floats
 
 TICK = 0.1
 """[s] of simulated time between two frames: a decision each, and the longest that CARLA's own ten substeps of 0.01 s hold."""
@@ -37,7 +39,7 @@ class Link:
     def __init__(
         self, *, map: str, host: str | None = None, ports: Sequence[int] = (2000,), patience: float = PATIENCE
     ) -> None:
-        self.carla = imported()
+        self.carla = client_package()
         self.map_name, self.host, self.ports, self.patience = map, host, tuple(ports), patience
         self.port = self.ports[0]
         """Of the server that it has."""
@@ -71,17 +73,8 @@ class Link:
 
     def _connect(self) -> None:
         host, port = self._found()
-        served = server_version(host, port, self.patience)  # before a client is made: it connects once, and checks nothing
-        if served != VERSION:
-            raise ServerUnavailable(
-                f"The server at {host}:{port} is another version than the client.",
-                got=served,
-                allowed=VERSION,
-                fix=f"start a server {VERSION}, or leave host and port out to have a light stand-in started",
-            )
         # One thread handles events and snapshots in the order in which they came: a collision is known before its frame is.
-        client = self.carla.Client(host, port, worker_threads=1)
-        client.set_timeout(self.patience)
+        client = connect(host, port, self.patience, worker_threads=1)
         with told(f"The server at {host}:{port} does not begin a world."):
             self._enter(client)
         self.client = client
@@ -89,7 +82,7 @@ class Link:
     def _found(self) -> tuple[str, int]:
         """Returns where a server listens; starts one where none was named."""
         if self.host is None:
-            from robo_sims.carla.standin.supervision import StandIn
+            from robo_sims.carla.local_server import StandIn
 
             server = self._held.server = StandIn(map=self.map_name, navigation=False).start()
             return server.host, server.port
@@ -125,6 +118,11 @@ class Link:
                 self.destroy_actors()
             self.world.reset_all_traffic_lights()
 
+    def pose(self, point: Floats, lift: float) -> Any:
+        """Returns the pose at a point (6,) of a lane, [m] above the ground, along the lane."""
+        x, y, z, heading = (float(value) for value in point[:4])
+        return self.carla.Transform(self.carla.Location(x, y, z + lift), self.carla.Rotation(yaw=math.degrees(heading)))
+
     def spawn(self, blueprint: Any, pose: Any, parent: Any = None) -> Any:
         """Returns a new actor, which the next episode destroys, or None where there is no room."""
         with told("The server does not spawn an actor."):
@@ -140,9 +138,10 @@ class Link:
             raise ServerUnavailable("The server attaches no sensor.", fix="look at the server's log, and try again")
         return sensor
 
-    def adopt(self, numbers: list[int]) -> list[Any]:
-        """Returns actors that a batch has made; the next episode destroys them."""
-        found = list(self.world.get_actors(numbers))
+    def spawn_all(self, commands: list[Any]) -> list[Any]:
+        """Returns new actors, fewer than commands where there is no room; the next episode destroys them."""
+        answers = self.client.apply_batch_sync(commands, False)
+        found = list(self.world.get_actors([answer.actor_id for answer in answers if not answer.error]))
         self._held.actors += found
         return found
 
@@ -248,16 +247,6 @@ class Held:
 def is_sensor(actor: Any) -> bool:
     """Whether an actor is a sensor."""
     return bool(actor.type_id.startswith("sensor."))
-
-
-def imported() -> Any:
-    """Returns the client's package; raises MissingExtra."""
-    try:
-        import carla
-        import msgpack  # noqa: F401 (of the stand-in, and of the same extra)
-    except ModuleNotFoundError as error:
-        raise MissingExtra("Driving in CARLA", error.name or "carla", "carla") from None
-    return carla
 
 
 @contextlib.contextmanager

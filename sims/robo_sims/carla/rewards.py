@@ -42,6 +42,8 @@ class Situation:
 class Reward(Protocol):
     """Turns situations into named terms; the reward is their sum."""
 
+    names: tuple[str, ...]
+    """Of the terms."""
     memory: tuple[str, ...] = ()
     """Names of what `remembered` returns."""
 
@@ -54,6 +56,7 @@ class Reward(Protocol):
 
     def nothing(self) -> dict[str, float]:
         """Returns the terms of a step that cannot be judged: all zero."""
+        return dict.fromkeys(self.names, 0.0)
 
     def remembered(self) -> list[float]:
         """Returns what later rewards depend on and no sensor shows, each from 0 to 1; a critic needs it."""
@@ -90,6 +93,7 @@ class CaRL(Reward):
         "yaw_acceleration": (-1.93, 1.93),
     }
     """[m/s2], [m/s3], [rad/s], [rad/s2]"""
+    names = ("progress", "hint")
     memory = ("time_to_collision", *COMFORT, "lane")
 
     @override
@@ -107,10 +111,6 @@ class CaRL(Reward):
         hint = self.HINT if situation.reason in self.HINTED else 0.0
         failed = situation.reason not in (None, GOAL)
         return {"progress": 0.0 if failed else gained * factor, "hint": hint}
-
-    @override
-    def nothing(self) -> dict[str, float]:
-        return {"progress": 0.0, "hint": 0.0}
 
     def factors(self, situation: Situation) -> dict[str, float]:
         """Returns the soft factors of this tick, each from 0 to 1, after taking note of its violations."""
@@ -209,6 +209,7 @@ class Shaped(Reward):
     traffic speed pays nothing.
     """
 
+    names = ("speed", "offset", "angle", "failure")
     SPEED, OFFSET, ANGLE, FAILURE = 1.0, 0.5, 0.5, -10.0
 
     @override
@@ -225,10 +226,6 @@ class Shaped(Reward):
             "failure": self.FAILURE if failed else 0.0,
         }
 
-    @override
-    def nothing(self) -> dict[str, float]:
-        return dict.fromkeys(("speed", "offset", "angle", "failure"), 0.0)
-
 
 class Speed(Reward):
     """Speed and keeping to the lane, and nothing of others: what `driving-clg` pays where all looks safe.
@@ -236,6 +233,7 @@ class Speed(Reward):
     r = (1 - |v - v_top| / v_top) * max(1 - |offset| / 3 m, 0) * max(1 - |angle| / 90 degrees, 0).
     """
 
+    names = ("speed",)
     TOP = 8.0
     """[m/s]"""
 
@@ -245,10 +243,6 @@ class Speed(Reward):
         angle = math.remainder(ego.yaw - place.heading, 2 * math.pi)
         speed = 1.0 - abs(ego.own(ego.vx, ego.vy)[0] - self.TOP) / self.TOP
         return {"speed": speed * max(1.0 - abs(place.offset) / 3.0, 0.0) * max(1.0 - abs(angle) / (math.pi / 2), 0.0)}
-
-    @override
-    def nothing(self) -> dict[str, float]:
-        return {"speed": 0.0}
 
 
 REWARDS: dict[str, type[Reward]] = {"carl": CaRL, "shaped": Shaped, "speed": Speed}

@@ -10,7 +10,7 @@ import numpy as np
 from robo_rl.errors import ServerUnavailable
 from robo_sims.carla import crowd
 from robo_sims.carla.link import Link, told
-from robo_sims.carla.roads import HEADING, SPACING, WIDTH, Roads, X, Y, Z
+from robo_sims.carla.roads import SPACING, WIDTH, Roads, X, Y
 from robo_sims.carla.routes import Route
 
 SOON, NEAREST = 3.0, 12.0
@@ -65,14 +65,10 @@ class BlockedLane:
     """A car that stands in the lane and stays: it must be passed."""
 
     def __init__(self, link: Link, roads: Roads, route: Route, random: np.random.Generator) -> None:
-        carla, point = link.carla, route.points[_place(route, random)]
-        pose = carla.Transform(
-            carla.Location(*(float(point[axis]) for axis in (X, Y)), float(point[Z]) + LIFT),
-            carla.Rotation(yaw=math.degrees(point[HEADING])),
-        )
+        pose = link.pose(route.points[_place(route, random)], LIFT)
         car = _spawned(link, link.library.find("vehicle.audi.a2"), pose)
         with told("The server takes no controls any more."):
-            car.apply_control(carla.VehicleControl(hand_brake=True, brake=1.0))
+            car.apply_control(link.carla.VehicleControl(hand_brake=True, brake=1.0))
         self.actors = [car]
 
     def step(self, s: float, speed: float) -> None:

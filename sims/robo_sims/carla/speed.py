@@ -19,7 +19,7 @@ from robo_rl.errors import MissingExtra
 from robo_sims.carla import highway_speed
 
 if TYPE_CHECKING:
-    from robo_sims.carla.standin.supervision import StandIn
+    from robo_sims.carla.local_server import StandIn
 
 STEP = 0.05
 """[s] that a tick simulates."""
@@ -85,7 +85,7 @@ def _trial(stack: contextlib.ExitStack, drive: Drive, *, busy: bool, both: bool,
     try:
         import carla
 
-        from robo_sims.carla.standin.supervision import StandIn
+        from robo_sims.carla.local_server import StandIn
     except ModuleNotFoundError as error:
         raise MissingExtra("bench drive", error.name or "carla", "carla") from None
     server = stack.enter_context(StandIn(map=drive.map, navigation=False, **settings))

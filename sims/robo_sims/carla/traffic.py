@@ -35,8 +35,7 @@ def place(link: Link, route: Route, count: int, random: np.random.Generator) -> 
         commands = [
             _command(link, blueprints[model], spot, int(seed)) for spot, model, seed in zip(chosen, models, seeds, strict=True)
         ]
-        answers = link.client.apply_batch_sync(commands, False)
-    return link.adopt([answer.actor_id for answer in answers if not answer.error])
+        return link.spawn_all(commands)
 
 
 def _command(link: Link, blueprint: Any, spot: Any, seed: int) -> Any:

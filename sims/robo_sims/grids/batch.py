@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium.utils.seeding
 import numpy as np
 from minigrid.core.actions import Actions
 from minigrid.core.grid import Grid
@@ -22,10 +21,11 @@ from typing_extensions import override
 
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.generators import Generators
 from robo_sims.grids import cells as of
 from robo_sims.grids.cells import CHANNELS, CODES, CONTENT_SHIFT, EMPTY, LOOKS, TARGET, Array, Encoding
+from robo_sims.grids.simulation import MiniGridSimulation
 from robo_sims.grids.views import LARGEST_VIEW, Views
-from robo_sims.minigrid_tasks import MiniGridSimulation
 
 PICKING_UP_ENDS_IT = (KeyCorridorEnv, ObstructedMazeEnv, UnlockPickupEnv, BlockedUnlockPickupEnv)
 TURN_LEFT, TURN_RIGHT, FORWARD, PICK_UP, DROP, TOGGLE = (
@@ -64,7 +64,7 @@ class MiniGridBatch(Batch):
         """(N,) where the last step changed a cell, 0 for nowhere, and how what was in front of the agent looked and looks"""
         self._ends_with_target = isinstance(self.source, PICKING_UP_ENDS_IT)
         self._channels, self._rows = CHANNELS[encoding], np.arange(num_envs)
-        self._generators: list[np.random.Generator] = [gymnasium.utils.seeding.np_random()[0] for _ in range(num_envs)]
+        self._generators = Generators(num_envs)
 
     @override
     def begin(self, seeds: Mapping[int, int | None]) -> Array:
@@ -128,9 +128,7 @@ class MiniGridBatch(Batch):
     def _draw(self, index: int, seed: int | None) -> None:
         """Lets the source draw a world."""
         source = self.source
-        if seed is not None:
-            self._generators[index] = gymnasium.utils.seeding.np_random(seed)[0]
-        source.np_random = self._generators[index]
+        source.np_random = self._generators.seeded(index, seed)
         source.reset()
         self.cells[index] = self.views.framed(of.cells_of(source)[None])[0]
         self.places[index] = self.views.index(int(source.agent_pos[0]), int(source.agent_pos[1]))
@@ -151,17 +149,15 @@ class MiniGridBatch(Batch):
 
     @override
     def state_dict(self) -> StateDict:
-        generators = [generator.bit_generator.state for generator in self._generators]
         arrays = {name: getattr(self, name).copy() for name in STATE}
-        return {**arrays, "generators": generators, "instructions": self.instructions.tolist()}
+        return {**arrays, "generators": self._generators.states(), "instructions": self.instructions.tolist()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
         for name in STATE:
             setattr(self, name, np.array(state[name]))
         self.instructions[:] = state["instructions"]
-        for generator, saved in zip(self._generators, state["generators"], strict=True):
-            generator.bit_generator.state = saved
+        self._generators.restore(state["generators"])
 
     @override
     def close(self) -> None:

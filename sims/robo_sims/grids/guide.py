@@ -19,7 +19,7 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from typing_extensions import override
 
 from robo_rl.protocols import Stateful
-from robo_rl.rewards.subgoals.forms import Form
+from robo_rl.rewards.subgoals.forms import SubgoalForm
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.teachers import Teacher
 from robo_rl.types import StateDict
@@ -33,7 +33,7 @@ ANYTHING = -1
 class Guide(Stateful):
     """Tells and credits subgoals. Places are (x, y) [cells]."""
 
-    def __init__(self, form: Form, teacher: Teacher, num_envs: int, *, unguided: float, max_steps: int) -> None:
+    def __init__(self, form: SubgoalForm, teacher: Teacher, num_envs: int, *, unguided: float, max_steps: int) -> None:
         self._form, self._teacher, self._unguided, self._max_steps = form, teacher, unguided, max_steps
         width = len(form.features(Subgoal((0, 0))))
         self.places = np.full((num_envs, MOST, 2), -1, np.int64)

@@ -12,20 +12,20 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols import Stateful
-from robo_rl.rewards.subgoals.forms import FORMS, Form
-from robo_rl.rewards.subgoals.language import LanguageTeacher
+from robo_rl.rewards.subgoals.forms import FORMS, SubgoalForm
 from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS
-from robo_rl.rewards.subgoals.teachers import Teacher, read_teacher
+from robo_rl.rewards.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
 from robo_rl.settings import settings_as
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import StateDict
 from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.generators import Generators
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import EMPTY, LOOKS, Array, cell_of, cells_of
 from robo_sims.grids.guide import Guide
 from robo_sims.grids.levels import level_of
-from robo_sims.minigrid_tasks import MiniGridSimulation
+from robo_sims.grids.simulation import MiniGridSimulation
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 SUBGOAL = "subgoal"
@@ -84,7 +84,7 @@ class Guidance:
         """Returns what chooses the levels of so many environments."""
         return LevelDraw(0 if self.teaching is None else self.teaching.levels, num_envs)
 
-    def _form(self) -> Form:
+    def _form(self) -> SubgoalForm:
         return FORMS[self.subgoals]()
 
 
@@ -211,26 +211,21 @@ class LevelDraw(Stateful):
     """Chooses the levels that episodes of N environments begin in, where there are only so many."""
 
     def __init__(self, levels: int, num_envs: int) -> None:
-        self._levels = levels
-        self._generators = [np.random.default_rng() for _ in range(num_envs)]
+        self._levels, self._generators = levels, Generators(num_envs)
 
     def __call__(self, seeds: Mapping[int, int | None]) -> Mapping[int, int | None]:
         """Returns the seed of the level that each environment begins in; a seed of an episode determines the ones after it."""
         if not self._levels:
             return seeds
-        for index, seed in seeds.items():
-            if seed is not None:
-                self._generators[index] = np.random.default_rng(seed)
-        return {index: int(self._generators[index].integers(self._levels)) for index in seeds}
+        return {index: int(self._generators.seeded(index, seed).integers(self._levels)) for index, seed in seeds.items()}
 
     @override
     def state_dict(self) -> StateDict:
-        return {"generators": [generator.bit_generator.state for generator in self._generators]}
+        return {"generators": self._generators.states()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        for generator, saved in zip(self._generators, state["generators"], strict=True):
-            generator.bit_generator.state = saved
+        self._generators.restore(state["generators"])
 
 
 class _Nobody(Teacher):

@@ -170,7 +170,7 @@ def test_a_scenario_or_walkers_that_cannot_be_are_one_error(driven):
 def test_fifty_episodes_leave_nothing_behind_on_a_server_that_is_named(driven):
     result = driven("""
         import carla
-        from robo_sims.carla.standin.supervision import StandIn
+        from robo_sims.carla.local_server import StandIn
         with StandIn(map="ring") as server:
             environment = FAMILY.make("Town-v0", host=server.host, port=server.port, traffic=5, camera=32, birdseye=32)
             world = None
@@ -314,7 +314,7 @@ def test_each_thing_that_is_missing_is_one_clear_error(driven):
         free.close()
         result["nobody"] = said(host="127.0.0.1", port=port)
         result["map"] = said(map="moon")
-        program = "from robo_sims.carla.standin import layouts, server; layouts.VERSION = '0.9.15'; server.main()"
+        program = "from carla_standin import layouts, server; layouts.VERSION = '0.9.15'; server.main()"
         options = '{"port": 0, "map": "ring"}'
         old = subprocess.Popen([sys.executable, "-c", program, options], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         result["version"] = said(host="127.0.0.1", port=json.loads(old.stdout.readline())["port"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from robo_rl.errors import InvalidSetting
-from robo_rl.rewards.driving_goals import DrivingGoals
+from robo_rl.rewards.clg import DrivingGoals
 from robo_sims.carla.captioned import _places
 from robo_sims.carla.gaps import FINE, LOOK, gap, way_to
 from robo_sims.carla.scene import Ego
@@ -72,9 +72,9 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
     result = driven(
         f"""
         import torch
-        from robo_rl.rewards.embedded.config import EmbeddedConfig
+        from robo_rl.rewards.embedded.descent import EmbeddedConfig
         from robo_rl.rewards.embedded.fitting import fit, halves
-        from robo_rl.rewards.embedded.measuring import area_under_roc
+        from robo_rl.rewards.score_statistics import roc_area
         from robo_rl.rewards.embedded.model import EmbeddedModel
         torch.set_num_threads(1)
         data = FAMILY.captioned_pictures("Town-v0", camera="birdseye", size=64, count=3000, seed=0)
@@ -86,14 +86,14 @@ def test_a_model_that_learned_tells_near_collisions_from_a_clear_road_and_one_by
         def area(model):
             contrast = model.embed_texts(["{UNDESIRED}", "{DESIRED}"])
             z = model.embed_described(model.describe(held_out.pictures)) @ (contrast[0] - contrast[1])
-            return area_under_roc(z[near | clear], near[near | clear])
+            return roc_area(z[near | clear], near[near | clear])
         result["learned"] = area(model)
         hit, free = (held_out.truth[:, held_out.captions.index(said)] for said in ("{HIT}", "{FREE}"))
         contrast = model.embed_texts(["{HIT}", "{FREE}"])
         z = model.embed_described(model.describe(held_out.pictures)) @ (contrast[0] - contrast[1])
-        result["in the way"] = area_under_roc(z[hit | free], hit[hit | free])
+        result["in the way"] = roc_area(z[hit | free], hit[hit | free])
         beside = hit | (free & near)  # somebody very near, who is not in the way
-        result["beside"] = area_under_roc(z[beside], hit[beside])
+        result["beside"] = roc_area(z[beside], hit[beside])
         torch.manual_seed(0)
         result["by chance"] = [area(EmbeddedModel(model.origin)) for _ in range(5)]
         """,

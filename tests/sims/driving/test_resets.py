@@ -3,7 +3,7 @@
 import pytest
 
 PROGRAM = """
-from robo_sims.carla.standin.supervision import StandIn
+from robo_sims.carla.local_server import StandIn
 with StandIn(map="ring") as server:
     environment = FAMILY.make("Ring-v0", host=server.host, port=server.port, traffic=5, birdseye=0)
     def left():

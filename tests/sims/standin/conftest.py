@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from robo_sims.carla.standin.supervision import StandIn
+from robo_sims.carla.local_server import StandIn
 
 OPENING = """
 import json, queue, sys

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from robo_sims.carla.standin.lights import REACH
-from robo_sims.carla.standin.supervision import StandIn
+from carla_standin.lights import REACH
+from robo_sims.carla.local_server import StandIn
 
 FOLDER = Path(__file__).parent
 AT_THE_LIGHT = f"""

@@ -14,13 +14,13 @@ pytest.importorskip("msgpack")
 
 import msgpack
 
-from robo_sims.carla.standin import connections
-from robo_sims.carla.standin.connections import MOST_CONNECTIONS, Connection
-from robo_sims.carla.standin.maps.catalogue import town
-from robo_sims.carla.standin.rpc import LARGEST, LONGEST
-from robo_sims.carla.standin.server import Options, Server
-from robo_sims.carla.standin.settings import Settings
-from robo_sims.carla.standin.supervision import StandIn
+from carla_standin import connections
+from carla_standin.connections import MOST_CONNECTIONS, Connection
+from carla_standin.maps.catalogue import town
+from carla_standin.rpc import LARGEST, LONGEST
+from carla_standin.server import Options, Server
+from carla_standin.settings import Settings
+from robo_sims.carla.local_server import StandIn
 
 LIST = b"\xdd" + struct.pack(">I", LONGEST)
 """The beginning of the longest list that a call may have."""

@@ -13,10 +13,11 @@ pytest.importorskip("msgpack")
 
 import msgpack
 
+from carla_standin.errors import InvalidOption, PortsTaken
+from carla_standin.server import Options, listeners
 from robo_rl.errors import InvalidSetting, MissingExtra, ServerUnavailable
 from robo_sims.carla import connection
-from robo_sims.carla.standin.server import Options, listeners
-from robo_sims.carla.standin.supervision import StandIn
+from robo_sims.carla.local_server import StandIn
 
 
 class Raw:
@@ -50,12 +51,14 @@ def server():
 
 
 def test_a_taken_port_an_unknown_map_and_settings_out_of_range_are_said(server):
-    with pytest.raises(ServerUnavailable, match=r"cannot listen at 127\.0\.0\.1:"):
+    with pytest.raises(PortsTaken, match=r"cannot listen at 127\.0\.0\.1:"):
         listeners("127.0.0.1", server.port)
     with pytest.raises(ServerUnavailable, match="did you mean 'grid'"):
         StandIn(map="gird").start()
-    with pytest.raises(InvalidSetting, match="'physics' is out of range"):
+    with pytest.raises(InvalidOption, match="'physics' is out of range"):
         Options(physics="magic")
+    with pytest.raises(InvalidSetting, match="'physics' is out of range"):
+        StandIn(physics="magic")
 
 
 @pytest.mark.parametrize(

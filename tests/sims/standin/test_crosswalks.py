@@ -8,11 +8,11 @@ import cv2
 import numpy as np
 import pytest
 
-from robo_rl.errors import InvalidMap
-from robo_sims.carla.standin.layouts import Tag
-from robo_sims.carla.standin.maps.catalogue import town
-from robo_sims.carla.standin.maps.reading import from_opendrive
-from robo_sims.carla.standin.maps.town import Town
+from carla_standin.errors import InvalidMap
+from carla_standin.layouts import Tag
+from carla_standin.maps.catalogue import town
+from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.town import Town
 
 READ = """
 import carla, json, sys

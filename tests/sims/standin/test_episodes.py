@@ -129,7 +129,7 @@ def test_the_server_ends_with_the_process_that_started_it_and_leaves_no_port(tmp
     pytest.importorskip("msgpack")
     program = """
 import os, sys
-from robo_sims.carla.standin.supervision import StandIn
+from robo_sims.carla.local_server import StandIn
 server = StandIn().start()
 print(server.process.pid, server.port, flush=True)
 os.kill(os.getpid(), 9)

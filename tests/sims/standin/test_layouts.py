@@ -8,14 +8,15 @@ import pytest
 pytest.importorskip("msgpack")
 import msgpack
 
-from robo_sims.carla.standin import layouts
-from robo_sims.carla.standin.actors import Actor, Bodies, Box
-from robo_sims.carla.standin.blueprints import BY_NAME, Blueprint, Property
-from robo_sims.carla.standin.calls.physics import physics_control
-from robo_sims.carla.standin.layouts import Attribute, SensorType
-from robo_sims.carla.standin.physics.parameters import VEHICLES
-from robo_sims.carla.standin.responses import Refused, bare, valued, void
-from robo_sims.carla.standin.settings import Settings
+from carla_standin import layouts
+from carla_standin.actors import Actor, Bodies, Box
+from carla_standin.blueprints import BY_NAME, Blueprint, Property
+from carla_standin.calls.physics import physics_control
+from carla_standin.errors import Refused
+from carla_standin.layouts import Attribute, SensorType
+from carla_standin.physics.parameters import VEHICLES
+from carla_standin.responses import bare, valued, void
+from carla_standin.settings import Settings
 
 
 def test_a_token_is_24_bytes_without_an_address():

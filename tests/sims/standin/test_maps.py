@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from robo_rl.errors import InvalidMap, UnknownName
-from robo_sims.carla.standin.maps.catalogue import KINDS, NAMES, SETS, town
-from robo_sims.carla.standin.maps.reading import from_opendrive
-from robo_sims.carla.standin.maps.ring import Ring
-from robo_sims.carla.standin.maps.town import Town
+from carla_standin.errors import InvalidMap, UnknownMap
+from carla_standin.maps.catalogue import KINDS, NAMES, SETS, town
+from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.ring import Ring
+from carla_standin.maps.town import Town
 
 SOME = [name for name in NAMES if name[-1] not in "4567"]
 LOAD = """
@@ -63,7 +63,7 @@ def test_sets_share_no_map_and_a_name_is_always_the_same_map():
         assert len(set(texts)) == len(texts)
     town.cache_clear()
     assert town("grid_test_3").text == drawn["grid", "test"][3]
-    with pytest.raises(UnknownName, match="did you mean 'grid'"):
+    with pytest.raises(UnknownMap, match="did you mean 'grid'"):
         town("gird")
 
 

@@ -8,11 +8,11 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from robo_rl.errors import InvalidMap
-from robo_sims.carla.standin.maps.curves import Cubic, Spiral
-from robo_sims.carla.standin.maps.reading import from_opendrive
-from robo_sims.carla.standin.maps.roads import Piece
-from robo_sims.carla.standin.maps.town import Town
+from carla_standin.errors import InvalidMap
+from carla_standin.maps.curves import Cubic, Spiral
+from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.roads import Piece
+from carla_standin.maps.town import Town
 
 PIECES = (
     (40.0, "<line/>", 0.0, None),

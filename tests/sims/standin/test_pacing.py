@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_sims.carla.standin.pacing import APART, Pacing
-from robo_sims.carla.standin.supervision import StandIn
+from carla_standin.pacing import APART, Pacing
+from robo_sims.carla.local_server import StandIn
 from tests.sims.standin.test_bad_input import Raw
 
 SYNCHRONOUS = [True, False, [True, 0.05], True, 0.01, 10, 0.0, True, 3000.0, 2000.0, True]

@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_sims.carla.standin.layouts import IMAGE_HEADER, SENSOR_HEADER, Tag
-from robo_sims.carla.standin.maps.catalogue import town
-from robo_sims.carla.standin.maps.ground import stop_line
-from robo_sims.carla.standin.population import Population
-from robo_sims.carla.standin.sensors.paint import BRAKE, LEFT, RIGHT
-from robo_sims.carla.standin.world import World
+from carla_standin.layouts import IMAGE_HEADER, SENSOR_HEADER, Tag
+from carla_standin.maps.catalogue import town
+from carla_standin.maps.ground import stop_line
+from carla_standin.population import Population
+from carla_standin.sensors.paint import BRAKE, LEFT, RIGHT
+from carla_standin.world import World
 
 CAR = "vehicle.tesla.model3"
 SIZE = 480, 300

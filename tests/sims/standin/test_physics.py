@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_sims.carla.standin.physics import dynamic, kinematic
-from robo_sims.carla.standin.physics.parameters import BY_NAME, VEHICLES
-from robo_sims.carla.standin.physics.state import Controls, Parameters, State
+from carla_standin.physics import dynamic, kinematic
+from carla_standin.physics.parameters import BY_NAME, VEHICLES
+from carla_standin.physics.state import Controls, Parameters, State
 
 CAR = BY_NAME["vehicle.tesla.model3"]
 STEPS = {"kinematic": kinematic.step, "dynamic": dynamic.step}

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_sims.carla.standin.sensors.camera import Camera, View, fixed_point
-from robo_sims.carla.standin.sensors.scene import Boxes
+from carla_standin.sensors.camera import Camera, View, fixed_point
+from carla_standin.sensors.scene import Boxes
 
 SENSORS = """
 import numpy

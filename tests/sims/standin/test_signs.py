@@ -7,13 +7,13 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_sims.carla.standin.layouts import Tag
-from robo_sims.carla.standin.maps.catalogue import town
-from robo_sims.carla.standin.maps.grid import STOP, YIELD
-from robo_sims.carla.standin.maps.reading import from_opendrive
-from robo_sims.carla.standin.maps.town import Town
-from robo_sims.carla.standin.population import Population
-from robo_sims.carla.standin.world import World
+from carla_standin.layouts import Tag
+from carla_standin.maps.catalogue import town
+from carla_standin.maps.grid import STOP, YIELD
+from carla_standin.maps.reading import from_opendrive
+from carla_standin.maps.town import Town
+from carla_standin.population import Population
+from carla_standin.world import World
 
 LOOK = """
     def look(world):

@@ -5,18 +5,17 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_rl.errors import RoboRLError
-from robo_sims.carla.standin import layouts, population
-from robo_sims.carla.standin.actors import VX, VY, YAW, X, Y
-from robo_sims.carla.standin.collisions import overlap, rectangle
-from robo_sims.carla.standin.layouts import Colour
-from robo_sims.carla.standin.maps.catalogue import town
-from robo_sims.carla.standin.physics.parameters import VEHICLES
-from robo_sims.carla.standin.population import Population
-from robo_sims.carla.standin.responses import Refused
-from robo_sims.carla.standin.traffic import following, lane_changes
-from robo_sims.carla.standin.traffic.junctions import CLEAR, LONGEST_WAIT, Candidate, Junctions
-from robo_sims.carla.standin.world import World
+from carla_standin import layouts, population
+from carla_standin.actors import VX, VY, YAW, X, Y
+from carla_standin.collisions import overlap, rectangle
+from carla_standin.errors import Refused, StandInError
+from carla_standin.layouts import Colour
+from carla_standin.maps.catalogue import town
+from carla_standin.physics.parameters import VEHICLES
+from carla_standin.population import Population
+from carla_standin.traffic import following, lane_changes
+from carla_standin.traffic.junctions import CLEAR, LONGEST_WAIT, Candidate, Junctions
+from carla_standin.world import World
 
 
 class Nobody:
@@ -369,4 +368,4 @@ def test_only_what_is_solid_is_hit_and_a_building_stops_a_car():
     assert hits[0].other.type_id == "static.building" and hits[0].impulse[1] > 1850
     assert world.bodies.motion[vehicle.row, Y] == pytest.approx(y + width + 2.4, abs=0.02)
     assert abs(world.bodies.motion[vehicle.row, VY]) < 0.3 and world.bodies.motion[vehicle.row, YAW] == -90.0
-    assert issubclass(Refused, RoboRLError)
+    assert issubclass(Refused, StandInError)

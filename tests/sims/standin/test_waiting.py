@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_rl.errors import InvalidSetting
-from robo_sims.carla.standin import waiting
-from robo_sims.carla.standin.server import Options
-from robo_sims.carla.standin.waiting import Waiting
+from carla_standin import waiting
+from carla_standin.errors import InvalidOption
+from carla_standin.server import Options
+from carla_standin.waiting import Waiting
 
 LINGER = 0.001
 
@@ -67,7 +67,7 @@ def test_it_sleeps_at_once(linger, patience, monkeypatch):
 
 @pytest.mark.parametrize("linger", [-1e-3, 0.2, float("nan")])
 def test_lingering_has_bounds(linger):
-    with pytest.raises(InvalidSetting, match=r"0 to 0\.1"):
+    with pytest.raises(InvalidOption, match=r"0 to 0\.1"):
         Options(linger=linger)
 
 

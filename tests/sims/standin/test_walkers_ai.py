@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("msgpack")
 
-from robo_sims.carla.standin import layouts
-from robo_sims.carla.standin.layouts import Area
-from robo_sims.carla.standin.maps.catalogue import town
-from robo_sims.carla.standin.maps.navigation import connected, mesh
-from robo_sims.carla.standin.maps.pavements import Polygon, polygons
+from carla_standin import layouts
+from carla_standin.layouts import Area
+from carla_standin.maps.catalogue import town
+from carla_standin.maps.navigation import connected, mesh
+from carla_standin.maps.pavements import Polygon, polygons
 
 CROWD = """
 def found(count):

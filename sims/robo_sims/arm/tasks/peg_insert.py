@@ -11,8 +11,9 @@ from typing_extensions import override
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
-from robo_sims.arm.physics import ArmPhysics, Array, FreeBody
-from robo_sims.arm.rewards import Progress, closeness
+from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, FreeBody, Mask
+from robo_sims.arm.rewards import Progress, closeness, share
+from robo_sims.arm.tasks.task import Task, fourfold
 
 PEG = np.array([0.010, 0.010, 0.05])
 """[m] half edges of the peg: 2 cm by 2 cm by 10 cm."""
@@ -30,8 +31,6 @@ TURN = 0.5
 """[rad] either way, heading of the hole."""
 GRASP = np.array([[-0.003, 0.0, 0.012], [0.003, 0.0, 0.028]])
 """[m] where the peg's middle may sit in the hand, along the hand's axes."""
-HELD_STEPS = 2
-"""control steps in a row for which the tip must be inside"""
 
 _UP = np.array([0.0, 0.0, HEIGHT])
 
@@ -66,7 +65,7 @@ class PegInsertExpert(Expert):
         return Motion(np.array([*(self._gain * to_hole[:2]), down]), self._gain * turn, opening=0.0)
 
 
-class PegInsert:
+class PegInsert(Task):
     """The hand holds a peg, not quite in its middle; a block with a hole stands somewhere on the table."""
 
     bodies: ClassVar[str] = f"""
@@ -81,6 +80,7 @@ class PegInsert:
         "the peg's tip is at least 3 cm below the rim and inside the hole for 2 control steps in a row"
     )
     max_steps: ClassVar[int] = 100
+    held_steps: ClassVar[int] = 2
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec("peg_position", (3,), unit="m", frame="base", role="object", meaning="x, y, z of the tip of the held peg"),
@@ -125,53 +125,51 @@ class PegInsert:
     )
     expert: ClassVar[ExpertFactory] = PegInsertExpert
 
-    def __init__(self, physics: ArmPhysics) -> None:
-        self._physics = physics
-        self._peg = FreeBody(physics, "peg")
-        self._hole_position, self._hole_quaternion = physics.data.mocap_pos[0], physics.data.mocap_quat[0]
-        self.hole_yaw = 0.0
-        self._held = 0
+    def __init__(self, arm: Arm) -> None:
+        super().__init__(arm)
+        self._peg = FreeBody(arm, "peg")
+        self._hole = Body(arm, "hole")
 
-    def reset(self, random: np.random.Generator) -> None:
+    @override
+    def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
         """Draws the hole, and puts the peg between the fingers, a little off the middle."""
-        self._hole_position[:2] = random.uniform(*REGION)
-        self.hole_yaw = float(random.uniform(-TURN, TURN))
-        self._hole_quaternion[:] = np.cos(self.hole_yaw / 2), 0.0, 0.0, np.sin(self.hole_yaw / 2)
-        middle = self._physics.gripper_position + self._physics.gripper_matrix @ random.uniform(*GRASP)
-        self._peg.place(middle, self._physics.gripper_yaw)
-        self._physics.hold(2 * PEG[1])
-        self._held = 0
+        physics.place("hole", (*random.uniform(*REGION), 0.0), random.uniform(-TURN, TURN))
+        middle = physics.gripper_position + physics.gripper_matrix @ random.uniform(*GRASP)
+        physics.place("peg", middle, float(physics.gripper_yaw))
+        physics.hold(2 * PEG[1])
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns peg and hole."""
-        tip, turn = self._tip(), 4 * (self.hole_yaw - self._peg.yaw)
+        tip, rim = self._tip(), self._rim()
         return {
-            "peg_position": tip.astype(np.float32),
-            "peg_axis": self._peg.matrix[:, 2].astype(np.float32),
-            "hole_position": self._rim().astype(np.float32),
-            "hole_from_peg": (self._rim() - tip).astype(np.float32),
-            "hole_turn": np.array((np.cos(turn), np.sin(turn)), np.float32),
-            "peg_velocity": self._peg.velocity.astype(np.float32),
+            "peg_position": tip,
+            "peg_axis": self._peg.matrix[..., 2],
+            "hole_position": rim,
+            "hole_from_peg": rim - tip,
+            "hole_turn": fourfold(self._hole.yaw - self._peg.yaw),
+            "peg_velocity": self._peg.velocity,
         }
 
-    def is_success(self) -> bool:
-        """Counts the control steps for which the tip is deep inside."""
-        below = self._rim() - self._tip()
-        inside = float(np.hypot(below[0], below[1])) < 2 * CLEARANCE and below[2] >= DEPTH
-        self._held = self._held + 1 if inside else 0
-        return self._held >= HELD_STEPS
+    @override
+    def holds(self) -> Mask:
+        sideways, depth = self._within()
+        return (sideways < 2 * CLEARANCE) & (depth >= DEPTH)
 
+    @override
     def progress(self) -> Progress:
         """Returns how near the tip is to the rim along the table, and how deep it is inside."""
+        sideways, depth = self._within()
+        return {"align": closeness(sideways, 0.02), "insert": share(depth / DEPTH) * (sideways < 2 * CLEARANCE)}
+
+    def _within(self) -> tuple[Array, Array]:
+        """Returns (...) [m] from the tip to the axis of the hole, and below its rim."""
         below = self._rim() - self._tip()
-        sideways = float(np.hypot(below[0], below[1]))
-        depth = float(np.clip(below[2] / DEPTH, 0.0, 1.0)) if sideways < 2 * CLEARANCE else 0.0
-        return {"align": closeness(sideways, 0.02), "insert": depth}
+        return np.hypot(below[..., 0], below[..., 1]), below[..., 2]
 
     def _tip(self) -> Array:
-        tip: Array = self._peg.position - PEG[2] * self._peg.matrix[:, 2]
+        tip: Array = self._peg.position - PEG[2] * self._peg.matrix[..., 2]
         return tip
 
     def _rim(self) -> Array:
-        rim: Array = self._hole_position + _UP
+        rim: Array = self._hole.position + _UP
         return rim

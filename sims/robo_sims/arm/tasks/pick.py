@@ -11,8 +11,9 @@ from typing_extensions import override
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
-from robo_sims.arm.physics import ArmPhysics, FreeBody
-from robo_sims.arm.rewards import Progress, closeness
+from robo_sims.arm.physics import Arm, ArmPhysics, Array, FreeBody, Mask, length
+from robo_sims.arm.rewards import Progress, closeness, share
+from robo_sims.arm.tasks.task import Task, fourfold
 
 HALF_SIZE = 0.025
 """[m] half the edge of the cube."""
@@ -20,8 +21,6 @@ REGION = np.array([[0.35, -0.20], [0.65, 0.20]])
 """[m] where the middle of the cube starts, frame base: 30 cm by 40 cm."""
 LIFT = 0.10
 """[m] that the cube must rise."""
-HELD_STEPS = 3
-"""control steps in a row for which it must be held there"""
 GRASP_RADIUS = 0.03
 """[m] between the cube's middle and the point between the finger pads, to count as held"""
 
@@ -69,26 +68,26 @@ OBJECT_ARRAYS = (
 )
 
 
-class Cube:
-    """The cube as a policy observes it."""
+class CubeTask(Task):
+    """A task with a cube, observed as OBJECT_ARRAYS."""
 
-    def __init__(self, physics: ArmPhysics) -> None:
-        self.body = FreeBody(physics, "object")
-        self._physics = physics
+    def __init__(self, arm: Arm) -> None:
+        super().__init__(arm)
+        self.cube = FreeBody(arm, "object")
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the entries of OBJECT_ARRAYS."""
-        turn = 4 * (self.body.yaw - self._physics.gripper_yaw)
+        cube, arm = self.cube, self.arm
         return {
-            "object_position": self.body.position.astype(np.float32),
-            "object_from_gripper": (self.body.position - self._physics.gripper_position).astype(np.float32),
-            "object_turn": np.array((np.cos(turn), np.sin(turn)), np.float32),
-            "object_velocity": self.body.velocity.astype(np.float32),
+            "object_position": cube.position,
+            "object_from_gripper": cube.position - arm.gripper_position,
+            "object_turn": fourfold(cube.yaw - arm.gripper_yaw),
+            "object_velocity": cube.velocity,
         }
 
-    def distance(self) -> float:
-        """[m] from the point between the finger pads to the cube's middle."""
-        return float(np.linalg.norm(self.body.position - self._physics.gripper_position))
+    def distance(self) -> Array:
+        """(...) [m] from the point between the finger pads to the cube's middle."""
+        return length(self.cube.position - self.arm.gripper_position)
 
 
 class PickExpert(Expert):
@@ -123,7 +122,7 @@ class PickExpert(Expert):
         return Motion(np.array([0.0, 0.0, rise]), 0.0, opening=0.0)
 
 
-class Pick:
+class Pick(CubeTask):
     """A cube lies anywhere in 30 cm by 40 cm, turned at random; lift it by 10 cm and hold it."""
 
     bodies: ClassVar[str] = CUBE
@@ -133,35 +132,29 @@ class Pick:
         "it rests on the table, for 3 control steps in a row"
     )
     max_steps: ClassVar[int] = 100
+    held_steps: ClassVar[int] = 3
     grasps: ClassVar[bool] = True
     observation: ClassVar[tuple[ArraySpec, ...]] = OBJECT_ARRAYS
     expert: ClassVar[ExpertFactory] = PickExpert
 
-    def __init__(self, physics: ArmPhysics) -> None:
-        self._physics, self._cube = physics, Cube(physics)
-        self._held = 0
-
-    def reset(self, random: np.random.Generator) -> None:
+    @override
+    def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
         """Places the cube at random in its region with a random heading."""
-        self._cube.body.place((*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
-        self._held = 0
+        physics.place("object", (*random.uniform(*REGION), HALF_SIZE), random.uniform(-np.pi, np.pi))
 
-    def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the cube."""
-        return self._cube.observe()
+    @override
+    def holds(self) -> Mask:
+        """Contacts are looked at only where the cube is high."""
+        lifted = (self.cube.position[..., 2] >= HALF_SIZE + LIFT) & (self.distance() < GRASP_RADIUS)
+        return self.arm.is_grasping(self.cube.geom, lifted)
 
-    def is_success(self) -> bool:
-        """Counts the control steps for which the cube is held high."""
-        lifted = self._cube.body.position[2] >= HALF_SIZE + LIFT and self._cube.distance() < GRASP_RADIUS
-        self._held = self._held + 1 if lifted and self._physics.is_grasping(self._cube.body.geom) else 0
-        return self._held >= HELD_STEPS
-
+    @override
     def progress(self) -> Progress:
         """Returns how near the gripper is, whether it grasps, and how high the cube is."""
-        grasped = self._physics.is_grasping(self._cube.body.geom)
-        height = (self._cube.body.position[2] - HALF_SIZE) / LIFT
+        grasped = self.arm.is_grasping(self.cube.geom)
+        height = (self.cube.position[..., 2] - HALF_SIZE) / LIFT
         return {
-            "reach": closeness(self._cube.distance(), 0.1),
-            "grasp": float(grasped),
-            "lift": float(np.clip(height, 0.0, 1.0)) * grasped,
+            "reach": closeness(self.distance(), 0.1),
+            "grasp": np.asarray(grasped, np.float64),
+            "lift": share(height) * grasped,
         }

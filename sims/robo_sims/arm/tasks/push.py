@@ -11,9 +11,9 @@ from typing_extensions import override
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory, heading, wrap
-from robo_sims.arm.physics import ArmPhysics, Array
+from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
-from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, Cube
+from robo_sims.arm.tasks.pick import CUBE, HALF_SIZE, OBJECT_ARRAYS, CubeTask
 
 REGION = np.array([[0.40, -0.16], [0.60, 0.16]])
 """[m] where cube and mark may be, frame base."""
@@ -71,7 +71,7 @@ def _turn_across(way: Array, yaw: float) -> float:
     return turn if abs(yaw + turn) < 1.7 else turn - float(np.copysign(np.pi, turn))
 
 
-class Push:
+class Push(CubeTask):
     """A cube and a mark 10 to 20 cm apart on the table; push the cube onto the mark."""
 
     bodies: ClassVar[str] = (
@@ -108,36 +108,34 @@ class Push:
     )
     expert: ClassVar[ExpertFactory] = PushExpert
 
-    def __init__(self, physics: ArmPhysics) -> None:
-        self._cube = Cube(physics)
-        self._goal = physics.data.mocap_pos[0]
+    def __init__(self, arm: Arm) -> None:
+        super().__init__(arm)
+        self._mark = Body(arm, "goal").position
 
-    def reset(self, random: np.random.Generator) -> None:
+    @override
+    def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
         """Draws the cube, then a mark that is neither too near nor too far."""
         cube, mark = _draw_pair(random)
-        self._cube.body.place((*cube, HALF_SIZE), random.uniform(-np.pi, np.pi))
-        self._goal[:2] = mark
+        physics.place("object", (*cube, HALF_SIZE), random.uniform(-np.pi, np.pi))
+        physics.place("goal", (*mark, MARK_HEIGHT))
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the cube and the mark."""
-        return {
-            **self._cube.observe(),
-            "goal_position": self._goal[:2].astype(np.float32),
-            "goal_from_object": self._to_mark().astype(np.float32),
-        }
+        return {**super().observe(), "goal_position": self._mark[..., :2], "goal_from_object": self._to_mark()}
 
-    def is_success(self) -> bool:
+    @override
+    def holds(self) -> Mask:
         """Judges by place alone: how the cube came there does not matter."""
-        on_table = self._cube.body.position[2] < HALF_SIZE + 0.005
-        return bool(on_table and np.linalg.norm(self._to_mark()) < TOLERANCE)
+        on_table = self.cube.position[..., 2] < HALF_SIZE + 0.005
+        return on_table & (length(self._to_mark()) < TOLERANCE)
 
+    @override
     def progress(self) -> Progress:
         """Returns how near the gripper is to the cube, and the cube to the mark."""
-        return {"reach": closeness(self._cube.distance(), 0.1), "push": closeness(float(np.linalg.norm(self._to_mark())), 0.1)}
+        return {"reach": closeness(self.distance(), 0.1), "push": closeness(length(self._to_mark()), 0.1)}
 
     def _to_mark(self) -> Array:
-        difference: Array = self._goal[:2] - self._cube.body.position[:2]
-        return difference
+        return self._mark[..., :2] - self.cube.position[..., :2]
 
 
 def _draw_pair(random: np.random.Generator) -> tuple[Array, Array]:

@@ -11,15 +11,14 @@ from typing_extensions import override
 from robo_rl.spec import ArraySpec, Observation
 from robo_sims.arm.control import Motion
 from robo_sims.arm.expert import Expert, ExpertFactory
-from robo_sims.arm.physics import ArmPhysics
+from robo_sims.arm.physics import Arm, ArmPhysics, Array, Body, Mask, length
 from robo_sims.arm.rewards import Progress, closeness
+from robo_sims.arm.tasks.task import Task
 
 REGION = np.array([[0.35, -0.25, 0.06], [0.65, 0.25, 0.40]])
 """[m] where the goal may be, frame base."""
 TOLERANCE = 0.02
 """[m] from the goal to the point between the finger pads."""
-HELD_STEPS = 3
-"""control steps in a row for which it must stay there: passing by does not count"""
 
 
 class ReachExpert(Expert):
@@ -34,7 +33,7 @@ class ReachExpert(Expert):
         return Motion(self._gain * observation["goal_from_gripper"], 0.0, self._opening)
 
 
-class Reach:
+class Reach(Task):
     """A goal anywhere in 30 cm by 50 cm by 34 cm; bring the gripper to it and stay."""
 
     bodies: ClassVar[str] = """
@@ -44,6 +43,7 @@ class Reach:
     instruction: ClassVar[str] = "move the gripper to the green point"
     success_rule: ClassVar[str] = "the point between the finger pads is within 2 cm of the goal for 3 control steps in a row"
     max_steps: ClassVar[int] = 60
+    held_steps: ClassVar[int] = 3  # passing by does not count
     grasps: ClassVar[bool] = False
     observation: ClassVar[tuple[ArraySpec, ...]] = (
         ArraySpec(
@@ -65,31 +65,26 @@ class Reach:
     )
     expert: ClassVar[ExpertFactory] = ReachExpert
 
-    def __init__(self, physics: ArmPhysics) -> None:
-        self._physics = physics
-        self._goal = physics.data.mocap_pos[0]
-        self._held = 0
+    def __init__(self, arm: Arm) -> None:
+        super().__init__(arm)
+        self._goal = Body(arm, "goal").position
 
-    def reset(self, random: np.random.Generator) -> None:
-        """Draws the goal."""
-        self._goal[:] = random.uniform(*REGION)
-        self._held = 0
+    @override
+    def place(self, physics: ArmPhysics, random: np.random.Generator) -> None:
+        physics.place("goal", random.uniform(*REGION))
 
+    @override
     def observe(self) -> dict[str, npt.NDArray[Any]]:
-        """Returns the goal."""
-        return {
-            "goal_position": self._goal.astype(np.float32),
-            "goal_from_gripper": (self._goal - self._physics.gripper_position).astype(np.float32),
-        }
+        return {"goal_position": self._goal, "goal_from_gripper": self._goal - self.arm.gripper_position}
 
-    def is_success(self) -> bool:
-        """Counts the control steps near the goal."""
-        self._held = self._held + 1 if self._distance() < TOLERANCE else 0
-        return self._held >= HELD_STEPS
+    @override
+    def holds(self) -> Mask:
+        return self._distance() < TOLERANCE
 
+    @override
     def progress(self) -> Progress:
         """Returns how near the gripper is."""
         return {"reach": closeness(self._distance(), 0.1)}
 
-    def _distance(self) -> float:
-        return float(np.linalg.norm(self._goal - self._physics.gripper_position))
+    def _distance(self) -> Array:
+        return length(self._goal - self.arm.gripper_position)

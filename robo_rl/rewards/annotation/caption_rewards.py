@@ -1,0 +1,248 @@
+"""Rewards of captions from their labels: a table (retrieval), or a fitted network (classification, ranking)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robo_rl.rewards.annotation.annotator import Label
+from robo_rl.rewards.annotation.network import CaptionFitter, Fit
+from robo_rl.rewards.annotation.questions import Query
+from robo_rl.types import Labels, Metrics, StateDict
+
+TRIES = 8  # draws of a pair until one was not compared yet
+
+
+class CaptionRewards(ABC):
+    """r_llm of captions, from the labels that are known."""
+
+    def __init__(self) -> None:
+        self._table: dict[Query, float] = {}
+
+    @property
+    @abstractmethod
+    def metrics(self) -> Metrics:
+        """Scalars of the labels or of the last fit, where there is one."""
+
+    @abstractmethod
+    def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
+        """Take in how often captions were met, the newest last, and return what to ask, the most wanted last."""
+
+    @abstractmethod
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Return r_llm of V distinct captions."""
+
+    def learn(self, labels: Sequence[Label]) -> None:
+        """Take in labels that have arrived."""
+        self.restore(labels)
+
+    def restore(self, labels: Sequence[Label]) -> None:
+        """Take in labels that were learnt from before the state was saved; called before `load_state_dict`."""
+        self._table.update({label.query: label.value for label in labels})
+
+    def state_dict(self) -> StateDict:
+        """Return everything but the labels."""
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:  # noqa: B027 - a table has no state but its labels
+        """Restore what `state_dict` returned."""
+
+    def _unlabelled(self, visits: Mapping[str, int]) -> Sequence[Query]:
+        return [(caption,) for caption in visits if (caption,) not in self._table]
+
+
+class Retrieval(CaptionRewards):
+    """r_llm(o) is the label of o; a caption without one has none."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The share of labels that are 1."""
+        return {"annotation/helpful": float(np.mean(list(self._table.values())))} if self._table else {}
+
+    def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
+        """Return the captions without a label."""
+        return self._unlabelled(visits)
+
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Return the labels, and which captions have one."""
+        valid = np.array([(caption,) in self._table for caption in captions], np.bool_)
+        return Labels(np.array([self._table.get((caption,), 0.0) for caption in captions], np.float64), valid)
+
+
+class FittedRewards(CaptionRewards):
+    """A network that is fitted to the labels, and generalises to captions like theirs."""
+
+    def __init__(self, fit: Fit, most_labels: int) -> None:
+        """most_labels: beyond that nothing is asked and nothing fitted any more."""
+        super().__init__()
+        self._fitter, self._most = CaptionFitter(fit), most_labels
+        self._known: dict[str, float] = {}
+
+    @property
+    def metrics(self) -> Metrics:
+        """The loss of the last fit."""
+        return self._fitter.metrics
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._table) >= self._most
+
+    def learn(self, labels: Sequence[Label]) -> None:
+        """Enter labels; fit the network to all of them if there are enough new ones."""
+        self.restore(labels)
+        if not self._is_full and self._fitter.is_due(len(self._table)):
+            self._fitter.fit(len(self._table), self._loss(torch.tensor([*self._table.values()])))
+            self._known.clear()
+
+    @abstractmethod
+    def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the loss of rows (B,) of the table, whose labels are `targets` (N,)."""
+
+    def state_dict(self) -> StateDict:
+        """Return the network's state."""
+        return {"fitter": self._fitter.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        self._fitter.load_state_dict(state["fitter"])
+        self._known.clear()
+
+
+class Classification(FittedRewards):
+    """The network learns which captions are labelled 1; r_llm(o) = 1 where its probability exceeds eta."""
+
+    def __init__(self, fit: Fit, *, threshold: float, most_labels: int) -> None:
+        """threshold: the paper's eta."""
+        super().__init__(fit, most_labels)
+        self._threshold = threshold
+
+    @property
+    def metrics(self) -> Metrics:
+        """The loss of the last fit, and the share of labels that the network agrees with."""
+        if not self._fitter.is_fitted:
+            return {}
+        agrees = np.mean(self.values([caption for (caption,) in self._table]).values == [*self._table.values()])
+        return {"annotation/agreement": float(agrees)} | super().metrics
+
+    def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
+        """Return the captions without a label."""
+        return [] if self._is_full else self._unlabelled(visits)
+
+    def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
+        network = self._fitter.network
+        shares = network.shares([caption for (caption,) in self._table])
+        return lambda rows: classification_loss(network(shares[rows]), targets[rows])
+
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Return 1 or 0 of each caption; all are missing before the first fit."""
+        if not self._fitter.is_fitted:
+            return Labels.missing(len(captions))
+        new = [caption for caption in captions if caption not in self._known]
+        probabilities = 1 / (1 + np.exp(-np.clip(self._fitter.outputs(new), -50, 50)))
+        self._known.update(zip(new, (probabilities > self._threshold).astype(float).tolist(), strict=True))
+        return Labels(np.array([self._known[caption] for caption in captions], np.float64), np.ones(len(captions), np.bool_))
+
+
+def classification_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of labels (B,) under sigmoid(logits) (B,)."""
+    return nn.functional.binary_cross_entropy_with_logits(logits, labels)
+
+
+class Ranking(FittedRewards):
+    """The network learns which of two captions is better, by Bradley and Terry (as Motif's).
+
+        P(second is better) = exp r(second) / (exp r(first) + exp r(second))
+        r_llm(o) = z(o) where z(o) > epsilon, else 0, with z the network's r(o), standardised over the steps that were taken
+
+    Differs from the paper: mean and deviation are those of the present network over the captions of all steps so far, because a
+    running mean would hold what earlier networks said.
+    """
+
+    def __init__(self, fit: Fit, *, threshold: float, pairs: int, most_labels: int) -> None:
+        """threshold: the paper's epsilon, in deviations. pairs: asked at a time."""
+        super().__init__(fit, most_labels)
+        self._threshold, self._pairs = threshold, pairs
+        self._random = np.random.default_rng(fit.seed)
+        self._visits: Counter[str] = Counter()
+
+    def wanted(self, visits: Mapping[str, int]) -> Sequence[Query]:
+        """Return pairs that were not compared yet: each new caption with a known one last, random ones before."""
+        new = [caption for caption in visits if caption not in self._visits]
+        self._visits.update(visits)
+        if self._is_full or len(self._visits) < 2:
+            return []
+        captions = [*self._visits]
+        fresh = [self._pair(caption, captions) for caption in new][-self._pairs :]
+        others = [self._pair(None, captions) for _ in range(self._pairs - len(fresh))]
+        return [*dict.fromkeys(pair for pair in [*others, *fresh] if pair is not None)]
+
+    def _pair(self, first: str | None, captions: Sequence[str]) -> Query | None:
+        for _ in range(TRIES):
+            one = captions[int(self._random.integers(len(captions)))] if first is None else first
+            two = captions[int(self._random.integers(len(captions)))]
+            pair = (min(one, two), max(one, two))
+            if one != two and pair not in self._table:
+                return pair
+        return None
+
+    def _loss(self, targets: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return the loss of pairs; a caption is evaluated once, however many pairs it is in."""
+        network = self._fitter.network
+        captions = [*dict.fromkeys(caption for pair in self._table for caption in pair)]
+        place = {caption: number for number, caption in enumerate(captions)}
+        pairs = torch.tensor([[place[caption] for caption in pair] for pair in self._table])  # (P, 2)
+        shares = network.shares(captions)
+
+        def loss(rows: Tensor) -> Tensor:
+            chosen, places = torch.unique(pairs[rows], return_inverse=True)
+            first, second = network(shares[chosen])[places].unbind(1)
+            return ranking_loss(first, second, targets[rows])
+
+        return loss
+
+    def values(self, captions: Sequence[str]) -> Labels:
+        """Return standardised rewards, 0 up to the threshold; all are missing before the first fit."""
+        if not self._fitter.is_fitted or not captions:
+            return Labels.missing(len(captions))
+        new = [caption for caption in dict.fromkeys([*self._visits, *captions]) if caption not in self._known]
+        self._known.update(zip(new, self._fitter.outputs(new).tolist(), strict=True))
+        rewards = np.array([self._known[caption] for caption in captions])
+        mean, deviation = self._moments()
+        standardised = (rewards - mean) / deviation
+        return Labels(np.where(standardised > self._threshold, standardised, 0.0), np.ones(len(captions), np.bool_))
+
+    def _moments(self) -> tuple[float, float]:
+        """Return mean and deviation of the network's rewards over the steps so far."""
+        counts = np.fromiter(self._visits.values(), np.float64)
+        rewards = np.array([self._known[caption] for caption in self._visits])
+        mean = float(np.average(rewards, weights=counts)) if len(counts) else 0.0
+        variance = float(np.average((rewards - mean) ** 2, weights=counts)) if len(counts) else 1.0
+        return mean, max(variance**0.5, 1e-6)
+
+    def state_dict(self) -> StateDict:
+        """Return network, visits, what it said, and the generator of pairs."""
+        generator = self._random.bit_generator.state
+        # known rewards too: a network's last bits depend on how many captions are evaluated at once
+        known = {"visits": dict(self._visits), "known": dict(self._known)}
+        return {**super().state_dict(), "random": _plain(generator), **known}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict(state)
+        self._visits = Counter(state["visits"])
+        self._random.bit_generator.state = state["random"]
+        self._known = dict(state["known"])
+
+
+def ranking_loss(first: Tensor, second: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of comparisons; rewards (B,) of both, labels (B,): 0 first, 1 second, 0.5 neither."""
+    return nn.functional.binary_cross_entropy_with_logits(second - first, labels)
+
+
+def _plain(state: Mapping[str, object]) -> StateDict:
+    return {name: _plain(value) if isinstance(value, Mapping) else value for name, value in state.items()}

@@ -1,0 +1,235 @@
+"""Candidates of a search: replies with their programs, the outcome of training each, and rounds of them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from difflib import SequenceMatcher
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from robo_rl.rewards.programs.program import RewardProgram
+from robo_rl.runs import write_text
+
+LEAST = 0.1
+"""Mean distance below which a population counts as collapsed; programs that differ in one constant are about 0.02 apart."""
+
+
+@dataclass(frozen=True)
+class Diversity:
+    """Of the programs of one round."""
+
+    programs: int
+    distinct: int
+    """With different syntax trees."""
+    distance: float
+    """Mean over pairs: 0 the same, 1 nothing in common; nan below two programs."""
+
+    @property
+    def is_collapsed(self) -> bool:
+        """Whether the round tried little more than one idea."""
+        return self.programs > 1 and (self.distinct == 1 or self.distance < LEAST)
+
+    def __str__(self) -> str:
+        apart = "" if np.isnan(self.distance) else f", mean distance {self.distance:.2f}"
+        return f"{self.distinct} of {self.programs} programs are different{apart}"
+
+
+def diversity(programs: Sequence[RewardProgram]) -> Diversity:
+    """Returns the share of the syntax trees of two programs that differs, in the mean over all pairs."""
+    leaves = [_leaves(program.source) for program in programs]
+    distances = [1 - SequenceMatcher(None, *pair, autojunk=False).ratio() for pair in combinations(leaves, 2)]
+    distance = float(np.mean(distances)) if distances else float("nan")
+    return Diversity(len(programs), len({program.hash for program in programs}), distance)
+
+
+def _leaves(source: str) -> list[str]:
+    """Returns the syntax tree in order: kinds of nodes, names and constants."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        word = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
+        found.append(f"{type(node).__name__} {word if isinstance(word, str | int | float) else ''}")
+    return found
+
+
+FILE = "outcome.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How well a policy does the task, as the environment declares it, and what the program's terms did meanwhile."""
+
+    score: float | None = None
+    """Share of episodes that end in declared success, on reset seeds neither trained on nor used for `successes`; None where
+    there is no policy to judge."""
+    steps: tuple[int, ...] = ()
+    """At which the policy was evaluated while it learnt."""
+    successes: tuple[float, ...] = ()
+    """Share of declared success at each of `steps`."""
+    terms: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """Term, or "total" -> mean per step in the course of training."""
+    failure: str = ""
+    """Why there is no policy, in words fit to be shown to a language model."""
+    folder: str = ""
+    """Of the run, relative to the folder of all trainings; films and policy are there."""
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """What candidates are chosen by: the score, and among equal ones the mean success while it learnt."""
+        during = math.fsum(self.successes) / len(self.successes) if self.successes else 0.0
+        return (-math.inf if self.score is None else self.score, during)
+
+    def save(self, folder: Path) -> None:
+        """Writes it durably."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / FILE, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Returns what `save` wrote; None where there is nothing."""
+        path = folder / FILE
+        if not path.exists():
+            return None
+        found: dict[str, Any] = json.loads(path.read_text())
+        found |= {name: tuple(found[name]) for name in ("steps", "successes")}
+        return cls(**(found | {"terms": {name: tuple(values) for name, values in found["terms"].items()}}))
+
+
+class Trainer(Protocol):
+    """Trains a policy from scratch with a program for a reward."""
+
+    def train(self, program: RewardProgram, seed: int) -> Outcome:
+        """Returns what came of it, with `failure` where the program or the training broke; the same for the same arguments."""
+
+
+class KeptTrainer:
+    """A trainer that trains nothing twice: outcomes are kept in a folder for each program and seed."""
+
+    def __init__(self, trainer: Trainer, folder: Path) -> None:
+        self._trainer, self._folder = trainer, folder
+
+    def train(self, program: RewardProgram, seed: int) -> Outcome:
+        """Returns the kept outcome, or trains and keeps it."""
+        folder = self._folder / training_name(program, seed)
+        if (found := Outcome.read(folder)) is not None:
+            return found
+        outcome = self._trainer.train(program, seed)
+        outcome.save(folder)
+        return outcome
+
+    def has(self, program: RewardProgram, seed: int) -> bool:
+        """Whether that training is finished."""
+        return (self._folder / training_name(program, seed) / FILE).exists()
+
+
+def training_name(program: RewardProgram, seed: int) -> str:
+    """Returns the name of the folder of a training: equal programs share it."""
+    return f"{program.hash[:16]}-{seed}"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A reply with everything that belongs to it, so that no list of replies and list of trainings can fall out of step."""
+
+    round: int
+    """From 1."""
+    index: int
+    """Sample of the round's prompt, from 0."""
+    text: str = ""
+    """Of the reply, the last one where it was mended."""
+    program: RewardProgram | None = None
+    """None where the text is no usable program."""
+    status: str = "ok"
+    """"ok" while nothing is wrong; else the status of the reply, the validator or the probation, or "training"."""
+    reason: str = ""
+    """What is wrong, in words fit to be shown to a language model."""
+    repairs: int = 0
+    """How often the model was told what is wrong before this text."""
+    outcome: Outcome | None = None
+    """None before training."""
+
+    @property
+    def name(self) -> str:
+        """For tables and folders."""
+        return f"{self.round}-{self.index}"
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether there is a policy that was judged."""
+        return self.outcome is not None and self.outcome.score is not None
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether its policy reached declared success at least once, in the episodes that choose."""
+        return self.merit[0] > 0
+
+    @property
+    def merit(self) -> tuple[float, float]:
+        """What candidates are chosen by; the least of all where nothing was judged."""
+        return (Outcome() if self.outcome is None else self.outcome).merit
+
+    def trained(self, outcome: Outcome) -> Candidate:
+        """Returns it with what came of training, invalid where that failed."""
+        if outcome.failure:
+            return replace(self, outcome=outcome, status="training", reason=outcome.failure)
+        return replace(self, outcome=outcome)
+
+    def told(self) -> Mapping[str, Any]:
+        """Returns what a record says of it, in plain values."""
+        facts: dict[str, Any] = {"round": self.round, "index": self.index, "status": self.status, "reason": self.reason}
+        facts |= {"repairs": self.repairs, "program": None if self.program is None else self.program.hash}
+        return facts | ({} if self.outcome is None else {"score": self.outcome.score, "training": self.outcome.folder})
+
+
+def best_of(candidates: list[Candidate]) -> Candidate | None:
+    """Returns the one with the greatest merit, the earlier of equal ones; None where none was judged."""
+    scored = [each for each in candidates if each.is_scored]
+    return max(scored, key=lambda each: (each.merit, -each.round, -each.index)) if scored else None
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of a search came to."""
+
+    number: int
+    """From 1."""
+    candidates: tuple[Candidate, ...]
+    diversity: Diversity
+    incumbent: Candidate | None
+    """Chosen from all rounds so far."""
+    best: Candidate | None = None
+    """Chosen from this round."""
+    worst: Candidate | None = None
+    """Of this round, where the method looks for it."""
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, number: int, candidates: Iterable[Candidate], incumbent: Candidate | None, **chosen: Candidate | None) -> Round:
+        """Returns a round with the warnings that its candidates give rise to."""
+        all_of_them = tuple(candidates)
+        found = diversity([each.program for each in all_of_them if each.program is not None])
+        return cls(number, all_of_them, found, incumbent, warnings=tuple(_warnings(all_of_them, found)), **chosen)
+
+
+def commonest_failure(candidates: Iterable[Candidate]) -> tuple[Candidate, int] | None:
+    """Returns the first candidate with the commonest kind of error, and how many have it."""
+    failed = [each for each in candidates if each.status not in ("ok", "budget")]
+    if not failed:
+        return None
+    status, share = Counter(each.status for each in failed).most_common(1)[0]
+    return next(each for each in failed if each.status == status), share
+
+
+def _warnings(candidates: tuple[Candidate, ...], found: Diversity) -> Iterator[str]:
+    if found.is_collapsed:
+        yield f"the programs are nearly the same ({found}): raise the temperature, or change the task sentence"
+    failure = commonest_failure(candidates)
+    if failure is not None and not any(each.outcome is not None and not each.outcome.failure for each in candidates):
+        yield f"no program could be used; the commonest error ({failure[1]} of {len(candidates)}): {failure[0].reason}"

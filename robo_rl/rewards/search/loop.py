@@ -1,0 +1,107 @@
+"""The loop that Eureka and ICPL share: rounds of candidates that are written, trained and chosen from, within budgets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from robo_rl.errors import BudgetReached, require_allowed
+from robo_rl.rewards.language.conversation import Prompt
+from robo_rl.rewards.search.candidates import Candidate, Outcome, Round, Trainer, commonest_failure
+from robo_rl.rewards.search.prompts import Example, RewardTask, all_failed, at, opening
+from robo_rl.rewards.search.writing import Writer
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How much is tried."""
+
+    rounds: int = 5
+    """Generations, as in the papers."""
+    programs: int = 16
+    """Of one round."""
+    temperature: float = 1.0
+    """Of sampling, as in the papers."""
+    budget: int = 0
+    """Trainings after which the search ends; 0 for as many as rounds and programs allow."""
+    seed: int = 0
+    """Of every training."""
+
+    def __post_init__(self) -> None:
+        allowed = {name: (getattr(self, name) >= 1, "1 or more") for name in ("rounds", "programs")}
+        allowed |= {name: (getattr(self, name) >= 0, "0 or more") for name in ("budget", "seed")}
+        require_allowed(self, allowed | {"temperature": (0 <= self.temperature <= 2, "0 to 2")})
+
+
+Config = TypeVar("Config", bound=SearchConfig)
+
+
+class Search(ABC, Generic[Config]):
+    """A search for a program. It never stops but at its budget: what fails is a candidate with a reason."""
+
+    def __init__(
+        self, writer: Writer, trainer: Trainer, task: RewardTask, config: Config, examples: Sequence[Example] = ()
+    ) -> None:
+        self._writer, self._trainer, self._config = writer, trainer, config
+        self._opening = at(opening(task, examples), config.temperature)
+        self.ended = ""
+        """Why there are no more rounds; empty before that."""
+
+    @abstractmethod
+    def population(self, prompt: Prompt, number: int) -> Sequence[Candidate]:
+        """Return the candidates of a round, which are not trained yet."""
+
+    @abstractmethod
+    def choose(self, candidates: Sequence[Candidate], incumbent: Candidate | None) -> dict[str, Candidate | None]:
+        """Return the best, maybe the worst of a round, and the incumbent of all rounds so far: fields of `Round`."""
+
+    @abstractmethod
+    def next_prompt(self, found: Round, before: Candidate | None) -> Prompt:
+        """Return the prompt that follows a round; before: the incumbent before it."""
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield rounds as they are finished, until all are done or a budget is spent.
+
+        Called again it asks and trains the same again, which costs nothing where model and trainer keep what they did.
+        """
+        outcomes: dict[str, Outcome] = {}
+        prompt, incumbent = self._opening, None
+        for number in range(1, self._config.rounds + 1):
+            try:
+                candidates = [self._trained(each, outcomes) for each in self.population(prompt, number)]
+                found = Round.of(number, candidates, **self.choose(candidates, incumbent))
+                yield found
+                if self._is_spent(outcomes):
+                    self.ended = "the budget of trainings is spent"
+                    return
+                if number < self._config.rounds:
+                    prompt, incumbent = self._after_failures(self.next_prompt(found, incumbent), candidates), found.incumbent
+            except BudgetReached:
+                self.ended = "the budget of the model is spent"
+                return
+        self.ended = "all rounds are done"
+
+    def _is_spent(self, outcomes: dict[str, Outcome]) -> bool:
+        return 0 < self._config.budget <= len(outcomes)
+
+    def _trained(self, candidate: Candidate, outcomes: dict[str, Outcome]) -> Candidate:
+        """Return a candidate with its outcome: of an equal program where there was one, and none beyond the budget."""
+        program = candidate.program
+        if program is None:
+            return candidate
+        if program.hash not in outcomes:
+            if self._is_spent(outcomes):
+                return replace(candidate, status="budget", reason="The budget of trainings was spent.")
+            outcomes[program.hash] = self._trainer.train(program, self._config.seed)
+        return candidate.trained(outcomes[program.hash])
+
+    @staticmethod
+    def _after_failures(prompt: Prompt, candidates: Sequence[Candidate]) -> Prompt:
+        """Return the prompt with the commonest error of a round in which every program failed."""
+        failure = commonest_failure(candidates)
+        if failure is None or any(each.is_scored for each in candidates):
+            return prompt
+        failures = sum(each.status not in ("ok", "budget") for each in candidates)
+        return all_failed(prompt, failure[0].text, failures, len(candidates), failure[0].reason, failure[1])

@@ -1,0 +1,151 @@
+"""Actors, and the snapshot: one record an actor, in the order of their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.layouts import ACTIVE, ACTOR_RECORD
+from carla_standin.physics.parameters import Vehicle
+
+Floats = npt.NDArray[np.float64]
+X, Y, Z, PITCH, YAW, ROLL, VX, VY, VZ, WX, WY, WZ, AX, AY, AZ = range(15)
+"""Columns of `Bodies.motion`: m, degree, m/s, degree/s, m/s2."""
+LEAN = -0.05
+"""[degree] of pitch that snapshots say of vehicles: on its springs no car is exactly level. CARLA's agents ask whether an angle
+that they calculate from it is above 0, and would not see what is exactly ahead of an exactly level car."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Half sizes [m] and the centre, in the actor's frame."""
+
+    centre: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    extent: tuple[float, float, float] = (0.0, 0.0, 0.0)
+
+    @classmethod
+    def standing(cls, length: float, width: float, height: float) -> Box:
+        """Returns the box of what stands on the ground."""
+        return cls((0.0, 0.0, height / 2), (length / 2, width / 2, height / 2))
+
+    def encoded(self, actor: int) -> list[object]:
+        """Returns it as the client reads it."""
+        return [list(self.centre), list(self.extent), [0.0, 0.0, 0.0], actor]
+
+
+@dataclass(eq=False)
+class Actor:
+    """Actor as the client sees it."""
+
+    id: int
+    type_id: str
+    attributes: dict[str, str]
+    description: list[object]
+    """As the client sent it; it is sent back."""
+    box: Box = field(default_factory=Box)
+    tag: int = 0
+    parent: int = 0
+    token: bytes = b""
+    """24 bytes where it has a stream."""
+    stream: int = 0
+    row: int = -1
+    place: int = 0
+    """Among the actors at the time of its spawning, from 1 on. What it draws by chance follows from this and not from its id,
+    which goes on counting when actors are destroyed: the same spawned again do the same again."""
+    has_physics: bool = True
+    """False if it stays where it is put."""
+    has_gravity: bool = True
+    collides: bool = True
+    is_aloft: bool = False
+    """True if it is far above or below the ground; it takes part in nothing there."""
+    model: Vehicle | None = None
+    """A vehicle's own parameters, if a client has changed those of its kind."""
+    physics_control: list[object] | None = None
+    """As a client has sent it last."""
+
+    def encoded(self) -> list[object]:
+        """Returns it as the client reads it."""
+        tags = bytes([self.tag]) if self.tag else b""
+        return [self.id, self.parent, self.description, self.box.encoded(self.id), tags, self.token]
+
+    @property
+    def has_body(self) -> bool:
+        """True for vehicles, walkers and props."""
+        return self.box.extent[0] > 0 and self.type_id.startswith(("vehicle.", "walker.", "static."))
+
+    @property
+    def is_solid(self) -> bool:
+        """True if it stands on the ground, where others see it and hit it."""
+        return self.has_body and not self.is_aloft
+
+    @property
+    def standing(self) -> float:
+        """Height [m] of its origin above the ground it stands on."""
+        return self.box.extent[2] - self.box.centre[2]
+
+
+class Bodies:
+    """All actors of an episode and what a snapshot says of them."""
+
+    def __init__(self) -> None:
+        self.actors: list[Actor] = []
+        self.by_id: dict[int, Actor] = {}
+        self.motion: Floats = np.zeros((0, 15))
+        self.records = np.zeros(0, ACTOR_RECORD)
+        self.lean: Floats = np.zeros(0)
+        """[degree] of pitch that only snapshots say: sensors and physics know none."""
+
+    def __iter__(self) -> Iterator[Actor]:
+        return iter(self.actors)
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    def add(self, actor: Actor, pose: list[list[float]]) -> None:
+        """Adds an actor that rests at [[x, y, z], [pitch, yaw, roll]]."""
+        actor.row = len(self.actors)
+        self.actors.append(actor)
+        self.by_id[actor.id] = actor
+        motion, records = np.zeros((len(self), 15)), np.zeros(len(self), ACTOR_RECORD)
+        motion[:-1], records[:-1] = self.motion, self.records  # np.concatenate would change the layout
+        motion[-1, :6] = [*pose[0], *pose[1]]
+        records["id"][-1], records["state"][-1] = actor.id, ACTIVE
+        self.motion, self.records = motion, records
+        self.lean = np.append(self.lean, LEAN if actor.type_id.startswith("vehicle.") else 0.0)
+
+    def remove(self, actor: Actor) -> None:
+        """Removes an actor."""
+        self.motion = np.delete(self.motion, actor.row, 0)
+        self.records = np.delete(self.records, actor.row, 0)
+        self.lean = np.delete(self.lean, actor.row)
+        self.actors.remove(actor)
+        del self.by_id[actor.id]
+        for row, left in enumerate(self.actors):
+            left.row = row
+
+    def place(self, actor: Actor, pose: list[list[float]]) -> None:
+        """Puts an actor somewhere, at rest."""
+        self.motion[actor.row, :6] = [*pose[0], *pose[1]]
+        self.motion[actor.row, 6:] = 0
+
+    def snapshot(self) -> bytes:
+        """Returns the records of all actors."""
+        assert self.records.dtype.itemsize == ACTOR_RECORD.itemsize
+        self.records["motion"] = self.motion
+        self.records["motion"][:, PITCH] += self.lean
+        return self.records.tobytes()
+
+
+def rows_of(actors: list[Actor]) -> npt.NDArray[np.intp]:
+    """Returns the rows of actors."""
+    return np.array([actor.row for actor in actors], np.intp)
+
+
+def span_of(rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp] | slice:
+    """Returns rows as a slice if each follows the one before: what is read by a slice is no copy."""
+    if len(rows) and (rows == np.arange(rows[0], rows[0] + len(rows))).all():
+        return slice(int(rows[0]), int(rows[-1]) + 1)
+    return rows

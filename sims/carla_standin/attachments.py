@@ -1,0 +1,36 @@
+"""Actors that are fixed to others: they go along."""
+
+from __future__ import annotations
+
+import math
+
+from carla_standin.actors import VX, WX, YAW, Actor, Bodies
+from carla_standin.poses import Pose
+
+
+class Attachments:
+    """All that are fixed. Parents stand upright, so only their place and yaw count."""
+
+    def __init__(self) -> None:
+        self.poses: dict[Actor, Pose] = {}
+        self.reindex(Bodies())
+
+    def reindex(self, bodies: Bodies) -> None:
+        """Notes rows anew; what is gone is forgotten."""
+        self.poses = {actor: pose for actor, pose in self.poses.items() if actor.id in bodies.by_id}
+        self.links = [
+            (actor.row, bodies.by_id[actor.parent].row, [*self.poses[actor][0], *self.poses[actor][1]])
+            for actor in bodies
+            if actor in self.poses
+        ]
+        """Row of a child, row of its parent, and its place and turn there."""
+
+    def step(self, bodies: Bodies) -> None:
+        """Moves all that are fixed to where their parents have gone. A parent comes before its children."""
+        motion = bodies.motion
+        for child, parent, (x, y, *others) in self.links:  # few, so that a loop is quicker than arrays
+            pose = motion[parent].tolist()
+            cosine, sine = math.cos(math.radians(pose[YAW])), math.sin(math.radians(pose[YAW]))
+            place = pose[0] + cosine * x - sine * y, pose[1] + sine * x + cosine * y
+            turned = [at + more for at, more in zip(pose[2:6], others, strict=True)]
+            motion[child, :WX] = [*place, *turned, *pose[VX:WX]]

@@ -1,0 +1,70 @@
+"""Calls about traffic lights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carla_standin.actors import Actor
+from carla_standin.errors import Refused
+from carla_standin.host import Host
+from carla_standin.poses import numbers
+from carla_standin.responses import valued, void
+
+TIMES = ("green", "yellow", "red")
+
+
+def calls(host: Host) -> dict[str, Callable[..., object]]:
+    """Returns name -> call."""
+    about = LightCalls(host)
+    timers = {f"set_traffic_light_{name}_time": about.timer(which) for which, name in enumerate(TIMES)}
+    return {
+        **valued(get_group_traffic_lights=about.group),
+        **void(
+            set_traffic_light_state=about.set_state,
+            freeze_traffic_light=about.freeze,
+            freeze_all_traffic_lights=lambda frozen: host.world.lights.freeze(bool(frozen)),
+            reset_all_traffic_lights=about.reset_all,
+            reset_traffic_light_group=about.reset,
+            **timers,
+        ),
+    }
+
+
+class LightCalls:
+    """The calls that are more than a name."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    def _actor(self, number: int) -> Actor:
+        return self.host.world.actor(number)
+
+    def group(self, number: int) -> list[int]:
+        """Returns the ids of the lights of the same junction."""
+        return self.host.world.lights.group(self._actor(number))
+
+    def set_state(self, number: int, colour: int) -> None:
+        """Shows a colour."""
+        if colour not in range(5):
+            raise Refused("This is no colour of a traffic light.", got=colour, allowed="0 to 4")
+        self.host.world.lights.set_colour(self._actor(number), colour)
+
+    def timer(self, which: int) -> Callable[[int, float], None]:
+        """Returns the call that sets one of the three times."""
+
+        def set_time(number: int, seconds: float) -> None:
+            self.host.world.lights.set_time(self._actor(number), which, *numbers([seconds], 1, "A time"))
+
+        return set_time
+
+    def freeze(self, number: int, frozen: bool) -> None:
+        """Stops or starts a junction."""
+        self.host.world.lights.freeze(bool(frozen), self._actor(number))
+
+    def reset_all(self) -> None:
+        """Begins all cycles anew."""
+        self.host.world.lights.reset()
+
+    def reset(self, number: int) -> None:
+        """Begins a junction's cycle anew."""
+        self.host.world.lights.reset(self._actor(number))

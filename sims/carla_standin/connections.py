@@ -1,0 +1,103 @@
+"""One socket that never blocks: what cannot be sent at once is sent when there is room."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+
+LOG = logging.getLogger(__name__)
+MOST_PENDING = 256 * 1024 * 1024
+"""[bytes] kept for readers that do not read, all together; beyond it, whoever has most of them is given up."""
+MOST_CONNECTIONS = 400
+"""At each port; more are turned away, for a process may have 1024 files on many systems."""
+ROOM = 4 * 1024 * 1024
+"""[bytes] asked of the kernel for each direction, so that a picture is one call."""
+BUFFER = memoryview(bytearray(1 << 16))
+"""What all connections read into, one after the other; nobody gets more at a time, so that others have their turn."""
+
+
+class Connection:
+    """A client's socket, registered with a selector; `data` of the registration is `handler`."""
+
+    def __init__(self, sock: socket.socket, selector: selectors.BaseSelector, handler: object) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
+        self.sock, self.selector, self.handler = sock, selector, handler
+        self.pending = bytearray()
+        self.is_open = True
+        selector.register(sock, selectors.EVENT_READ, handler)
+
+    def send(self, *parts: bytes | memoryview, may_drop: bool = False) -> None:
+        """Sends a message, or leaves it out where the last one is still under way and it may be dropped."""
+        if not self.is_open or (self.pending and may_drop):
+            return
+        sent = 0
+        if not self.pending:
+            try:
+                sent = self.sock.sendmsg(parts)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self.close()
+                return
+            if sent == sum(map(len, parts)):
+                return
+            self.selector.modify(self.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, self.handler)
+            SLOW.add(self)
+        self.pending += b"".join(parts)[sent:]
+        if sum(len(connection.pending) for connection in SLOW) > MOST_PENDING:
+            slowest = max(SLOW, key=lambda connection: len(connection.pending))
+            LOG.warning("a client that left %d MB unread is disconnected", len(slowest.pending) // 10**6)
+            slowest.close()
+
+    def flush(self) -> None:
+        """Sends what is pending, as far as there is room."""
+        try:
+            sent = self.sock.send(self.pending)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        del self.pending[:sent]
+        if not self.pending:
+            SLOW.discard(self)
+            self.selector.modify(self.sock, selectors.EVENT_READ, self.handler)
+
+    def received(self) -> bytes | None:
+        """Returns what has arrived; b"" if nothing has, None if the other side is gone."""
+        try:
+            return bytes(BUFFER[: self.sock.recv_into(BUFFER)]) or None
+        except BlockingIOError:
+            return b""
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """Closes the socket; twice is no error."""
+        if self.is_open:
+            self.is_open = False
+            SLOW.discard(self)
+            self.pending = bytearray()
+            self.selector.unregister(self.sock)
+            self.sock.close()
+
+
+SLOW: set[Connection] = set()
+"""Those with something pending."""
+
+
+def accepted(listener: socket.socket, selector: selectors.BaseSelector) -> socket.socket | None:
+    """Returns a client that has called, or None if it is gone again or there are too many."""
+    try:
+        sock, _ = listener.accept()
+    except OSError as error:
+        LOG.warning("a client is not accepted: %s", error)
+        return None
+    if len(selector.get_map()) <= MOST_CONNECTIONS:
+        return sock
+    LOG.warning("a client is turned away: %d are connected", MOST_CONNECTIONS)
+    sock.close()
+    return None

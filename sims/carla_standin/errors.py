@@ -1,0 +1,40 @@
+"""Errors of the stand-in: each says what is wrong, what it got, what is allowed, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+
+class StandInError(Exception):
+    """Base of all errors of the stand-in."""
+
+    def __init__(self, what: str, *, got: object = None, allowed: object = None, fix: str | None = None) -> None:
+        rows = {"got:     ": got, "allowed: ": allowed, "do:      ": fix}
+        super().__init__("\n".join([what, *(f"  {title}{text}" for title, text in rows.items() if text is not None)]))
+        self.what, self.got, self.allowed, self.fix = what, got, allowed, fix
+
+
+class Refused(StandInError):
+    """The call is understood and refused; the client raises the message as RuntimeError."""
+
+
+class InvalidOption(StandInError):
+    """An option of the server is out of range."""
+
+
+class InvalidMap(StandInError):
+    """A road map is broken, or needs more than the stand-in has."""
+
+
+class UnknownMap(StandInError):
+    """No map has this name."""
+
+    def __init__(self, name: str, names: Sequence[str], fix: str) -> None:
+        close = difflib.get_close_matches(name, names)
+        near = f"did you mean {' or '.join(map(repr, close))}?; " if close else ""
+        super().__init__(f"Unknown map {name!r}.", got=name, allowed=", ".join(names[:20]), fix=f"{near}{fix}")
+
+
+class PortsTaken(StandInError):
+    """The two ports cannot be listened at."""

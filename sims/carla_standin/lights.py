@@ -1,0 +1,227 @@
+"""Traffic lights: the controllers of a junction are green one after the other, with yellow and a time when all are red."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.actors import Actor, Bodies, Box
+from carla_standin.errors import Refused
+from carla_standin.layouts import Colour, Tag
+from carla_standin.maps.curves import Floats
+from carla_standin.maps.grid import LIGHT
+from carla_standin.maps.roads import Road, Signal
+from carla_standin.maps.town import Town
+from carla_standin.poses import Pose
+from carla_standin.sensors.scene import Boxes
+
+TIMES = (10.0, 3.0, 2.0)
+"""[s] of green, yellow and red after it."""
+SHOWN = np.array([(40, 40, 230), (40, 210, 240), (60, 200, 60), (60, 60, 60), (60, 60, 60)], np.uint8)
+"""Blue, green, red in a picture, in the order of the colours."""
+REACH = 12.0
+"""[m] before a stop line where a light counts: drivers that brake once they are there stop from 50 km/h before the line."""
+ORDER = Colour.GREEN, Colour.YELLOW, Colour.RED
+"""Of a cycle, and of TIMES."""
+NEXT = {Colour.GREEN: Colour.YELLOW, Colour.YELLOW: Colour.RED}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Position of a traffic light and the stretch of lane it applies to."""
+
+    signal: Signal
+    road: Road
+
+    @property
+    def pose(self) -> Pose:
+        """At the pole, looking the way that traffic goes."""
+        x, y, heading = (
+            float(value[0]) for value in self.road.beside(*(np.array([v]) for v in (self.signal.s, self.signal.t)))
+        )
+        yaw = -math.degrees(heading) + (0.0 if self.signal.orientation == "+" else 180.0)
+        return [[x, -y, 0.0], [0.0, math.remainder(yaw, 360.0), 0.0]]
+
+    @property
+    def reach(self) -> float:
+        """[m] before the stop line where it counts."""
+        return min(REACH, self.road.length)
+
+    @property
+    def stations(self) -> tuple[float, float]:
+        """From where to where along the road it counts."""
+        return (self.road.length - self.reach, self.road.length) if self.signal.orientation == "+" else (0.0, self.reach)
+
+    def lane_ids(self) -> list[int]:
+        """Returns the driving lanes that it counts for."""
+        low, high = sorted(self.signal.lanes)
+        return [lane.id for lane in self.road.lanes if low <= lane.id <= high and lane.kind == "driving"]
+
+    def box(self) -> Box:
+        """Returns where it counts, in the frame of its pose: before it and to the left."""
+        edges = [float(edge[0]) for lane in self.lane_ids() for edge in self.road.edges(lane, np.array([self.signal.s]))]
+        near, far = (abs(abs(self.signal.t) - abs(edge)) for edge in (max(edges, key=abs), min(edges, key=abs)))
+        return Box((-self.reach / 2, -(near + far) / 2, 1.0), (self.reach / 2, (far - near) / 2, 1.0))
+
+
+@dataclass
+class Cycle:
+    """The lights of one junction."""
+
+    groups: list[list[int]]
+    """Numbers of lights that are green together."""
+    turn: int = 0
+    colour: Colour = Colour.GREEN
+    lights: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lights = [light for group in self.groups for light in group]
+
+    def advance(self) -> None:
+        """Goes on to the next colour, and after red to the next group."""
+        if self.colour in NEXT:
+            self.colour = NEXT[self.colour]
+        else:
+            self.turn, self.colour = (self.turn + 1) % len(self.groups), Colour.GREEN
+
+
+class Lights:
+    """All lights of a map, numbered as the ground's picture of them."""
+
+    def __init__(self, town: Town) -> None:
+        self.places = places(town)
+        number = {place.signal.id: index for index, place in enumerate(self.places)}
+        controllers = {controller.id: controller for controller in town.road_map.controllers}
+        self.cycles = [
+            Cycle(
+                [group for c in junction.controllers if (group := [number[s] for s in controllers[c].signals if s in number])]
+            )
+            for junction in town.road_map.junctions
+            if any(signal in number for c in junction.controllers for signal in controllers[c].signals)
+        ]
+        controlled = {light for cycle in self.cycles for light in cycle.lights}
+        self.cycles += [Cycle([[light]]) for light in number.values() if light not in controlled]
+        count = len(self.places)
+        self.colours = np.full(count, Colour.RED, np.uint8)
+        self.frozen = np.zeros(count, bool)
+        self.times = np.tile(np.array(TIMES), (count, 1))
+        self.actors: list[Actor] = []
+        self.ids = np.zeros(count, np.uint32)
+        self.of_way = np.full(len(town.lanes.ways), -1)
+        """Way -> the light at its end, or -1."""
+        for index, place in enumerate(self.places):
+            self.of_way[[town.lanes.index[place.road.id, lane] for lane in place.lane_ids()]] = index
+        self.cycle_of = np.zeros(count, np.intp)
+        for index, cycle in enumerate(self.cycles):
+            self.cycle_of[cycle.lights] = index
+            self._show(cycle)
+        self.elapsed = np.zeros(len(self.cycles))
+        """[s] of each cycle's colour."""
+        self._note()
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def appear(self, bodies: Bodies, first: int) -> int:
+        """Adds the lights' actors with ids from `first` on; returns the next id."""
+        for index, place in enumerate(self.places):
+            actor = Actor(first + index, "traffic.traffic_light", {}, [0, "traffic.traffic_light", []], place.box())
+            actor.description = [0, actor.type_id, [["role_name", 4, ""]]]
+            actor.tag = Tag.TRAFFIC_LIGHT
+            self.actors.append(actor)
+            bodies.add(actor, place.pose)
+            bodies.records["sign"][-1] = str(place.signal.id).encode()
+        self.ids = np.array([actor.id for actor in self.actors], np.uint32)
+        return first + len(self.places)
+
+    def step(self, bodies: Bodies, dt: float) -> None:
+        """Lets time pass at all junctions and writes what snapshots say."""
+        if not self.actors:
+            return
+        self.elapsed += dt * self.runs
+        over = self.elapsed >= self.limits
+        if over.any():
+            for number in np.flatnonzero(over & self.runs):
+                self.elapsed[number] = 0.0
+                self.cycles[number].advance()
+                self._show(self.cycles[number])
+            self._note()
+        first = self.actors[0].row  # they were the first to appear, one after the other
+        records = bodies.records[first : first + len(self)]
+        times = records["times"]
+        times[:, :3], times[:, 3] = self.times, self.elapsed[self.cycle_of]
+        records["frozen"], records["colour"] = self.frozen, self.colours
+
+    def _note(self) -> None:
+        """Notes which cycles run and when [s] their colours end."""
+        self.runs = np.array([not self.frozen[cycle.lights[0]] for cycle in self.cycles], bool)
+        ends = [self.times[cycle.groups[cycle.turn][0], ORDER.index(cycle.colour)] for cycle in self.cycles]
+        self.limits = np.array(ends) - 1e-9
+
+    def _show(self, cycle: Cycle) -> None:
+        self.colours[cycle.lights] = Colour.RED
+        self.colours[cycle.groups[cycle.turn]] = cycle.colour
+
+    # what clients do
+
+    def number(self, actor: Actor) -> int:
+        """Returns the number of a light; raises Refused for another actor."""
+        if actor not in self.actors:
+            raise Refused(f"actor {actor.id} ({actor.type_id}) is no traffic light")
+        return self.actors.index(actor)
+
+    def group(self, actor: Actor) -> list[int]:
+        """Returns the ids of all lights of a junction."""
+        return [int(self.ids[light]) for light in self._cycle(actor).lights]
+
+    def _cycle(self, actor: Actor) -> Cycle:
+        number = self.number(actor)
+        return next(cycle for cycle in self.cycles if number in cycle.lights)
+
+    def set_colour(self, actor: Actor, colour: int) -> None:
+        """Shows a colour, until the junction's cycle changes it."""
+        self.colours[self.number(actor)] = Colour(colour)
+
+    def set_time(self, actor: Actor, which: int, seconds: float) -> None:
+        """Sets the time [s] of green (0), yellow (1) or red (2) of a light."""
+        self.times[self.number(actor), which] = max(seconds, 0.0)
+        self._note()
+
+    def freeze(self, frozen: bool, actor: Actor | None = None) -> None:
+        """Stops or starts the cycle of one junction, or of all."""
+        lights = slice(None) if actor is None else self._cycle(actor).lights
+        self.frozen[lights] = frozen
+        self._note()
+
+    def reset(self, actor: Actor | None = None) -> None:
+        """Begins the cycle of one junction, or of all, anew."""
+        for number, cycle in enumerate(self.cycles):
+            if actor is None or self.number(actor) in cycle.lights:
+                cycle.turn, cycle.colour, self.elapsed[number] = 0, Colour.GREEN, 0.0
+                self._show(cycle)
+        self._note()
+
+    # what cameras see
+
+    def boxes(self) -> Boxes:
+        """Returns a pole and a head for each light."""
+        count = len(self.places)
+        poses = np.array([[*place.pose[0][:2], math.radians(place.pose[1][1])] for place in self.places]).reshape(-1, 3)
+        sizes = np.repeat([[0.1, 0.1, 0.0, 3.0], [0.25, 0.3, 3.0, 4.0]], count, axis=0)
+        numbers: Floats = np.concatenate([np.tile(poses, (2, 1)), sizes], axis=1)
+        tags = np.repeat(np.array([Tag.POLE, Tag.TRAFFIC_LIGHT], np.uint8), count)
+        colours = np.full((2 * count, 3), 90, np.uint8)
+        return Boxes(numbers, tags, colours, np.zeros(2 * count, np.int64))
+
+    def paint(self) -> npt.NDArray[np.uint8]:
+        """Returns the colours (n, 3) of the heads."""
+        return SHOWN[self.colours]
+
+
+def places(town: Town) -> list[Place]:
+    """Returns where a map has lights."""
+    found = [Place(signal, road) for road in town.road_map.roads for signal in road.signals if signal.type == LIGHT]
+    return [place for place in found if place.lane_ids()]

@@ -1,0 +1,156 @@
+"""The lanes of a map as one set of arrays, in the simulator's frame: y and headings have the other sign than in OpenDRIVE."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.maps.curves import Floats
+from carla_standin.maps.roads import Lane, Link, Road, RoadMap
+
+SPACING = 1.0
+"""[m] about so far apart are the points of a lane."""
+Ints = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One driving lane, in the direction of travel."""
+
+    road: int
+    lane: int
+    points: Floats
+    """(n, 3): x, y [m], heading [rad], at equal distances; at least two."""
+    length: float
+    speed: float
+    junction: int
+    successors: tuple[int, ...] = ()
+    left: int = -1
+    """The neighbour in the same direction, or -1; as is the next."""
+    right: int = -1
+    closes: bool = False
+    """Whether it becomes narrow and ends."""
+    opens: bool = False
+    """Whether it begins without a width."""
+
+
+class Lanes:
+    """All ways of a map: tuples of objects for slow uses, arrays for each step."""
+
+    def __init__(self, road_map: RoadMap) -> None:
+        keys = [(road, lane) for road in road_map.roads for lane in road.lanes if lane.kind == "driving"]
+        self.index = {(road.id, lane.id): number for number, (road, lane) in enumerate(keys)}
+        self.ways = [self._way(road_map, road, lane) for road, lane in keys]
+        counts = [len(way.points) for way in self.ways]
+        self.start = np.concatenate([[0], np.cumsum(counts)])[:-1].astype(np.intp)
+        self.points = np.concatenate([way.points for way in self.ways])
+        self.way_of_point = np.repeat(np.arange(len(self.ways)), counts)
+        self.length = np.array([way.length for way in self.ways])
+        self.step = self.length / (np.array(counts) - 1)
+        self.last = np.array(counts) - 2
+        self.speed = np.array([way.speed for way in self.ways])
+        self.junction = np.array([way.junction for way in self.ways])
+        self.crossing = self.junction != -1
+        """Whether a way lies in a junction."""
+        headings = self.points[:, 2]
+        self.aims = np.column_stack([self.points[:, :2], np.cos(headings), np.sin(headings)])
+        """Of points: x, y and the cosine and sine of the heading."""
+        self.ends = np.array([way.closes or not way.successors for way in self.ways])
+
+    def _way(self, road_map: RoadMap, road: Road, lane: Lane) -> Way:
+        points, length = lane_points(road, lane.id)
+        forward = lane.id < 0
+        narrow = lane.width_at(np.array([0.0, road.length])) < 0.5
+        if not forward:
+            narrow = narrow[::-1]
+        side = -1 if forward else 1
+        return Way(
+            road.id,
+            lane.id,
+            points,
+            length,
+            road.speed,
+            road.junction,
+            self._successors(road_map, road, lane),
+            self.index.get((road.id, lane.id - side), -1) if abs(lane.id) > 1 else -1,
+            self.index.get((road.id, lane.id + side), -1),
+            bool(narrow[1]),
+            bool(narrow[0]),
+        )
+
+    def _successors(self, road_map: RoadMap, road: Road, lane: Lane) -> tuple[int, ...]:
+        link, target = (road.successor, lane.successor) if lane.id < 0 else (road.predecessor, lane.predecessor)
+        if link is None:
+            return ()
+        if link.kind == "road":
+            found = self.index.get((link.id, target)) if target is not None else None
+            return () if found is None else (found,)
+        return tuple(
+            self.index[way.connecting, end]
+            for junction in road_map.junctions
+            if junction.id == link.id
+            for way in junction.connections
+            if way.incoming == road.id and _enters(road_map, way.connecting, way.contact, road, link)
+            for start, end in way.links
+            if start == lane.id and (way.connecting, end) in self.index
+        )
+
+    @cached_property
+    def predecessors(self) -> list[list[int]]:
+        """Way -> the ways that lead to it."""
+        found: list[list[int]] = [[] for _ in self.ways]
+        for number, way in enumerate(self.ways):
+            for successor in way.successors:
+                found[successor].append(number)
+        return found
+
+    def poses(self, way: Ints, s: Floats) -> Floats:
+        """Returns x, y, heading (..., 3) at distances along ways, between the points by straight lines."""
+        place = s / self.step[way]
+        index = np.clip(place.astype(np.intp), 0, self.last[way])
+        part = (place - index)[..., None]
+        first = self.start[way] + index
+        before = self.points[first]
+        return np.asarray(before + part * (self.points[first + 1] - before))
+
+    def nearest(self, x: float, y: float, heading: float | None = None) -> tuple[int, float, float]:
+        """Returns the nearest way that is driven that way [rad], the distance along it and the distance from it."""
+        squares = (self.points[:, 0] - x) ** 2 + (self.points[:, 1] - y) ** 2
+        if heading is not None:
+            squares = np.where(np.cos(self.points[:, 2] - heading) > 0.5, squares, np.inf)
+        point = int(np.argmin(squares))
+        way = int(self.way_of_point[point])
+        px, py, direction = self.points[point]
+        along = (x - px) * math.cos(direction) + (y - py) * math.sin(direction)
+        s = float(np.clip((point - self.start[way]) * self.step[way] + along, 0, self.length[way]))
+        if not math.isfinite(squares[point]):
+            return way, s, math.inf
+        there = self.poses(np.array([way]), np.array([s]))[0]
+        return way, s, math.hypot(x - there[0], y - there[1])
+
+
+def _enters(road_map: RoadMap, connecting: int, contact: str, road: Road, link: Link) -> bool:
+    """Return True if a connecting road begins at this end of the road: both ends may touch one junction."""
+    way = road_map.by_id[connecting]
+    back = way.predecessor if contact == "start" else way.successor
+    end = "end" if link is road.successor else "start"
+    return back is not None and back.id == road.id and back.contact == end
+
+
+def lane_points(road: Road, number: int) -> tuple[Floats, float]:
+    """Returns points (n, 3) at equal distances along a lane's centre in the direction of travel, and its length."""
+    stations = np.linspace(0, road.length, max(math.ceil(road.length / 0.25), 2) + 1)
+    inner, outer = road.edges(number, stations)
+    x, y, _ = road.beside(stations, (inner + outer) / 2)
+    if number > 0:
+        x, y = x[::-1], y[::-1]
+    y = -y
+    along = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
+    length = float(along[-1])
+    places = np.linspace(0, length, max(round(length / SPACING), 1) + 1)
+    heading = np.unwrap(np.arctan2(np.gradient(y, along), np.gradient(x, along)))
+    return np.stack([np.interp(places, along, values) for values in (x, y, heading)], axis=1), length

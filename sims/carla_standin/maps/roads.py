@@ -1,0 +1,288 @@
+"""Elements of a road map as in OpenDRIVE 1.4: x east, y north, heading anticlockwise [rad], lengths [m].
+
+A `Road` has one lane section: a road of a file with several is a chain of them with the same `source`, which are written as
+one road again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from carla_standin.maps.curves import Cubic, Floats, Spiral
+
+Polynomial = tuple[float, float, float, float, float]
+"""Where it begins [m], and four coefficients in the distance from there."""
+
+
+def piecewise(parts: tuple[Polynomial, ...], s: Floats) -> Floats:
+    """Return the values of polynomials, each of which holds from where it begins to the next one; 0 without any."""
+    if not parts:
+        return np.zeros_like(s)
+    starts = np.array([part[0] for part in parts])
+    chosen = np.maximum(np.searchsorted(starts, s + 1e-9, side="right") - 1, 0)
+    rows = np.array(parts)[chosen]
+    ds = s - rows[:, 0]
+    return np.asarray(rows[:, 1] + ds * (rows[:, 2] + ds * (rows[:, 3] + ds * rows[:, 4])))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A line or an arc of a reference line, or a curve of another shape."""
+
+    x: float
+    y: float
+    heading: float
+    length: float
+    curvature: float = 0.0
+    """[1/m], positive to the left; 0 is a line."""
+    shape: Spiral | Cubic | None = None
+    """Instead of a line or an arc."""
+
+    @property
+    def bends(self) -> tuple[float, float]:
+        """Least and greatest curvature [1/m]."""
+        return (self.curvature, self.curvature) if self.shape is None else self.shape.bends
+
+    def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns x, y and heading at distances from the beginning."""
+        if self.shape is not None:
+            u, v, turned = self.shape.at(s)
+            cosine, sine = np.cos(self.heading), np.sin(self.heading)
+            return self.x + u * cosine - v * sine, self.y + u * sine + v * cosine, self.heading + turned
+        heading = self.heading + self.curvature * s
+        if abs(self.curvature) < 1e-12:
+            return self.x + s * np.cos(self.heading), self.y + s * np.sin(self.heading), heading
+        x = self.x + (np.sin(heading) - np.sin(self.heading)) / self.curvature
+        y = self.y - (np.cos(heading) - np.cos(self.heading)) / self.curvature
+        return x, y, heading
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane: negative numbers lie right of the reference line and are driven along it, positive ones against it."""
+
+    id: int
+    kind: str = "driving"
+    width: tuple[float, float, float, float] = (3.5, 0.0, 0.0, 0.0)
+    """Coefficients of a polynomial in s."""
+    mark: str = "solid"
+    """Of the outer edge: "solid", "broken" or "none"."""
+    predecessor: int | None = None
+    successor: int | None = None
+    change: str | None = None
+    """Lane changes over the outer edge: "both", "increase", "decrease", "none", "" if a map does not say, None by default."""
+    later_widths: tuple[Polynomial, ...] = ()
+    """Widths that hold instead from some distance along the section on."""
+    later_marks: tuple[tuple[float, str, str], ...] = ()
+    """Distance [m], kind and permitted lane changes of lines that hold instead from there on."""
+
+    @property
+    def lane_change(self) -> str:
+        """Permitted lane changes over the outer edge: by default both ways over a broken line, and none over others."""
+        return ("both" if self.mark == "broken" else "none") if self.change is None else self.change
+
+    def width_at(self, s: Floats) -> Floats:
+        """Returns the width at distances along the road."""
+        a, b, c, d = self.width
+        if not self.later_widths:
+            return a + s * (b + s * (c + s * d))
+        return piecewise(((0.0, *self.width), *self.later_widths), s)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Neighbour at an end of a road: a road's "start" or "end", or a junction."""
+
+    kind: str
+    id: int
+    contact: str | None = None
+
+
+@dataclass(frozen=True)
+class Signal:
+    """A light or a sign beside the road."""
+
+    id: int
+    s: float
+    t: float
+    type: str
+    value: float = -1.0
+    unit: str = ""
+    orientation: str = "+"
+    """For which traffic: "+" along the reference line, "-" against it."""
+    lanes: tuple[int, int] = (-1, -1)
+    dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class Building:
+    """A box beside the road, along it."""
+
+    id: int
+    s: float
+    t: float
+    length: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Crosswalk:
+    """A polygon across the road, in a frame at s and t."""
+
+    id: str
+    s: float
+    t: float
+    heading: float
+    """[rad] of the u axis against the road."""
+    corners: tuple[tuple[float, float, float], ...]
+    """[m] u, v, z; the last is the first again if the map closes it, as it should."""
+    name: str = "crosswalk"
+    z: float = 0.0
+    """[m]"""
+    orientation: str = "none"
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Length [m] along u and width [m] along v."""
+        u, v = (np.array([corner[axis] for corner in self.corners]) for axis in (0, 1))
+        return float(np.ptp(u)), float(np.ptp(v))
+
+
+@dataclass(frozen=True)
+class Road:
+    """A road of one lane section."""
+
+    id: int
+    pieces: tuple[Piece, ...]
+    lanes: tuple[Lane, ...]
+    junction: int = -1
+    predecessor: Link | None = None
+    successor: Link | None = None
+    speed: float = 50.0 / 3.6
+    """[m/s] the limit."""
+    centre_mark: str = "broken"
+    signals: tuple[Signal, ...] = ()
+    buildings: tuple[Building, ...] = ()
+    crosswalks: tuple[Crosswalk, ...] = ()
+    centre_change: str = "none"
+    """Lane changes over the reference line, as those of lanes: by default none, since oncoming traffic is behind it."""
+    later_centre_marks: tuple[tuple[float, str, str], ...] = ()
+    source: int | None = None
+    """Id of the road of the file that this is a section of; by default its own."""
+    begin: float = 0.0
+    """[m] along the pieces, which are those of the whole road, where the section begins."""
+    extent: float | None = None
+    """[m] length of the section, unless it is the rest of the road."""
+    offsets: tuple[Polynomial, ...] = ()
+    """[m] to the left, of the middle line from the pieces; along the whole road."""
+
+    @cached_property
+    def length(self) -> float:
+        """[m] along the reference line."""
+        return self.whole - self.begin if self.extent is None else self.extent
+
+    @cached_property
+    def whole(self) -> float:
+        """[m] along the pieces."""
+        return float(sum(piece.length for piece in self.pieces))
+
+    @property
+    def number(self) -> int:
+        """Id of the road in the file."""
+        return self.id if self.source is None else self.source
+
+    @property
+    def label(self) -> str:
+        """Name of the section for people."""
+        return str(self.number) if self.begin == 0 else f"{self.number} (from {self.begin:g} m)"
+
+    def at(self, s: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns x, y and heading of the reference line."""
+        s = s + self.begin
+        starts = np.concatenate([[0.0], np.cumsum([piece.length for piece in self.pieces])])[:-1]
+        index = np.clip(np.searchsorted(starts, s, side="right") - 1, 0, len(self.pieces) - 1)
+        out = np.empty((3, len(s)))
+        for number, piece in enumerate(self.pieces):
+            chosen = index == number
+            out[:, chosen] = piece.at(s[chosen] - starts[number])
+        return out[0], out[1], out[2]
+
+    def lane(self, number: int) -> Lane | None:
+        """Returns a lane by its number, or None."""
+        return next((lane for lane in self.lanes if lane.id == number), None)
+
+    def edges(self, number: int, s: Floats) -> tuple[Floats, Floats]:
+        """Returns t (to the left) of a lane's inner and outer edge."""
+        side = 1 if number > 0 else -1
+        inner = self.middle(s)
+        for lane in sorted(self.lanes, key=lambda lane: abs(lane.id)):
+            if lane.id * side > 0 and abs(lane.id) < abs(number):
+                inner = inner + side * lane.width_at(s)
+        own = self.lane(number)
+        return inner, inner + side * (own.width_at(s) if own else 0.0)
+
+    def middle(self, s: Floats) -> Floats:
+        """Return t [m] of the middle line, from which lanes are counted."""
+        return piecewise(self.offsets, s + self.begin) if self.offsets else np.zeros_like(s)
+
+    def beside(self, s: Floats, t: Floats) -> tuple[Floats, Floats, Floats]:
+        """Returns x, y and heading of points at t left of the reference line."""
+        x, y, heading = self.at(s)
+        return x - t * np.sin(heading), y + t * np.cos(heading), heading
+
+    def outline(self, crosswalk: Crosswalk) -> Floats:
+        """Return x and y (n, 2) of the corners of a crosswalk of this road."""
+        s = np.array([crosswalk.s])
+        x, y, heading = self.beside(s, self.middle(s) + crosswalk.t)
+        u, v, _ = np.array(crosswalk.corners).T
+        cosine, sine = np.cos(heading + crosswalk.heading), np.sin(heading + crosswalk.heading)
+        return np.stack([x + u * cosine - v * sine, y + u * sine + v * cosine], axis=1)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A way through a junction: `links` maps lanes of the incoming road to lanes of the connecting one."""
+
+    id: int
+    incoming: int
+    connecting: int
+    contact: str
+    links: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Controller:
+    """Lights that show the same colour."""
+
+    id: int
+    signals: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Junction:
+    """Junction of roads."""
+
+    id: int
+    connections: tuple[Connection, ...]
+    controllers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class RoadMap:
+    """A whole map."""
+
+    name: str
+    roads: tuple[Road, ...]
+    junctions: tuple[Junction, ...] = ()
+    controllers: tuple[Controller, ...] = ()
+    latitude: float = 49.0
+    """[degree] of the origin, as is the next."""
+    longitude: float = 8.0
+    by_id: dict[int, Road] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_id", {road.id: road for road in self.roads})

@@ -1,0 +1,68 @@
+"""Motion of single vehicles that departs from their model: frozen, in the air, at a constant velocity, sliding, spinning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from carla_standin.actors import Actor
+from carla_standin.physics.kinematic import DEGREE, turned
+
+LEAST = 1e-3
+"""[m/s], [rad/s] below which a slide is none."""
+
+
+@dataclass
+class Override:
+    """Departures of one vehicle; none of them if all are at their defaults."""
+
+    constant: tuple[float, float] | None = None
+    """[m/s] forward and to the right in its own frame, whatever its pedals say."""
+    slide: float = 0.0
+    """[m/s] to the right, until the grip of the tyres has taken it."""
+    spin: float = 0.0
+    """[rad/s] to the right, likewise."""
+
+    def is_needed(self, actor: Actor) -> bool:
+        """True if the vehicle's next step is not that of its model."""
+        return (
+            not actor.has_physics or actor.is_aloft or self.constant is not None or max(abs(self.slide), abs(self.spin)) > LEAST
+        )
+
+    def apply(self, actor: Actor, before: Any, after: Any, parameters: Any, dt: float) -> None:
+        """Change the state `after` a step of the model to what the departure makes of `before`; all are of the class One."""
+        if not actor.has_physics:
+            self.slide = self.spin = 0.0
+            _keep(before, after, 0.0, 0.0)
+        elif actor.is_aloft:  # no tyre touches anything: it goes on as it was
+            _keep(before, after, before.forward, before.sideways)
+            self._move(after, before.forward, before.sideways + self.slide, dt)
+        elif self.constant is not None:
+            turning = after.turning
+            _keep(before, after, *self.constant)
+            after.wheel, after.turning = before.wheel, turning
+            self._move(after, *self.constant, dt)
+        else:
+            grip = parameters.grip if actor.has_gravity else 0.0
+            self._move(after, 0.0, self.slide, dt)
+            self.slide = _towards_zero(self.slide, grip * dt)
+            self.spin = _towards_zero(self.spin, grip * dt / (0.5 * parameters.wheelbase))
+
+    def _move(self, state: Any, forward: float, sideways: float, dt: float) -> None:
+        course = state.yaw * DEGREE + 0.5 * dt * (state.turning + self.spin)
+        state.x += dt * (forward * math.cos(course) - sideways * math.sin(course))
+        state.y += dt * (forward * math.sin(course) + sideways * math.cos(course))
+        own, state.turning = state.turning, self.spin + (state.turning if self.constant is not None else 0.0)
+        turned(state, dt)
+        state.turning = own
+
+
+def _keep(before: Any, after: Any, forward: float, sideways: float) -> None:
+    for name in ("x", "y", "yaw", "wheel"):
+        setattr(after, name, getattr(before, name))
+    after.forward, after.sideways, after.turning = forward, sideways, 0.0
+
+
+def _towards_zero(value: float, most: float) -> float:
+    return math.copysign(max(abs(value) - most, 0.0), value)

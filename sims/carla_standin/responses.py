@@ -1,0 +1,60 @@
+"""Envelopes of answers: the client's Response<T> for a value, nothing or a list of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from carla_standin.errors import StandInError
+
+Answer = list[object]
+
+
+def value(result: object) -> Answer:
+    """Returns a result in its wrapping."""
+    return [[1, result]]
+
+
+def no_value(message: str) -> Answer:
+    """Returns why there is no result."""
+    return [[0, [message]]]
+
+
+def done(_: object = None) -> Answer:
+    """Returns the answer of what has no result."""
+    return [[False]]
+
+
+def not_done(message: str) -> Answer:
+    """Returns why it was not done."""
+    return [[True, [message]]]
+
+
+class Call:
+    """A function of the server as the client calls it: answers, and refusals as answers."""
+
+    def __init__(
+        self, function: Callable[..., object], wrap: Callable[[object], object], refuse: Callable[[str], object]
+    ) -> None:
+        self.function, self.wrap, self.refuse = function, wrap, refuse
+
+    def __call__(self, *arguments: object) -> object:
+        """Returns the wrapped answer."""
+        try:
+            return self.wrap(self.function(*arguments))
+        except StandInError as error:
+            return self.refuse(str(error))
+
+
+def valued(**functions: Callable[..., object]) -> dict[str, Call]:
+    """Returns calls that have a result."""
+    return {name: Call(function, value, no_value) for name, function in functions.items()}
+
+
+def void(**functions: Callable[..., object]) -> dict[str, Call]:
+    """Returns calls that have none."""
+    return {name: Call(function, done, not_done) for name, function in functions.items()}
+
+
+def bare(**functions: Callable[..., object]) -> dict[str, Call]:
+    """Returns calls whose result is not wrapped again."""
+    return {name: Call(function, lambda result: result, no_value) for name, function in functions.items()}

@@ -1,0 +1,157 @@
+"""The port of calls: msgpack-rpc, answered in the order of arrival, each answer at once where a client waits for it."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack
+
+from carla_standin.connections import Connection
+from carla_standin.notices import say
+
+LOG = logging.getLogger(__name__)
+REQUEST, REPLY = 0, 1
+LARGEST = 4 * 1024 * 1024
+"""[bytes] of calls that have not come to their end, of all clients together; beyond it, whoever has most is given up. Maps are
+the largest calls. What has come of a call may take 80 times as much memory if it is a list of empty lists."""
+LONGEST = 100_000
+"""Entries of a list in a call: a batch is the longest. Room for all is made when the first has come."""
+MOST_WITHHELD = 64 * 1024
+"""[bytes] of answers that nobody waits for, kept until one that somebody waits for goes the same way."""
+AFTER: dict[tuple[object, object], str] = {("apply_batch", "tick_cue"): "tick_of_batch"}
+"""Two calls of a client, one straight after the other -> how the second is understood."""
+MOST_BEGUN = 10
+"""Calls of one client that are undone for it."""
+LONGEST_REASON = 400
+"""Characters of a refusal in the log."""
+ENDED_BY = {"add_traffic_manager_running": "forget_traffic_manager"}
+"""Call of a client -> call with the same arguments that undoes it once the client is gone."""
+
+
+class Caller:
+    """A connected client."""
+
+    def __init__(
+        self, sock: socket.socket, selector: selectors.BaseSelector, calls: Mapping[str, Callable[..., object]]
+    ) -> None:
+        self.connection = Connection(sock, selector, self.serve)
+        self.calls = calls
+        # Text that is no UTF-8 must not end the connection.
+        self.unpacker = msgpack.Unpacker(
+            raw=False,
+            unicode_errors="replace",
+            max_buffer_size=LARGEST,
+            max_array_len=LONGEST,
+            max_map_len=LONGEST,
+            strict_map_key=False,
+        )
+        self.fed = self.finished = self.half = 0
+        """[bytes] that have come, those of calls that have come to their end, and the others"""
+        self.pack = msgpack.Packer(unicode_errors="replace").pack
+        self.withheld = b""
+        self.last: object = None
+        self.begun: list[tuple[str, list[object]]] = []
+        """Calls to be undone when the client is gone."""
+
+    def serve(self, mask: int) -> None:
+        """Answers what has arrived."""
+        if mask & selectors.EVENT_WRITE:
+            self.connection.flush()
+        if not mask & selectors.EVENT_READ:
+            return
+        data = self.connection.received()
+        if data is None:
+            self.close()
+            return
+        try:
+            self.unpacker.feed(data)
+            self.fed += len(data)
+            for message in self.unpacker:
+                self.finished = self.unpacker.tell()
+                self._answer(message)
+                if not self.connection.is_open:
+                    break
+        except (ValueError, msgpack.UnpackException, msgpack.BufferFull, RecursionError) as error:
+            LOG.warning("a client that does not speak msgpack-rpc is disconnected: %r", error)
+            self.close()
+            return
+        if not self.connection.is_open:
+            self.close()
+            return
+        self._keep(self.fed - self.finished)
+
+    def close(self) -> None:
+        """Ends the connection, forgets what has come of a call and undoes what must not outlive the client."""
+        self.connection.close()
+        for name, arguments in self.begun:
+            self.calls[name](*arguments)
+        self.begun = []
+        self.unpacker = None
+        UNFINISHED.discard(self)
+
+    def _keep(self, half: int) -> None:
+        """Notes how much has come of a call that has not come to its end."""
+        if not half and not self.half:
+            return
+        self.half = half
+        (UNFINISHED.add if half else UNFINISHED.discard)(self)
+        if sum(caller.half for caller in UNFINISHED) > LARGEST:
+            most = max(UNFINISHED, key=lambda caller: caller.half)
+            LOG.warning("a client is disconnected: its call has not come to its end after %d kB", most.half // 1000)
+            most.close()
+
+    def _answer(self, message: Any) -> None:
+        if not isinstance(message, list) or len(message) != 4 or message[0] != REQUEST or not isinstance(message[3], list):
+            raise ValueError("no request of msgpack-rpc")
+        _, number, name, arguments = message
+        error, result = self._called(name, arguments[1:])
+        is_awaited = arguments[:1] != [[True]]
+        if not is_awaited and name in self.calls:
+            _say_refusal(name, error, result)
+        answer = self.withheld + self.pack([REPLY, number, error, result])
+        # The first argument says whether the client goes on without waiting: [true].
+        if not is_awaited and len(answer) < MOST_WITHHELD:
+            self.withheld = answer
+            return
+        self.withheld = b""
+        self.connection.send(answer)
+
+    def _called(self, name: object, arguments: list[object]) -> tuple[str | None, object]:
+        call = self.calls.get(name) if isinstance(name, str) else None
+        if call is None:
+            say(f"unknown call: {str(name)[:100]}", kind=f"unknown {str(name)[:100]}")
+            return f"the stand-in has no call {str(name)[:100]!r}", None
+        call = self.calls.get(AFTER.get((self.last, name), ""), call)
+        self.last = name
+        try:
+            result = call(*arguments)
+            if name in ENDED_BY and (ENDED_BY[name], arguments) not in self.begun[:MOST_BEGUN]:
+                self.begun = [*self.begun[-MOST_BEGUN:], (ENDED_BY[name], arguments)]
+            return None, result
+        except Exception as error:  # one bad call must not end the server
+            LOG.exception("call %s failed", name)
+            return f"{name} failed: {type(error).__name__}: {error}"[:1000], None
+
+
+def _say_refusal(name: object, error: str | None, result: Any) -> None:
+    """Log why a call failed whose answer no client waits for; each reason once."""
+    responses = result if name == "apply_batch" and isinstance(result, list) else [result]
+    reasons = [error] if error is not None else [reason for response in responses if (reason := _reason(response))]
+    if reasons:
+        say(f"{str(name)[:100]} is refused, and its client does not wait for an answer: {reasons[0]}")
+
+
+def _reason(response: Any) -> str | None:
+    """Return the message of a Response that is an error, [[0, [message]]] or [[true, [message]]]; None for any other."""
+    match response:
+        case [[flag, [str() as message]]] if flag is True or (flag == 0 and flag is not False):
+            return message[:LONGEST_REASON]
+    return None
+
+
+UNFINISHED: set[Caller] = set()
+"""Those of whose call only a part has come."""

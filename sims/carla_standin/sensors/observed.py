@@ -1,0 +1,37 @@
+"""The world as its sensors read it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from carla_standin.actors import Bodies
+from carla_standin.attachments import Attachments
+from carla_standin.clock import Clock
+from carla_standin.collisions import Hit
+from carla_standin.maps.town import Town
+from carla_standin.sensors.scene import Scene
+from carla_standin.settings import Settings
+from carla_standin.streams import Streams
+
+
+class ObservedWorld(Protocol):
+    """Part of `carla_standin.world.World` that sensors need."""
+
+    clock: Clock
+    streams: Streams
+    settings: Settings
+    town: Town
+    bodies: Bodies
+    attachments: Attachments
+    scene: Scene
+    hits: list[Hit]
+    """Of the present step."""
+    lamps: dict[int, int]
+    """Actor -> the lamps that are lit."""
+
+    @property
+    def step_seconds(self) -> float:
+        """[s] of the present step."""
+
+    def look(self) -> None:
+        """Makes `scene` agree with where everything is now."""

@@ -1,0 +1,74 @@
+"""Rays against the flat ground and the boxes of a scene: what lidars, radars and obstacle detectors hit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.sensors.observed import ObservedWorld
+
+Floats = npt.NDArray[np.float64]
+Corners = tuple[list[float], list[float]]
+GROUND = -1
+"""In the place of a box: the ground, or nothing."""
+
+
+@dataclass(frozen=True)
+class Hits:
+    """First hits of rays (...)."""
+
+    distance: Floats
+    """(...) [m] along the ray; infinite if it hits nothing."""
+    box: npt.NDArray[np.intp]
+    """(...) number of the box in the scene, or GROUND."""
+    incidence: Floats
+    """(...) cosine of the angle between the ray and the normal of what it hits, 0 to 1."""
+
+
+def cast(origin: Floats, rays: Floats, reach: float, world: ObservedWorld, carrier: int) -> Hits:
+    """Return the first hits of rays (..., 3), unit vectors in the world's frame; boxes of the actor `carrier` are left out.
+
+    origin: (3,) of all rays, or (..., 3) of each. reach: [m] from the first origin beyond which boxes are not looked for.
+    """
+    falling = -rays[..., 2]
+    distance = np.full(falling.shape, np.inf)
+    np.divide(np.maximum(origin[..., 2], 0.01), falling, out=distance, where=falling > 1e-6)
+    box, incidence = np.full(falling.shape, GROUND, np.intp), np.maximum(falling, 0.0)
+    world.look()
+    boxes, first = world.scene.boxes, origin.reshape(-1, 3)[0, :2]
+    near = np.hypot(*(boxes.numbers[:, :2] - first).T) < reach + boxes.numbers[:, 3] + boxes.numbers[:, 4]
+    near &= boxes.numbers[:, 6] > 0.0
+    near &= boxes.owners != carrier if carrier else True
+    for number in np.flatnonzero(near).tolist():
+        turn, corners = frame_of(boxes.numbers[number])
+        local = rays @ turn
+        first_sides, second_sides = crossings((origin - [*boxes.numbers[number, :2], 0.0]) @ turn, local, corners)
+        entries = np.minimum(first_sides, second_sides)
+        begin, end = entries.max(-1), np.maximum(first_sides, second_sides).min(-1)
+        hit = (begin < end) & (begin > 0) & (begin < distance)
+        if hit.any():
+            distance[hit], box[hit] = begin[hit], number
+            side = entries[hit].argmax(-1)[:, None]  # the axis of the face through which a ray enters
+            incidence[hit] = np.abs(np.take_along_axis(local[hit], side, -1))[:, 0]
+    return Hits(distance, box, incidence)
+
+
+def frame_of(numbers: Floats) -> tuple[Floats, Corners]:
+    """Return the turn (3, 3) of a box, whose product with a direction of the world is the box's own, and its corners there."""
+    _, _, yaw, half_length, half_width, bottom, top = numbers.tolist()
+    turn = np.array([[np.cos(yaw), -np.sin(yaw), 0], [np.sin(yaw), np.cos(yaw), 0], [0, 0, 1]])
+    return turn, ([-half_length, -half_width, bottom], [half_length, half_width, top])
+
+
+def through(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
+    """Returns where rays (..., 3) enter and leave a box along the axes, as multiples of their directions."""
+    first, second = crossings(origin, directions, corners)
+    return np.minimum(first, second).max(-1), np.maximum(first, second).min(-1)
+
+
+def crossings(origin: Floats, directions: Floats, corners: Corners) -> tuple[Floats, Floats]:
+    """Return where rays (..., 3) cross the planes of a box, a value an axis, as multiples of their directions."""
+    safe = np.where(np.abs(directions) < 1e-12, 1e-12, directions)
+    return (np.array(corners[0]) - origin) / safe, (np.array(corners[1]) - origin) / safe

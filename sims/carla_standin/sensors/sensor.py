@@ -1,0 +1,69 @@
+"""Base of all sensors: the actor that carries it, and the time of its next measurement."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from carla_standin import layouts
+from carla_standin.actors import Actor
+from carla_standin.errors import Refused
+from carla_standin.layouts import SensorType
+from carla_standin.sensors.observed import ObservedWorld
+
+FLAGS = {"true": True, "1": True, "false": False, "0": False}
+"""Values of a switch."""
+
+
+class Sensor(ABC):
+    """Measures, if anybody listens, every `sensor_tick` seconds."""
+
+    kind: ClassVar[SensorType]
+
+    def __init__(self, actor: Actor, world: ObservedWorld) -> None:
+        self.actor = actor
+        self.period = setting(actor, "sensor_tick", 0.0, 1e6) if "sensor_tick" in actor.attributes else 0.0
+        self.due: float | None = None
+        """[s] of the next measurement; None before the first, which is made at once."""
+
+    def serve(self, world: ObservedWorld) -> None:
+        """Sends what it measures now."""
+        clock = world.clock
+        if not world.streams.is_heard(self.actor.stream) or not self._is_due(clock.elapsed):
+            return
+        for payload in self.measured(world):
+            pose = world.bodies.motion[self.actor.row, :6]
+            header = layouts.SENSOR_HEADER.pack(self.kind, clock.frame, clock.elapsed, *pose)
+            world.streams.send(self.actor.stream, header, payload)
+
+    def _is_due(self, now: float) -> bool:
+        due = now if self.due is None else self.due
+        if now < due - 1e-6:
+            return False
+        is_late = now - due > self.period  # nobody listened: what was missed is not made up for
+        self.due = (now if is_late else due) + self.period
+        return True
+
+    @abstractmethod
+    def measured(self, world: ObservedWorld) -> list[bytes | memoryview]:
+        """Returns payloads; what is no copy is sent before the next is measured."""
+
+
+def setting(actor: Actor, name: str, low: float, high: float) -> float:
+    """Returns a number among a sensor's attributes; raises Refused if it is none or out of range."""
+    text = actor.attributes[name]
+    try:
+        value = float(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=f"{low:g} to {high:g}")
+    return value
+
+
+def flag(actor: Actor, name: str) -> bool:
+    """Returns a switch among a sensor's attributes; raises Refused if it is neither true nor false."""
+    text = actor.attributes[name].lower()
+    if text not in FLAGS:
+        raise Refused(f"{actor.type_id} has {name}={text!r}.", allowed=", ".join(FLAGS))
+    return FLAGS[text]

@@ -1,0 +1,179 @@
+"""The server's process: two ports, one thread, asleep where nothing is to be done."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+import cv2
+
+from carla_standin.calls import table
+from carla_standin.clock import RATE
+from carla_standin.connections import accepted
+from carla_standin.errors import InvalidOption, PortsTaken
+from carla_standin.host import Host
+from carla_standin.maps.catalogue import town
+from carla_standin.population import Population
+from carla_standin.rpc import Caller
+from carla_standin.streams import Streams
+from carla_standin.vehicles import MODELS
+from carla_standin.waiting import LINGER, Waiting
+from carla_standin.world import World
+
+LOG = logging.getLogger(__name__)
+ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a server: world and addresses."""
+
+    port: int = 2000
+    """Of calls; streams use the next one. 0 takes a free pair."""
+    map: str = "ring"
+    """ring, grid, highway, or one drawn by chance, such as grid_train_0 or grid_test_0."""
+    physics: str = "kinematic"
+    """Model of vehicles without an attribute `dynamics`: kinematic or dynamic."""
+    rate: float = RATE
+    """[1/s] frames of asynchronous mode."""
+    traffic: int = 0
+    """Cars that drive themselves, in each episode."""
+    walkers: int = 0
+    """Walkers that cross streets, in each episode."""
+    seed: int = 0
+    """Of both."""
+    linger: float = LINGER
+    """[s] of looking for the next call of a busy client before it sleeps; 0: it sleeps at once, and leaves more of the core."""
+    navigation: bool = True
+    """Whether clients get a navigation mesh for AI walkers, which each keeps in a file; without, they make no files."""
+    host: str = "127.0.0.1"
+    """Address to listen at. The protocol has no passwords: leave it."""
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "port": (0 <= self.port < 65535, "0 to 65534"),
+            "physics": (self.physics in MODELS, " or ".join(MODELS)),
+            "rate": (0.1 <= self.rate <= 1000, "0.1 to 1000 [1/s]"),
+            "traffic": (0 <= self.traffic <= 500, "0 to 500"),
+            "walkers": (0 <= self.walkers <= 500, "0 to 500"),
+            "seed": (self.seed >= 0, "0 or more"),
+            "linger": (0 <= self.linger <= 0.1, "0 to 0.1 [s]"),
+        }
+        for name, (is_allowed, words) in allowed.items():
+            if not is_allowed:
+                raise InvalidOption(f"Option {name!r} is out of range.", got=getattr(self, name), allowed=words)
+
+
+class Server:
+    """Listens from the moment it is made."""
+
+    def __init__(self, options: Options) -> None:
+        first = town(options.map)  # an unknown name is told before a port is taken
+        calls, streams = listeners(options.host, options.port)
+        self.port = int(calls.getsockname()[1])
+        self.listener = calls
+        self.host = Host(
+            World(first, Streams(streams), physics=options.physics, rate=options.rate),
+            Population(options.traffic, options.walkers, options.seed),
+            has_navigation=options.navigation,
+        )
+        self.calls = table(self.host)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(calls, selectors.EVENT_READ, self._accept)
+        self.selector.register(self.host.streams, selectors.EVENT_READ, lambda _: self.host.streams.serve())
+        self.waiting = Waiting(self.selector, options.linger)
+        self.is_running = True
+
+    def stop_with(self, file: int) -> None:
+        """Stops when the other end of a pipe is closed: whoever holds it is gone."""
+        self.selector.register(file, selectors.EVENT_READ, partial(self._ended, file))
+
+    def _ended(self, file: int, _: int) -> None:
+        self.is_running = bool(os.read(file, 64))
+
+    def _accept(self, _: int) -> None:
+        sock = accepted(self.listener, self.selector)
+        if sock is not None:
+            Caller(sock, self.selector, self.calls)
+
+    def run(self) -> None:
+        """Serves until it is stopped."""
+        cv2.setNumThreads(1)  # its threads wait for each other by spinning, which costs more than these small pictures
+        while self.is_running:
+            for key, mask in self.waiting.ready(self._patience()):
+                key.data(mask)
+            if self.host.world.settings.synchronous:
+                self._prepare()
+
+    def _prepare(self) -> None:
+        try:
+            self.host.world.prepare()
+        except Exception:  # the next step meets it again, and tells who asked for it
+            LOG.exception("preparing a step failed")
+
+    def _patience(self) -> float | None:
+        """Returns how long nothing is due; in asynchronous mode does what is."""
+        world = self.host.world
+        if world.settings.synchronous:
+            return None
+        left = self.host.streams.until_renewed() or world.clock.until_due(world.step_seconds)
+        if left:
+            return left
+        try:
+            world.tick()
+        except Exception:
+            LOG.exception("a step failed")
+        return 0.0
+
+    def close(self) -> None:
+        """Closes both ports and all connections."""
+        self.host.streams.close()
+        for key in list(self.selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self.selector.close()
+
+
+def listeners(host: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """Returns sockets that listen at a port and the next one; raises PortsTaken."""
+    problem: OSError | None = None
+    for _ in range(1 if port else ATTEMPTS):
+        calls = socket.socket()
+        calls.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        streams = socket.socket()
+        streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            calls.bind((host, port))
+            streams.bind((host, calls.getsockname()[1] + 1))
+            calls.listen()
+            streams.listen()
+            return calls, streams
+        except (OSError, OverflowError) as error:
+            problem = error if isinstance(error, OSError) else OSError(str(error))
+            calls.close()
+            streams.close()
+    raise PortsTaken(
+        f"The stand-in cannot listen at {host}:{port} and the port after it.", got=problem, fix="choose another --port, or 0"
+    )
+
+
+def main() -> None:
+    """Runs a server for the process that started this one: options come on the command line, readiness goes to stdout."""
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="carla stand-in: %(message)s")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then closes the pipe
+    server = Server(Options(**json.loads(sys.argv[1])))
+    server.stop_with(sys.stdin.fileno())
+    print(json.dumps({"port": server.port}), flush=True)  # noqa: T201
+    server.run()
+    server.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,366 @@
+"""The cars that drive themselves: they run on the middles of lanes and are moved all at once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.actors import AX, AY, VX, VY, WZ, YAW, Actor, Bodies, X, Y, rows_of, span_of
+from carla_standin.errors import Refused
+from carla_standin.layouts import Colour
+from carla_standin.lights import Lights
+from carla_standin.maps.town import Town
+from carla_standin.traffic import following, lane_changes
+from carla_standin.traffic.following import DRIVER
+from carla_standin.traffic.junctions import Candidate
+from carla_standin.traffic.sight import FAR, LATERAL, Sight
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
+NEAREST_LANE = 3.0
+"""[m] from a lane within which a car may begin."""
+SOON = np.array([0.0, 0.7, 1.4, 2.1])
+"""[s] ahead for which the way of a client's car is foreseen."""
+WHIM = 0.02
+"""[1/s] how often a car would rather drive in another lane, without a reason."""
+GREEN, YELLOW, OFF = int(Colour.GREEN), int(Colour.YELLOW), int(Colour.OFF)
+STANDING = 0.1
+"""[m/s]"""
+HALT, AT_LINE = 1.0, 2.5
+"""[s] that a car stands at a stop sign; [m] from its front to the end of the lane within which that counts."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Facts of the lanes on which the cars are; they hold until one of them takes another lane."""
+
+    length: Floats
+    """[m] of the lane"""
+    wanted: Floats
+    """[m/s] on it"""
+    wanted_then: Floats
+    """[m/s] on the next one, `FAR` if there is none"""
+    is_last: Flags
+    """There is no next one."""
+    entering: Flags
+    """The next one lies in a junction, and this one does not."""
+    outside: Flags
+    """Not entering."""
+    crossing: Flags
+    """It lies in a junction."""
+    light: Ints
+    """At its end, -1 for none."""
+    is_dark: Flags
+    """There is none."""
+    ending: tuple[int, ...]
+    """Cars whose lane ends."""
+
+
+class Cars:
+    """All of them, one entry a car in each array."""
+
+    NAMES = ("way", "next", "after", "s", "speed", "aside", "half", "eager", "gap", "leader", "waited")
+
+    def __init__(self, town: Town, lights: Lights) -> None:
+        self.lanes, self.junctions, self.lights = town.lanes, town.junctions, lights
+        self.sight = Sight(town.lanes)
+        self.actors: list[Actor] = []
+        self.random: list[np.random.Generator] = []
+        self.placed, self.span = 0, span_of(rows_of([]))
+        """Cars at the last reindexing, and their rows."""
+        self.way, self.next, self.after = (np.zeros(0, np.intp) for _ in range(3))
+        """The lane of a car and the two that it takes then; -1 if there is none."""
+        self.s, self.speed, self.aside, self.half, self.eager = (np.zeros(0) for _ in range(5))
+        """[m] along its lane; [m/s]; [m] right of the lane while it changes; [m] half length; share of the limit it drives"""
+        self.gap, self.leader = np.zeros(0), np.zeros(0)
+        """[m] to whoever is ahead and its speed [m/s], as of the last step"""
+        self.waited = np.zeros(0)
+        """[s] that a car has stood before its junction, though no light held it"""
+        self.admitted = np.zeros(0, bool)
+        self.turn = 0
+        """Whose turn it is to look for a better lane."""
+        self.seen: Floats | None = None
+        """Motion of all that is solid, as of the last look; None if it counts no more."""
+        self.stretch: Stretch | None = None
+        """None once a car has taken another lane."""
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    # coming and going
+
+    def check(self, pose: list[list[float]]) -> None:
+        """Raises Refused if a car would not begin on a lane."""
+        _, _, distance = self.lanes.nearest(pose[0][0], pose[0][1], math.radians(pose[1][1]))
+        if distance > NEAREST_LANE:
+            raise Refused("A car with driver=traffic must begin on a lane and look along it.", got=pose)
+
+    def add(self, actor: Actor, bodies: Bodies) -> None:
+        """Takes over a car where it stands."""
+        x, y, yaw = bodies.motion[actor.row, [X, Y, YAW]]
+        way, s, _ = self.lanes.nearest(x, y, math.radians(yaw))
+        try:
+            seed = int(actor.attributes.get("driver_seed", "0"))
+        except ValueError:
+            seed = 0
+        random = np.random.default_rng([abs(seed), actor.place])
+        self.turn = self.turn if self.actors else 0
+        self.actors.append(actor)
+        self.random.append(random)
+        values = [way, -1, -1, s, 0.0, 0.0, actor.box.extent[0], random.uniform(0.8, 1.05), FAR, 0.0, 0.0]
+        for name, value in zip(self.NAMES, values, strict=True):
+            array = getattr(self, name)
+            setattr(self, name, np.append(array, np.array([value], array.dtype)))
+        self.admitted = np.append(self.admitted, False)
+        self.stretch = None
+        self._plan(len(self) - 1)
+        self._write(bodies, np.zeros(len(self)), 0.05)
+
+    def remove(self, actor: Actor) -> None:
+        """Forgets a car."""
+        number = self.actors.index(actor)
+        del self.actors[number], self.random[number]
+        for name in (*self.NAMES, "admitted"):
+            setattr(self, name, np.delete(getattr(self, name), number))
+        self.stretch = None
+
+    def reindex(self, bodies: Bodies) -> None:
+        """Notes rows anew; and who else is there."""
+        self.seen = None
+        self.placed, self.span = len(self), span_of(rows_of(self.actors))
+        solid = [actor for actor in bodies if actor.is_solid]
+        self.sight.reindex(self.actors, solid)
+        self.users = rows_of([actor for actor in solid if actor.type_id.startswith("vehicle.") and actor not in self.actors])
+
+    # a step
+
+    def step(self, bodies: Bodies, dt: float) -> None:
+        """Moves all cars."""
+        if not self.actors:
+            return
+        self.look(bodies)
+        self.seen = None
+        self._change_lanes(dt)
+        stretch = self._stretch()
+        left = stretch.length - self.s
+        self._ask(bodies, left, stretch, dt)
+        acceleration = self._acceleration(left, stretch)
+        speed = np.maximum(self.speed + dt * acceleration, 0.0)
+        self.s += dt * 0.5 * (self.speed + speed)
+        acceleration = (speed - self.speed) / dt
+        self.speed = speed
+        self.aside -= np.minimum(np.maximum(self.aside, -LATERAL * dt), LATERAL * dt)
+        for number in (self.s >= stretch.length).nonzero()[0].tolist():
+            self._go_on(number)
+        self._write(bodies, acceleration, dt)
+
+    def _stretch(self) -> Stretch:
+        if self.stretch is None:
+            lanes, way, then = self.lanes, self.way, self.next
+            entering = (then >= 0) & lanes.crossing[then] & ~lanes.crossing[way]
+            light = self.lights.of_way[way]
+            self.stretch = Stretch(
+                lanes.length[way],
+                lanes.speed[way] * self.eager,
+                np.where(then >= 0, lanes.speed[then] * self.eager, FAR),
+                then < 0,
+                entering,
+                ~entering,
+                lanes.crossing[way],
+                light,
+                light < 0,
+                tuple(np.flatnonzero(lanes.ends[way]).tolist()),
+            )
+        return self.stretch
+
+    def _plan(self, number: int) -> None:
+        """Chooses the next two lanes if they are not chosen."""
+        if self.next[number] < 0:
+            self.next[number] = self._choice(number, int(self.way[number]))
+        if self.after[number] < 0 <= self.next[number]:
+            self.after[number] = self._choice(number, int(self.next[number]))
+
+    def _choice(self, number: int, way: int) -> int:
+        found = self.lanes.ways[way].successors
+        if len(found) < 2:
+            return found[0] if found else -1
+        return found[int(self.random[number].integers(len(found)))]
+
+    def _go_on(self, number: int) -> None:
+        way = self.way[number]
+        if self.next[number] < 0:
+            self.s[number], self.speed[number] = self.lanes.length[way], 0.0
+            return
+        self.stretch = None
+        self.s[number] -= self.lanes.length[way]
+        self.way[number], self.next[number], self.after[number] = self.next[number], self.after[number], -1
+        self.admitted[number] = self.lanes.junction[self.way[number]] != -1
+        self._plan(number)
+
+    def look(self, bodies: Bodies) -> None:
+        """Finds the gap to whoever is first in the way, and its speed along the way, unless nothing has moved since it did."""
+        motion = bodies.motion[self.sight.rows]
+        if self.seen is None or not np.array_equal(motion, self.seen):
+            self.seen = None  # until the whole of it is seen
+            self.user_places = bodies.motion[self.users, :2]
+            ways = self.way, self.next, self.after
+            self.gap, self.leader = self.sight.look(motion, self.speed, ways, self.s, self.aside)
+            self.seen = motion
+
+    def _acceleration(self, left: Floats, stretch: Stretch) -> Floats:
+        wanted = np.minimum(stretch.wanted, following.approach(stretch.wanted_then, left - 1.0))
+        must_stop = stretch.is_last | (stretch.entering & ~self.admitted)  # the end of the lane is as far as it may go
+        gaps, leaders = np.empty((2, len(left))), np.zeros((2, len(left)))
+        gaps[0], leaders[0] = self.gap, self.leader
+        gaps[1] = np.where(must_stop, left - self.half + DRIVER.gap - 0.5, FAR)
+        who, line = following.interaction(self.speed, gaps, leaders)
+        acceleration = following.free_road(self.speed, wanted)
+        acceleration += who
+        return np.asarray(np.maximum(np.minimum(acceleration, line + DRIVER.acceleration), -DRIVER.hardest))
+
+    # junctions
+
+    def _ask(self, bodies: Bodies, left: Floats, stretch: Stretch, dt: float) -> None:
+        """Decides who may enter a junction; who may keeps it until it is through, but for a light that turns red."""
+        room, square = left - self.half, self.speed * self.speed
+        may_ask = room < np.maximum(12.0, 4.0 + square / (2 * DRIVER.comfort) + self.speed)
+        if len(self.lights):
+            may_ask &= self._light_is_open(stretch, room < square / (2 * DRIVER.hardest * 0.7))
+        self.admitted &= stretch.outside | may_ask
+        asking = (stretch.entering & may_ask & ~self.admitted).nonzero()[0]
+        if len(asking):
+            asking = asking[self._is_let_by(asking)]
+        self.waited[stretch.outside] = 0.0
+        if not len(asking):
+            return
+        held = self.junctions.halts[self.way[asking]]
+        self.waited[asking] += dt * (self.speed[asking] < STANDING) * ~(held & (room[asking] > AT_LINE))
+        asking = asking[~held | (self.waited[asking] >= HALT)]
+        candidates = [
+            Candidate(number, way, float(left[number]), float(self.waited[number]), self._extra(number, way))
+            for number, way in zip(asking.tolist(), self.next[asking].tolist(), strict=True)
+            if self._has_room(number)
+        ]
+        if not candidates:
+            return
+        inside = [(way, self._extra(number, way)) for number, way in self._taken(stretch)]
+        users = bodies.motion[self.users]
+        soon = users[:, None, :2] + SOON[:, None] * users[:, None, VX : VY + 1]
+        self.admitted[self.junctions.admitted(candidates, inside, soon.reshape(-1, 2))] = True
+
+    def _light_is_open(self, stretch: Stretch, cannot_stop: Flags) -> Flags:
+        colour = self.lights.colours[stretch.light]
+        is_open = (colour == GREEN) | (colour >= OFF) | ((colour == YELLOW) & cannot_stop)
+        return np.asarray(stretch.is_dark | is_open | (self.admitted & cannot_stop))
+
+    def _taken(self, stretch: Stretch) -> list[tuple[int, int]]:
+        """Return the cars in junctions and those that may enter one, each with its way there."""
+        inside, soon = stretch.crossing.nonzero()[0], (stretch.entering & self.admitted).nonzero()[0]
+        ways = self.way[inside].tolist() + self.next[soon].tolist()
+        return list(zip(inside.tolist() + soon.tolist(), ways, strict=True))
+
+    def _extra(self, number: int, way: int) -> float:
+        return self.junctions.extra(way, float(self.half[number]), float(self.sight.width[number]))
+
+    def _is_let_by(self, cars: Ints) -> Flags:
+        """Return of cars whether all that are ahead on the same lane may enter the junction.
+
+        A car that is admitted past one that waits keeps the ways that cross its own from that one, and never moves itself.
+        """
+        held = np.where(self.admitted, -1.0, self.s)
+        return np.asarray(((held <= self.s[cars, None]) | (self.way != self.way[cars, None])).all(1))
+
+    def _has_room(self, number: int) -> bool:
+        """Return True if a car finds room behind the junction, so that it does not stop inside."""
+        way = self.after[number]
+        if way < 0:
+            return True
+        there = self.way == way
+        tail = self.s[there] - self.half[there]
+        slow = self.speed[there] < 2.0
+        return not bool((tail[slow] < 2 * self.half[number] + DRIVER.gap).any())
+
+    # lanes
+
+    def _change_lanes(self, dt: float) -> None:
+        """Lets one car a step look for a better lane, and all whose lane ends."""
+        self.turn = turn = (self.turn + 1) % len(self)
+        for number in self._stretch().ending:
+            self._try(number, self.lanes.ways[self.way[number]].left, must=True)
+        way = self.lanes.ways[self.way[turn]]
+        if not self.lanes.ends[self.way[turn]] and way.junction == -1 and abs(self.aside[turn]) < 0.1:
+            self._look_beside(turn, dt)
+
+    def _look_beside(self, number: int, dt: float) -> None:
+        way = self.lanes.ways[self.way[number]]
+        wanted = float(self.lanes.speed[self.way[number]] * self.eager[number])
+        slow = lane_changes.wants_past(wanted, float(self.gap[number]), float(self.leader[number]))
+        sides = [side for side in (way.left, way.right) if side >= 0]
+        if sides and slow:
+            any(self._try(number, side) for side in sides)
+        elif sides and float(self.random[number].random()) < WHIM * len(self) * dt:
+            self._try(number, sides[int(self.random[number].integers(len(sides)))])
+
+    def _try(self, number: int, side: int, *, must: bool = False) -> bool:
+        """Changes to a lane beside, if there is room in it; returns whether it did."""
+        if side < 0 or self.lanes.ways[side].closes:
+            return False
+        lanes, way = self.lanes, self.way[number]
+        s = float(self.s[number] * lanes.length[side] / lanes.length[way])
+        if not must and lanes.length[side] - s < lane_changes.ROOM:
+            return False
+        there = (self.way == side) & (np.arange(len(self)) != number)
+        others_s, others_speed, half = self.s[there], self.speed[there], self.half[there]
+        for before in lanes.predecessors[side]:  # who comes from the lane behind
+            coming = self.way == before
+            others_s = np.append(others_s, self.s[coming] - lanes.length[before])
+            others_speed, half = np.append(others_speed, self.speed[coming]), np.append(half, self.half[coming])
+        if not self._users_leave_room(side, s) or not lane_changes.is_free(
+            s, float(self.speed[number]), others_s, others_speed, half + self.half[number]
+        ):
+            return False
+        here, beside = (lanes.poses(np.array([w]), np.array([p]))[0] for w, p in ((way, self.s[number]), (side, s)))
+        right = (here[0] - beside[0]) * -math.sin(beside[2]) + (here[1] - beside[1]) * math.cos(beside[2])
+        self.stretch = None
+        self.aside[number] += right
+        self.way[number], self.s[number], self.next[number], self.after[number] = side, s, -1, -1
+        self._plan(number)
+        return True
+
+    def _users_leave_room(self, side: int, s: float) -> bool:
+        """Return True if no client's car is near a place of a lane."""
+        users = self.user_places
+        if not len(users):
+            return True
+        place = self.lanes.poses(np.array([side]), np.array([s]))[0]
+        return bool((np.hypot(users[:, 0] - place[0], users[:, 1] - place[1]) > 12.0).all())
+
+    # what is seen of them
+
+    def _write(self, bodies: Bodies, acceleration: Floats, dt: float) -> None:
+        """Writes poses, velocities and pedals."""
+        rows = span_of(rows_of(self.actors)) if len(self.actors) != self.placed else self.span
+        x, y, heading = self.lanes.poses(self.way, self.s).T
+        cosine, sine = np.cos(heading), np.sin(heading)
+        if self.aside.any():
+            x, y = x - self.aside * sine, y + self.aside * cosine
+            lean = np.sign(self.aside) * LATERAL / np.maximum(self.speed, 3.0)
+            heading = heading - np.where(np.abs(self.aside) > 0.05, lean, 0.0)
+            cosine, sine = np.cos(heading), np.sin(heading)
+        block = bodies.motion[rows]
+        yaw = (np.degrees(heading) + 180.0) % 360.0 - 180.0
+        block[:, WZ] = ((yaw - block[:, YAW] + 180.0) % 360.0 - 180.0) / dt
+        block[:, X], block[:, Y], block[:, YAW] = x, y, yaw
+        vx, vy = self.speed * cosine, self.speed * sine
+        block[:, AX], block[:, AY] = (vx - block[:, VX]) / dt, (vy - block[:, VY]) / dt
+        block[:, VX], block[:, VY] = vx, vy
+        if not isinstance(rows, slice):
+            bodies.motion[rows] = block
+        pedals = np.zeros((len(self), 3), np.float32)
+        pedals[:, 0] = np.minimum(np.maximum(acceleration / DRIVER.acceleration, 0.0), 1.0)
+        pedals[:, 2] = np.minimum(np.maximum(-acceleration / DRIVER.hardest, 0.0), 1.0)
+        bodies.records["pedals"][rows] = pedals

@@ -1,0 +1,167 @@
+"""Walkers: they go where a client tells them, or cross the street to and fro by themselves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from carla_standin.actors import VX, VY, YAW, Actor, Bodies, X, Y, Z, rows_of
+from carla_standin.errors import Refused
+
+Floats = npt.NDArray[np.float64]
+MASS = 80.0
+"""[kg]"""
+SLIDING = 5.0
+"""[m/s2] deceleration of a walker who was thrown."""
+FASTEST = 10.0
+"""[m/s]"""
+SPANS, PAUSES = (8.0, 14.0), (2.0, 8.0)
+"""[m] of a crossing and [s] of the wait before it: each is drawn once, from the walker's seed, and again at each end."""
+CARE = 2.5
+"""[s]: a walker does not step out where a car that goes on would be near within this time."""
+NEAR = 4.0
+"""[m] that count as near."""
+
+
+@dataclass
+class Script:
+    """A walker that crosses by itself: ahead, back, ahead, ..."""
+
+    random: np.random.Generator
+    heading: float
+    """[rad] of the way there."""
+    speed: float
+    length: float
+    waiting: float = 0.0
+    left: float = 0.0
+    """[m] of the present crossing."""
+    sign: float = field(default=-1.0)
+
+    def velocity(self, place: Floats, cars: Floats, dt: float) -> tuple[float, float]:
+        """Returns where to go in this step; `cars` (n, 4) are places and velocities."""
+        if self.left <= 0.0:
+            self.waiting -= dt
+            if self.waiting > 0.0 or self._in_danger(place, cars):
+                return 0.0, 0.0
+            self.sign, self.left = -self.sign, self.length
+        self.left -= self.speed * dt
+        if self.left <= 0.0:
+            self.waiting = float(self.random.uniform(*PAUSES))
+        return self.sign * self.speed * math.cos(self.heading), self.sign * self.speed * math.sin(self.heading)
+
+    def _in_danger(self, place: Floats, cars: Floats) -> bool:
+        if not len(cars):
+            return False
+        aim = -self.sign * self.length * np.array([math.cos(self.heading), math.sin(self.heading)])
+        for seconds in (0.0, CARE / 2, CARE):
+            there = cars[:, :2] + seconds * cars[:, 2:] - place
+            along = np.clip(there @ aim / self.length**2, 0.0, 1.0)
+            if (np.hypot(*(there - along[:, None] * aim).T) < NEAR).any():
+                return True
+        return False
+
+
+class Walkers:
+    """All walkers and their velocities."""
+
+    def __init__(self) -> None:
+        self.velocity: dict[Actor, tuple[float, float]] = {}
+        self.scripts: dict[Actor, Script] = {}
+        self.led: dict[Actor, Floats] = {}
+        """Velocity [m/s] of those whom a client has put further on its way since the last step."""
+        self.thrown: dict[Actor, Floats] = {}
+        """Velocity [m/s] that a collision has added to a walker's own."""
+        self.reindex(Bodies())
+
+    def reindex(self, bodies: Bodies) -> None:
+        """Notes rows anew; a new walker stands, or crosses by itself where it was told to."""
+        self.actors = [actor for actor in bodies if actor.type_id.startswith("walker.")]
+        self.velocity = {actor: self.velocity.get(actor, (0.0, 0.0)) for actor in self.actors}
+        self.scripts = {actor: script for actor, script in self.scripts.items() if actor in self.velocity}
+        self.thrown = {actor: velocity for actor, velocity in self.thrown.items() if actor in self.velocity}
+        self.rows = rows_of(self.actors)
+        self.grounded = np.array([not actor.is_aloft for actor in self.actors], bool)
+        self.heights = np.array([actor.standing for actor in self.actors])
+        self.cars = rows_of([actor for actor in bodies if actor.type_id.startswith("vehicle.")])
+        self.going: Floats = np.array([self.velocity[actor] for actor in self.actors]).reshape(-1, 2)
+
+    def direct(self, actor: Actor, yaw: float) -> None:
+        """Lets a walker cross by itself, at first the way that it looks [degree]."""
+        try:
+            seed, speed = int(actor.attributes["driver_seed"]), float(actor.attributes["speed"])
+        except ValueError:
+            raise Refused("A walker's driver_seed and speed are numbers.", got=actor.attributes) from None
+        random = np.random.default_rng([abs(seed), actor.place])
+        length, wait = float(random.uniform(*SPANS)), float(random.uniform(0.0, PAUSES[1]))
+        self.scripts[actor] = Script(random, math.radians(yaw), min(max(speed, 0.1), FASTEST), length, wait)
+
+    def control(self, actor: Actor, bodies: Bodies, direction: list[float], speed: float) -> None:
+        """Takes a client's direction and speed."""
+        if actor not in self.velocity:
+            raise Refused(f"actor {actor.id} ({actor.type_id}) is no walker")
+        length = math.hypot(direction[0], direction[1])
+        speed = min(max(speed, 0.0), FASTEST)
+        share = speed / length if length > 0 else 0.0
+        self.velocity[actor] = direction[0] * share, direction[1] * share
+        self.going[self.actors.index(actor)] = self.velocity[actor]
+        record = bodies.records[actor.row]
+        record["direction"], record["walking"] = direction, speed
+
+    def lead(self, actor: Actor, way: Floats, speed: float) -> None:
+        """Note that a client has taken a walker along `way` (2,) [m], at a speed [m/s]."""
+        length = float(np.hypot(*way))
+        self.led[actor] = way * (min(max(speed, 0.0), FASTEST) / length) if length else np.zeros(2)
+
+    def step(self, bodies: Bodies, dt: float) -> None:
+        """Moves all walkers; they look where they go."""
+        if not self.actors:
+            return
+        block = bodies.motion[self.rows]
+        if self.scripts:
+            cars = bodies.motion[self.cars][:, [X, Y, VX, VY]]
+            for number, actor in enumerate(self.actors):
+                if actor in self.scripts:
+                    self.going[number] = self.scripts[actor].velocity(block[number, [X, Y]], cars, dt)
+                    self.velocity[actor] = tuple(self.going[number].tolist())
+        moving = self.going.any(1)
+        velocity = self.going + self._throw(dt) if self.thrown else self.going
+        block[:, X] += dt * velocity[:, 0]
+        block[:, Y] += dt * velocity[:, 1]
+        block[self.grounded, Z] = self.heights[self.grounded]
+        block[:, YAW] = np.where(moving, np.degrees(np.arctan2(self.going[:, 1], self.going[:, 0])), block[:, YAW])
+        block[:, VX : VY + 1] = velocity
+        for actor, led in self.led.items():
+            if actor in self.velocity:
+                block[self.actors.index(actor), VX : VY + 1] += led
+        self.led.clear()
+        bodies.motion[self.rows] = block
+
+    def _throw(self, dt: float) -> Floats:
+        """Return the velocities (n, 2) of walkers who were thrown, and let them slide to a stop."""
+        found = np.zeros((len(self.actors), 2))
+        for actor, velocity in list(self.thrown.items()):
+            speed = float(np.hypot(*velocity))
+            left = max(speed - SLIDING * dt, 0.0)
+            found[self.actors.index(actor)] = velocity
+            self.thrown[actor] = velocity * (left / speed) if speed else velocity
+            if not left:
+                del self.thrown[actor]
+        return found
+
+    def struck(self, actor: Actor, bodies: Bodies, normal: tuple[float, float], depth: float, throw: float) -> None:
+        """Move a walker out of something, take the velocity into it, and add the velocity [m/s] of a throw."""
+        motion = bodies.motion[actor.row]
+        motion[X] += normal[0] * depth
+        motion[Y] += normal[1] * depth
+        away = max(-(motion[VX] * normal[0] + motion[VY] * normal[1]), 0.0) + throw
+        motion[VX] += normal[0] * away
+        motion[VY] += normal[1] * away
+        if throw:
+            self.thrown[actor] = self.thrown.get(actor, np.zeros(2)) + throw * np.array(normal)
+        script = self.scripts.get(actor)
+        if script is not None and script.left > 0.0:  # who was stopped has not gone the way that he has counted
+            ahead = math.cos(script.heading) * normal[0] + math.sin(script.heading) * normal[1]
+            script.left -= script.sign * ahead * depth

@@ -1,0 +1,103 @@
+"""Starts a stand-in in a process of its own, and ends it with the process that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from carla_standin.errors import StandInError
+from carla_standin.server import Options
+from robo_rl.errors import InvalidSetting, ServerUnavailable
+
+START, STOP = 60.0, 5.0
+"""[s] until it must be ready; until it is killed."""
+
+
+class StandIn:
+    """A running server. `host` and `port` are what `carla.Client` wants; settings are those of `Options`."""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            self.options = Options(**{"port": 0} | settings)
+        except StandInError as error:
+            raise InvalidSetting(error.what, got=error.got, allowed=error.allowed, fix=error.fix) from None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.log: IO[bytes] | None = None
+        self.last_words = ""
+
+    @property
+    def host(self) -> str:
+        """Address of the server."""
+        return self.options.host
+
+    def start(self) -> StandIn:
+        """Starts the server and waits until it listens; raises ServerUnavailable with what it said."""
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        command = [sys.executable, "-m", "carla_standin.server", json.dumps(asdict(self.options))]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # closed when this process ends, however it ends; the server stops then
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        ready = select.select([self.process.stdout], [], [], START)[0]
+        line = self.process.stdout.readline() if ready else b""
+        if not line:
+            self.stop()
+            raise ServerUnavailable("The stand-in for CARLA did not start.", got=self.said() or "no answer in time")
+        self.port = int(json.loads(line)["port"])
+        self.options = replace(self.options, port=self.port)
+        return self
+
+    def said(self) -> str:
+        """Returns what the server has logged."""
+        if self.log is not None:
+            self.log.seek(0)
+            self.last_words = self.log.read().decode(errors="replace").strip()
+        return self.last_words
+
+    def processor_seconds(self) -> float:
+        """Returns the time [s] that the server has used of a core, where the system tells (Linux); 0 elsewhere."""
+        stat = Path(f"/proc/{self.process.pid}/stat" if self.process else "")
+        if not stat.is_file():
+            return 0.0
+        fields = stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime and stime of proc(5)
+
+    def stop(self) -> None:
+        """Ends the server; twice is no error."""
+        if self.process is None:
+            return
+        assert self.process.stdin is not None and self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(STOP)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.process = None
+        self.said()
+        if self.log is not None:
+            self.log.close()
+            self.log = None
+
+    def __enter__(self) -> StandIn:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()

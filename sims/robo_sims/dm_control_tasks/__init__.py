@@ -1,0 +1,15 @@
+"""The dm_control suite, one at a time or batched, and dm_control.manipulation."""
+
+from typing import Any
+
+from robo_sims.dm_control_tasks.batch import DMControlBatch
+from robo_sims.dm_control_tasks.simulation import MANIPULATION, DMControlSimulation, task_names
+from robo_sims.task_family import TaskFamily
+
+
+def _batch(task: str, num_envs: int, threads: int, **arguments: Any) -> DMControlBatch | None:
+    """Returns None for manipulation, which compiles a model for every episode, in a step loop of its own."""
+    return None if task.startswith(MANIPULATION) else DMControlBatch(task, num_envs, threads, **arguments)
+
+
+FAMILY = TaskFamily("dm_control", task_names, DMControlSimulation, _batch)

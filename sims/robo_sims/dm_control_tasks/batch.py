@@ -1,0 +1,181 @@
+"""The dm_control suite: physics in threads, observations and rewards of all environments at once.
+
+A task draws its first states, and some tasks parts of their model, by its own code; each environment has a simulation of its
+own for that. Where no part of the model is drawn, all are stepped with the model of the first, which stays in the cache.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+import numpy.typing as npt
+from dm_control.rl.control import PhysicsError
+from typing_extensions import override
+
+from robo_rl.types import StateDict
+from robo_sims.batched.environment import Batch, BatchStep
+from robo_sims.batched.simulations import Gathered
+from robo_sims.batched.workers import Call, Workers
+from robo_sims.divergence import DivergenceMonitor
+from robo_sims.dm_control_tasks.judges import ONE_AFTER_THE_OTHER, Judge, OneByOneJudge, TogetherJudge
+from robo_sims.dm_control_tasks.simulation import DMControlSimulation
+
+Array = npt.NDArray[Any]
+_DRAWS_ON_RESET = frozenset({"quadruped-escape"})
+"""Uploads its terrain to a graphics context, which only one thread at a time may open."""
+
+
+class DMControlBatch(Batch):
+    """Batch of a task of the suite."""
+
+    def __init__(self, task: str, num_envs: int, threads: int, detail: str = "plain") -> None:
+        simulations = [DMControlSimulation(task, detail) for _ in range(num_envs)]
+        self.spec, self.num_envs = simulations[0].spec, num_envs
+        self.datas = [simulation.mujoco[1] for simulation in simulations]
+        shared = None if _draws_model(simulations[:2]) else simulations[0].mujoco[0]
+        self._members = [_Member(simulation, shared or simulation.mujoco[0]) for simulation in simulations]
+        self._judge: Judge = (OneByOneJudge if task in ONE_AFTER_THE_OTHER else TogetherJudge)(simulations)
+        self._warnings = Gathered(self.datas, lambda data: data.warning.number)
+        self._warned = np.zeros_like(self._warnings.values)  # before the step
+        self._workers = Workers(threads)
+        self._beginners = Workers(1) if task in _DRAWS_ON_RESET else self._workers
+
+    @override
+    def begin(self, seeds: Mapping[int, int | None]) -> Array:
+        self._begin(seeds)
+        return self._judge.observe()[list(seeds)]
+
+    @np.errstate(all="ignore")
+    @override
+    def step(self, control: Array, seeds: Mapping[int, int | None]) -> BatchStep:
+        if seeds:
+            self._begin(seeds)
+        stepping = [(member, row) for i, (member, row) in enumerate(zip(self._members, control, strict=True)) if i not in seeds]
+        for member, row in stepping:
+            member.command(row)
+        self._workers.run([member.advance for member, _ in stepping])
+        diverged = self._diverged()
+        vectors = self._judge.observe()
+        return BatchStep(vectors, self._judge.reward(), np.zeros(self.num_envs, np.bool_), diverged)
+
+    @override
+    def render(self) -> Sequence[Array]:
+        return [member.simulation.render() for member in self._members]
+
+    @override
+    def state_dict(self) -> StateDict:
+        """Returns how each running episode began, and its actions so far: an episode is determined by them."""
+        return {"members": [member.state_dict() for member in self._members]}
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        """Simulates the running episodes again, several at a time; none while another begins, which may change the model."""
+        pairs = list(zip(self._members, state["members"], strict=True))
+        self._beginners.run([functools.partial(member.begin_again, saved) for member, saved in pairs])
+        self._workers.run([functools.partial(member.replay, saved) for member, saved in pairs])
+        self._warnings.read()
+        self._warned[:] = self._warnings.values
+
+    @override
+    def close(self) -> None:
+        self._workers.close()
+        for member in self._members:
+            member.simulation.close()
+
+    def _begin(self, seeds: Mapping[int, int | None]) -> None:
+        self._beginners.run([functools.partial(self._members[index].begin, seed) for index, seed in seeds.items()])
+        for index in seeds:
+            self._warned[index] = self.datas[index].warning.number
+
+    def _diverged(self) -> Array | None:
+        """Returns which simulations left the realm of finite numbers; raises PhysicsError at others' warnings."""
+        self._warnings.read()
+        news = self._warnings.values > self._warned
+        if not np.count_nonzero(news):
+            return None
+        self._warned[:] = self._warnings.values
+        diverged = np.array([member.monitor.reason() is not None for member in self._members])
+        unexplained = np.flatnonzero(news.any(axis=1) & ~diverged)
+        if len(unexplained):
+            kinds = [mujoco.mjtWarning(kind).name for kind in np.flatnonzero(news[unexplained].any(axis=0))]
+            raise PhysicsError(f"MuJoCo warned of {', '.join(kinds)} in environments {unexplained.tolist()}.")
+        return diverged
+
+
+class _Member:
+    """One environment: begins its episodes, and simulates them with a model that may be another's."""
+
+    def __init__(self, simulation: DMControlSimulation, model: mujoco.MjModel) -> None:
+        self.simulation = simulation
+        self.monitor = DivergenceMonitor(*simulation.mujoco)
+        data = simulation.mujoco[1]
+        self.advance = _advance(model, data, simulation.source._n_sub_steps)
+        self._control = data.ctrl
+        self._random = simulation.source.task.random
+        self._began: dict[str, Any] = {}
+        self._controls: list[Array] = []
+
+    def begin(self, seed: int | None) -> None:
+        """Begins an episode."""
+        if seed is not None:
+            self._random.seed(seed)
+        self._began, self._controls = self._random.get_state(legacy=False), []
+        self.simulation.reset(None)
+        self.monitor.reset()
+
+    def command(self, control: Array) -> None:
+        """Sets the control values."""
+        self._controls.append(control)
+        self._control[:] = control
+
+    def state_dict(self) -> StateDict:
+        """Returns the random state in which the episode began, and the controls since."""
+        shape = (len(self._controls), self.simulation.spec.action.size)
+        return {"began": self._began, "controls": np.array(self._controls, np.float64).reshape(shape)}
+
+    def begin_again(self, state: StateDict) -> None:
+        """Begins the episode anew."""
+        if state["began"]:
+            self._random.set_state(state["began"])
+            self.begin(None)
+
+    def replay(self, state: StateDict) -> None:
+        """Simulates the episode again."""
+        for control in state["controls"]:
+            self.command(control)
+            self.advance()
+
+
+def _advance(model: mujoco.MjModel, data: mujoco.MjData, substeps: int) -> Call:
+    """Returns what Physics.step of the source does: it also takes the first half of the next substep, for what is observed."""
+    if model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+
+        def advance() -> None:
+            mujoco.mj_step(model, data, substeps)
+            mujoco.mj_step1(model, data)
+
+    else:
+
+        def advance() -> None:
+            mujoco.mj_step2(model, data)
+            if substeps > 1:
+                mujoco.mj_step(model, data, substeps - 1)
+            mujoco.mj_step1(model, data)
+
+    return advance
+
+
+def _draws_model(simulations: Sequence[DMControlSimulation]) -> bool:
+    """Returns whether two episodes that begin differently leave different models behind."""
+    models = []
+    for seed, simulation in enumerate(simulations):
+        simulation.reset(seed)
+        simulation.source.task.random.seed(None)
+        model = simulation.mujoco[0]
+        models.append(np.empty(mujoco.mj_sizeModel(model), np.uint8))
+        mujoco.mj_saveModel(model, None, models[-1])
+    return any(model.tobytes() != models[0].tobytes() for model in models)

@@ -1,0 +1,63 @@
+"""The physics of a suite task as the task sees it, with all environments in every array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco
+import numpy as np
+from dm_control.mujoco.engine import NamedIndexStructs
+from dm_control.mujoco.index import FieldIndexer
+
+from robo_sims.batched.simulations import Gathered
+from robo_sims.dm_control_tasks.batched_array import batched
+
+
+class BatchedData:
+    """Stands for dm_control's MjData: each field is a `BatchedArray`, gathered since it was first asked for."""
+
+    def __init__(self, datas: Sequence[mujoco.MjData]) -> None:
+        self._datas = datas
+        self._gathered: list[Gathered] = []
+
+    def __getattr__(self, name: str) -> Any:
+        field = getattr(self._datas[0], name)
+        if not isinstance(field, np.ndarray):
+            raise TypeError(f"MjData.{name} cannot be read for all environments at once.")
+        gathered = Gathered(self._datas, lambda data: getattr(data, name))
+        gathered.read()
+        self._gathered.append(gathered)
+        array = batched(gathered.values.reshape(len(self._datas), *field.shape))
+        setattr(self, name, array)
+        return array
+
+    def read(self) -> None:
+        """Fills the fields from the present states."""
+        for gathered in self._gathered:
+            gathered.read()
+
+
+class _NamedData:
+    """Stands for `physics.named.data`."""
+
+    def __init__(self, data: BatchedData, named: Any) -> None:
+        self._data, self._named = data, named
+
+    def __getattr__(self, name: str) -> Any:
+        axes = [axis for axis in getattr(self._named, name).axes if axis is not None]
+        indexer = FieldIndexer(self._data, name, axes)
+        setattr(self, name, indexer)
+        return indexer
+
+
+def physics_of_all(source: Any, data: BatchedData) -> Any:
+    """Returns an instance of the task's own class of physics that computes from `data`.
+
+    Fields of the model are those of `source`, one of the environments: what tasks read of it after a reset is the same in all.
+    """
+    named = NamedIndexStructs(model=source.named.model, data=_NamedData(data, source.named.data))
+    kind = type("PhysicsOfAll", (type(source),), {"data": data, "named": named, "model": source.model})
+    physics: Any = object.__new__(kind)  # never initialised: it simulates nothing
+    vars(physics).update(vars(source))  # some classes keep names of sensors and joints
+    return physics

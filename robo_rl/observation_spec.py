@@ -108,6 +108,12 @@ class ObservationSpec(Mapping[str, ArraySpec]):
         """Entries that a policy may read: all but privileged ones."""
         return ObservationSpec(tuple(array for array in self.arrays if array.role != "privileged"))
 
+    def stack(self, observations: Observation) -> npt.NDArray[np.float32]:
+        """Return the arrays of B observations side by side, (B, D); no array at all gives (B, 0)."""
+        rows = len(next(iter(observations.values())))
+        flat = [np.asarray(observations[name], np.float32).reshape(rows, -1) for name in self]
+        return flat[0] if len(flat) == 1 else np.concatenate([np.zeros((rows, 0), np.float32), *flat], axis=1)
+
     def validate(self, observation: Observation) -> None:
         """Raises InvalidObservation unless keys, shapes, types and finiteness are right."""
         if set(observation) != set(self):

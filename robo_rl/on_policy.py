@@ -6,6 +6,7 @@ episode, and a rollout under way is left out. With rewards that do not repeat th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,17 +17,18 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from robo_rl.errors import SimulationFailed
+from robo_rl.errors import InvalidSetting, SimulationFailed
 from robo_rl.protocols import Policy, Stateful, TrainingObserver, VectorFactory
-from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.reward_protocols import DelayedRewards, OnlineRewards
+from robo_rl.spec import EnvironmentSpec, specification
 from robo_rl.step_sources import MOST_DIVERGED, episode_seed
 from robo_rl.stopwatch import Stopwatch
-from robo_rl.types import DIVERGED, Array, Labels, Metrics, StateDict, StepRewards
+from robo_rl.types import DIVERGED, Array, Episode, Labels, Metrics, StateDict, StepRewards
 from robo_rl.vector import SequentialEnvironments
 from robo_rl.waiting import require_unchanging
 
 Environments = VectorEnv[Any, Any, Any]
+FEWEST = 2  # steps of a training: a rollout of one row has no deviation to normalise by
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,75 @@ class OnPolicyLearner(Stateful, Protocol):
         """Learns from the rollout, full or not, and begins the next one."""
 
 
+class OnPolicyConfig(ABC):
+    """Settings of a learner that learns from rollouts of its own policy; brings its training loop (SelfTrainedConfig)."""
+
+    num_envs: int
+    """Environments that step together."""
+    steps_per_env: int
+    """Steps of each environment between two updates."""
+    discount: float
+    """Weight of a reward one step later."""
+    gae_lambda: float
+    """Weight of the advantage estimate that looks one step further."""
+    normalize_observations: bool
+    """Scale observations by running moments."""
+    normalize_rewards: bool
+    """Divide rewards by the running deviation of the return."""
+
+    @property
+    def rollout_size(self) -> int:
+        """Transitions between two updates."""
+        return self.num_envs * self.steps_per_env
+
+    @abstractmethod
+    def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> OnPolicyLearner:
+        """Return a fresh learner for a training of `steps` environment steps; 0 if that is not known."""
+
+    def training(
+        self,
+        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
+        *,
+        steps: int,
+        seed: int,
+        demonstrations: Sequence[Episode] = (),
+        initial_policy: Policy | None = None,
+        reward: OnlineRewards | None = None,
+    ) -> OnPolicyTraining:
+        """Return a training at step 0; raises InvalidSetting if there is data of another policy, which is of no use."""
+        if demonstrations or initial_policy is not None:
+            raise InvalidSetting(
+                "An on-policy learner learns from its own actions alone.",
+                got=f"{len(demonstrations)} demonstrations, {'an' if initial_policy is not None else 'no'} initial policy",
+                fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
+            )
+        environments, spec = make_vector(environment_factory, self.num_envs)
+        learner = self.build(spec if reward is None else reward.visible(spec), seed, steps=steps)
+        rewards = None if reward is None else reward.running(self.num_envs)
+        return OnPolicyTraining(environments, learner, steps=steps, seed=seed, rewards=rewards)
+
+    def restored_policy(
+        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
+    ) -> Policy:
+        """Return the policy of a saved training."""
+        environment = environment_factory()
+        learner = self.build(specification(environment), seed)
+        environment.close()
+        learner.load_state_dict(state["learner"])
+        return learner.policy
+
+
+def require_steps(steps: int, environments: int) -> None:
+    """Raise InvalidSetting if a training, unless it has no steps, is shorter than one step of all environments."""
+    if 0 < steps < max(environments, FEWEST):
+        raise InvalidSetting(
+            "The training is shorter than one step of all environments.",
+            got=f"{steps} steps, {environments} environments",
+            allowed=f"{max(environments, FEWEST)} steps or more",
+            fix="more --steps, or fewer --learner.num-envs with a --learner.batch-size that divides their rollout",
+        )
+
+
 def make_vector(factory: Callable[[], gymnasium.Env[Any, Any]], num_envs: int) -> tuple[Environments, EnvironmentSpec]:
     """Returns the environments of a VectorFactory, or those of a plain factory one after the other, and their spec."""
     if not isinstance(factory, VectorFactory):
@@ -100,6 +171,7 @@ class OnPolicyTraining:
         seed: int,
         rewards: DelayedRewards | None = None,
     ) -> None:
+        require_steps(steps, environments.num_envs)
         if rewards is not None:
             require_unchanging(rewards)
         self.environments, self.learner = environments, learner

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, require_allowed
-from robo_rl.spec import EnvironmentSpec
+from robo_rl.observation_spec import Role
+from robo_rl.spec import EnvironmentSpec, ObservationSpec
 from robo_rl.types import Array
 
 RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
@@ -43,8 +44,20 @@ def require_continuous(spec: EnvironmentSpec, learner: str) -> None:
         )
 
 
-def require_finite_data(arrays: Mapping[str, Array], update: int) -> None:
-    """Raise NonFiniteUpdate, before anything is changed, if an array of a batch holds NaN or infinity."""
+def require_role(spec: EnvironmentSpec, role: Role, setting: str) -> ObservationSpec:
+    """Return the entries of a role that a setting asks for; raises InvalidSetting if there are none."""
+    if entries := spec.observation.subset(role):
+        return entries
+    raise InvalidSetting(
+        f"{setting} is set, and {spec.name!r} has no {role} entry.",
+        got=list(spec.observation),
+        allowed=f"an entry of role {role}",
+        fix=f"leave {setting} out, or look for an argument of the environment that adds one",
+    )
+
+
+def require_finite_data(arrays: Mapping[str, Array], update: int, of: str = "batch") -> None:
+    """Raise NonFiniteUpdate, before anything is changed, if an array (B, ...) of a batch holds NaN or infinity."""
     # a sum is not finite if an element is not, and costs a tenth of testing each; the slow test settles overflow
     with np.errstate(over="ignore", invalid="ignore"):
         if math.isfinite(sum(float(np.add.reduce(value, axis=None)) for value in arrays.values())):
@@ -53,8 +66,8 @@ def require_finite_data(arrays: Mapping[str, Array], update: int) -> None:
         bad = int((~np.isfinite(value)).reshape(len(value), -1).any(1).sum())
         if bad:
             raise NonFiniteUpdate(
-                f"Update {update} was refused: batch {name} are not finite; all parameters are kept.",
+                f"Update {update} was refused: {of} {name} are not finite; all parameters are kept.",
                 got=f"{bad} of {len(value)} rows with NaN or infinity",
                 allowed="finite numbers",
-                fix="look at the environment's reward and sensors, and at the recorded episodes that were loaded",
+                fix="look at the environment's reward and sensors, and at the recorded episodes if there are any",
             )

@@ -152,6 +152,12 @@ class Run:
         """The page about the run, written at its end."""
         return self.path / "report.html"
 
+    @property
+    def evaluation_files(self) -> dict[int, Path]:
+        """Files of the evaluations during training by step, in order; without evaluations elsewhere."""
+        files = sorted((self.path / "evaluations").glob("*.json"))
+        return {int(file.stem): file for file in files if file.stem.isdigit()}
+
     def policy(self, step: int | None = None) -> Policy:
         """Return the policy of the newest sound checkpoint, or that of one of `checkpoints`.
 
@@ -227,8 +233,8 @@ class Run:
         """Removes metrics, evaluations and kept policies later than `step`: a resumed run will write them again."""
         kept = [json.dumps(line) + "\n" for line in self.metrics() if line["step"] <= step]
         write_text(self.path / "metrics.jsonl", "".join(kept))
-        for file in (self.path / "evaluations").glob("*.json"):
-            if file.stem.isdigit() and int(file.stem) > step:  # others were evaluated elsewhere
+        for later, file in self.evaluation_files.items():
+            if later > step:
                 file.unlink()
         for later in checkpoint_steps(self.path / "policies"):
             if later > step:

@@ -1,126 +1,158 @@
-"""Pools of HTTP connections whose total timeout holds, whatever the other side sends until then.
+"""An HTTP client whose timeout holds for the whole exchange, whatever the other side sends until then.
 
-A timeout of a socket counts from one read to the next, so a server that sends a byte now and then (of headers, of a chunk's
-extension) holds a client for as long as it likes. Here each read and each write gets what is left of the exchange.
+The timeout of a socket counts from one read to the next, so a server that sends a byte now and then (of headers, of a chunk's
+extension) holds a client for as long as it likes. Here each read and each write gets what is left of the exchange. Built on
+httpcore, the transport of httpx, without httpx's own layer: a robot's control loop waits for these round trips.
 """
 
 from __future__ import annotations
 
-import io
-import socket
+import ssl
+import threading
 import time
-from http.client import HTTPResponse
-from typing import Any, cast
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.connection import HTTPConnection, HTTPSConnection
+import httpcore
+from typing_extensions import override
 
 PIECE = 1 << 14
 """Bytes of one write: at most one record of TLS, which has a timeout of its own."""
+KEPT = 2
+"""Idle connections that a client keeps."""
+FAULTS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.ProxyError,
+    httpcore.UnsupportedProtocol,
+    OSError,
+)
+"""Of httpcore, whose exceptions have no common parent."""
 
 
-class _TimedReads(io.RawIOBase):
-    """Bytes of a socket until a time has come."""
-
-    def __init__(self, line: socket.socket, raw: io.RawIOBase, until: float) -> None:
-        self._line, self._raw, self._until = line, raw, until
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        _limit(self._line, self._until)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+class NoResponse(Exception):
+    """There is no whole response; the text says why."""
 
 
-class _TimedResponse(HTTPResponse):
-    def __init__(self, line: socket.socket, *arguments: Any, until: float, **options: Any) -> None:
-        super().__init__(line, *arguments, **options)
-        raw = self.fp.detach()
-        self.fp = io.BufferedReader(_TimedReads(line, raw, until))
+class ResponseTooLarge(Exception):
+    """A response has more bytes than it may have."""
 
 
-class _Timed(HTTPConnection):
-    """A connection of which connecting, tunnel, request and response share one timeout."""
+class Response(NamedTuple):
+    """A whole response."""
 
-    _until: float | None = None
+    status: int
+    headers: Mapping[str, str]
+    """Lower-case name -> value."""
+    content: bytes
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.response_class = self._response  # type: ignore[assignment]  # it is called as a class is
 
-    def connect(self) -> None:
-        self._begin()
-        super().connect()
+class TimedClient:
+    """Keeps connections to servers, for any number of threads. Sends nothing twice, follows no redirection."""
 
-    def request(self, *arguments: Any, **options: Any) -> None:
-        self._begin()
-        super().request(*arguments, **options)
+    def __init__(self, proxy: str = "") -> None:
+        """Opens nothing. proxy: address of an HTTP proxy; it may hold a user's name and password."""
+        self._deadline = _Deadline()
+        options: dict[str, Any] = {
+            "network_backend": _Backend(self._deadline),
+            "max_connections": None,
+            "max_keepalive_connections": KEPT,
+        }
+        self._pool = _proxied(proxy, options) if proxy else httpcore.ConnectionPool(**options)
+        self.close = weakref.finalize(self, self._pool.close)
+        """Closes the connections; whoever forgets it has it done when the client is collected."""
 
-    def send(self, data: Any) -> None:
-        if self.sock is None:
-            self.connect()
-        for start in range(0, len(data), PIECE):
-            _limit(self.sock, self._end)
-            super().send(data[start : start + PIECE])
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        timeout: float,
+        largest: int,
+    ) -> Response:
+        """Return the response.
 
-    def getresponse(self) -> Any:
-        self._until = None
-        self._begin()  # anew: by now the timeout is what is left of the total
+        timeout: [s] from here to the last byte; only the look-up of a host's name takes as long as it takes. largest: bytes of
+        the response's content. Raises NoResponse, ResponseTooLarge, or ValueError for a request that cannot be sent.
+        """
+        self._deadline.until = time.monotonic() + timeout
+        found = bytearray()
         try:
-            return super().getresponse()
-        finally:
-            self._until = None
+            with self._pool.stream(method, url, headers=[*headers.items()], content=content) as response:
+                for piece in response.iter_stream():
+                    found += piece
+                    if len(found) > largest:
+                        raise ResponseTooLarge(f"the response has more than {largest} bytes")
+        except FAULTS as error:
+            raise NoResponse(f"{type(error).__name__}: {error}") from None
+        fields = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
+        return Response(response.status, fields, bytes(found))
 
+
+class _Deadline(threading.local):
+    """When the exchange ends that a thread has under way [s]."""
+
+    until = 0.0
+
+    def left(self) -> float:
+        """Return the seconds that are left; raises ReadTimeout if there are none."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise httpcore.ReadTimeout("timed out")
+        return left
+
+
+class _Backend(httpcore.SyncBackend):
+    """Opens connections, within a deadline."""
+
+    def __init__(self, deadline: _Deadline) -> None:
+        self._deadline = deadline
+
+    @override
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, *others: Any, **more: Any) -> _Stream:
+        return _Stream(super().connect_tcp(host, port, self._deadline.left(), *others, **more), self._deadline)
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connection each of whose reads and writes ends at a deadline."""
+
+    def __init__(self, stream: httpcore.NetworkStream, deadline: _Deadline) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    @override
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, self._deadline.left())
+
+    @override
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), PIECE):
+            self._stream.write(buffer[start : start + PIECE], self._deadline.left())
+
+    @override
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> _Stream:
+        return _Stream(self._stream.start_tls(ssl_context, server_hostname, self._deadline.left()), self._deadline)
+
+    @override
     def close(self) -> None:
-        self._until = None
-        super().close()
+        self._stream.close()
 
-    def _new_conn(self) -> socket.socket:
-        line = super()._new_conn()
-        _limit(line, self._end)  # for TLS and the proxy, which come next
-        return line
-
-    def _response(self, line: socket.socket, *arguments: Any, **options: Any) -> _TimedResponse:
-        return _TimedResponse(line, *arguments, until=self._end, **options)
-
-    def _begin(self) -> None:
-        if self._until is None:
-            self._until = time.monotonic() + float(cast("float", self.timeout))
-
-    @property
-    def _end(self) -> float:
-        assert self._until is not None, "no exchange is under way"
-        return self._until
+    @override
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
 
 
-class _TimedTLS(_Timed, HTTPSConnection):
-    """The same with TLS."""
-
-
-class TimedPool(HTTPConnectionPool):
-    """Connections without TLS; every request needs a timeout."""
-
-    ConnectionCls = _Timed
-
-
-class TimedTLSPool(HTTPSConnectionPool):
-    """Connections with TLS; every request needs a timeout."""
-
-    ConnectionCls = _TimedTLS
-
-
-POOLS: dict[str, type[HTTPConnectionPool]] = {"http": TimedPool, "https": TimedTLSPool}
-"""By the scheme of an address."""
-
-
-def _limit(line: socket.socket, until: float) -> None:
-    """Set the timeout of a socket to what is left; raises TimeoutError if that is nothing."""
-    left = until - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("timed out")
-    line.settimeout(left)
+def _proxied(proxy: str, options: Mapping[str, Any]) -> httpcore.HTTPProxy:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    sign_in = None
+    if parts.username is not None:
+        sign_in = (unquote(parts.username).encode(), unquote(parts.password or "").encode())
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"a proxy of scheme {parts.scheme}")
+    return httpcore.HTTPProxy(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", proxy_auth=sign_in, **options)

@@ -87,17 +87,8 @@ def train(
 
     Raises UnknownName or InvalidSetting naming the key, NonFiniteUpdate or SimulationFailed if the training diverges.
     """
-    run: Run = operation("train")(
-        recipe,
-        seed=seed,
-        steps=steps,
-        dataset=dataset,
-        labels=labels,
-        collectors=collectors,
-        out=out,
-        progress=progress,
-        **overrides,
-    )
+    given = {name: value for name, value in {"seed": seed, "steps": steps}.items() if value is not None}
+    run: Run = operation("train")(recipe, overrides | given, os.fspath(dataset), labels, collectors, Path(out), progress)
     return run
 
 
@@ -118,15 +109,8 @@ def resume(
     after learning from recorded data; 0 for as many as the recipe names. dataset, robot: where they are now. ray: where the
     run's collectors are from now on. progress: as for `train`. Raises RunNotFound, UnknownName, RunError, SpecMismatch.
     """
-    found: Run = operation("resume")(
-        open_run(run, runs=runs),
-        steps=steps,
-        online_steps=online_steps,
-        dataset=dataset,
-        ray=ray,
-        robot=robot,
-        progress=progress,
-    )
+    where = open_run(run, runs=runs)
+    found: Run = operation("resume")(where, steps, online_steps, os.fspath(dataset), ray, robot, progress)
     return found
 
 

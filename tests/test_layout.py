@@ -89,6 +89,41 @@ def test_the_chosen_renderer_is_not_fixed_by_an_early_import():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
+def imports(tree: ast.AST, modules: set[str]) -> set[str]:
+    """Returns which modules are imported anywhere: in functions and for type checkers alone, too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = {f"{node.module}.{name.name}" for name in node.names}
+            found |= names & modules | ({node.module} if names - modules else set())
+    return found & modules
+
+
+def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
+    """Returns groups of modules that import each other, after all that import or are imported from outside alone are gone."""
+    left = {module: set(targets) - {module} for module, targets in arrows.items()}
+    while ends := {module for module, targets in left.items() if not targets & left.keys()}:
+        left = {module: targets for module, targets in left.items() if module not in ends}
+    reached = {module: targets & left.keys() for module, targets in left.items()}
+    for _ in left:
+        reached = {module: targets.union(*(reached[target] for target in targets)) for module, targets in reached.items()}
+    groups = {frozenset(m for m in reached if m in reached[module] and module in reached[m]) for module in reached}
+    return sorted(sorted(group) for group in groups if group)
+
+
+def test_no_modules_import_each_other():
+    modules = {dotted(path) for path in MODULES}
+    assert cycles({dotted(path): imports(ast.parse(path.read_text()), modules) for path in MODULES}) == []
+
+
+def test_cycles_are_found():
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"e"}}) == [["b", "c"]]
+    tree = ast.parse("if TYPE_CHECKING:\n    from x.y import Z\ndef f():\n    from x import w, V\n    import x.u, os")
+    assert imports(tree, {"x", "x.y", "x.w", "x.u", "x.n"}) == {"x", "x.y", "x.w", "x.u"}
+
+
 def forbidden(tree: ast.AST) -> list[str]:
     """Returns what could run code out of a file: pickle in any form, torch.load without weights_only, eval, exec."""
     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +10,48 @@ import gymnasium
 
 from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DatasetWriter
+from robo_datasets.journal import Journal
 from robo_rl.protocols import Policy, Supervisor
 from robo_rl.rollout import Rollout
+from robo_rl.types import Transition
+
+
+class EpisodeRecorder:
+    """Adds one episode after another to a dataset; until an episode is stored, a journal has every step of it."""
+
+    def __init__(self, writer: DatasetWriter, source: str) -> None:
+        """source: who acts."""
+        self._writer, self._source = writer, source
+        self._journal: Journal | None = None
+
+    def begin(self, rollout: Rollout) -> None:
+        """Begin the journal of an episode."""
+        self.close()
+        self._journal = self._writer.journal()
+        self._journal.begin(rollout.observation, seed=rollout.seed, instruction=rollout.instruction, source=self._source)
+
+    def step(self, transition: Transition) -> None:
+        """Add a step of the episode that has begun."""
+        assert self._journal is not None, "no episode has begun"
+        self._journal.step(transition)
+
+    def end(self, rollout: Rollout | None) -> Entry | None:
+        """Store the episode that has begun and return its entry; drop it if it is None."""
+        journal, self._journal = self._journal, None
+        assert journal is not None, "no episode has begun"
+        entry = None
+        with journal:
+            if rollout is not None:
+                episode = rollout.episode()
+                marked = replace(episode, metadata={**episode.metadata, "source": self._source})
+                entry = self._writer.add(marked, identity=journal.path.stem)
+        journal.remove()
+        return entry
+
+    def close(self) -> None:
+        """Leave an episode that was broken off to the next repair, which stores what there is of it."""
+        if self._journal is not None:
+            self._journal.close()
 
 
 def record_episode(
@@ -29,11 +70,10 @@ def record_episode(
     """
     rollout = Rollout(environment, policy, seed=seed, supervisor=supervisor, deterministic=deterministic)
     writer.dataset.spec.require(rollout.spec, what="The dataset was recorded in another environment")
-    with writer.journal() as journal:
-        journal.begin(rollout.observation, seed=seed, instruction=rollout.instruction, source=source)
+    with closing(EpisodeRecorder(writer, source)) as recorder:
+        recorder.begin(rollout)
         while not rollout.done:
-            journal.step(rollout.step())
-    episode = rollout.episode()
-    entry = writer.add(replace(episode, metadata={**episode.metadata, "source": source}), identity=journal.path.stem)
-    journal.remove()
+            recorder.step(rollout.step())
+        entry = recorder.end(rollout)
+    assert entry is not None
     return entry

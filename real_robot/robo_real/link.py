@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
-import urllib3
+import numpy as np
 
+from robo_real.cameras import Frame
+from robo_real.server.messages import LARGEST_ANSWER
 from robo_rl.errors import InvalidSetting, RobotBusy, RobotError, RobotStopped, RobotUnavailable, printable
-from robo_rl.timed_http import POOLS
+from robo_rl.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 TIMEOUT = 5.0
 """[s] of a call that no motion waits for: a server may be busy, or just begin"""
@@ -21,55 +24,66 @@ class Link:
 
     def __init__(self, url: str, timeout: float | None = None) -> None:
         """Opens nothing. url: such as http://127.0.0.1:5000. timeout: [s] of a call that names none, TIMEOUT by default."""
-        parsed = urllib3.util.parse_url(url)
-        if parsed.scheme not in ("http", "https") or parsed.host is None:
-            raise InvalidSetting("This is no address of a robot.", got=url, allowed="http://HOST:PORT")
-        self.url, self._timeout = f"{parsed.scheme}://{parsed.netloc}", TIMEOUT if timeout is None else timeout
-        port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
-        self._pool = POOLS[parsed.scheme](parsed.host, port, maxsize=2, block=False, retries=False)
+        self.url, self._timeout = _address(url), TIMEOUT if timeout is None else timeout
+        self._client = TimedClient()
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, timeout: float | None = None) -> bytes:
         """Returns the answer to a POST; raises RobotUnavailable, RobotBusy, RobotStopped or RobotError."""
-        return bytes(self._ask("POST", path, body, timeout).data)
-
-    def get(self, path: str) -> bytes:
-        """Returns the answer to a GET."""
-        return bytes(self._ask("GET", path, None, None).data)
+        return self._ask("POST", path, body, timeout).content
 
     def json(
         self, path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", timeout: float | None = None
     ) -> dict[str, Any]:
         """Returns a JSON answer; raises RobotUnavailable where it is none."""
-        found = _object(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).data)
+        found = _object(self._ask(method, path, {} if body is None and method == "POST" else body, timeout).content)
         if found is None:
             raise RobotUnavailable(f"{self.url}{path} answers no JSON object.", fix="is it a robot's server?")
         return found
 
-    def picture(self, path: str, *, timeout: float | None = None) -> tuple[bytes, Mapping[str, str]]:
-        """Returns the bytes and the headers of a picture."""
-        answer = self._ask("GET", path, None, timeout)
-        return answer.data, answer.headers
+    def frame(self, camera: str, *, timeout: float | None = None) -> Frame:
+        """Returns a camera's newest picture, whose memory is read-only; raises RobotUnavailable if there is none."""
+        answer = self._ask("GET", f"/robo/camera/{camera}", None, timeout)
+        told = answer.headers
+        try:
+            shape = tuple(int(side) for side in told["x-robo-shape"].split(","))
+            picture = np.frombuffer(answer.content, np.uint8).reshape(shape)
+            return Frame(picture, float(told["x-robo-stamp"]), int(told["x-robo-number"]))
+        except (KeyError, ValueError) as error:
+            raise RobotUnavailable(f"The camera {camera!r} sends no picture.", got=error) from None
 
     def close(self) -> None:
         """Closes the connections."""
-        self._pool.close()
+        self._client.close()
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> Any:
-        content = None if body is None else json.dumps(body)
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float | None) -> Response:
+        content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
-        limit = urllib3.Timeout(total=self._timeout if timeout is None else timeout)
+        limit = self._timeout if timeout is None else timeout
         try:
-            answer = self._pool.urlopen(method, path, body=content, headers=headers, timeout=limit)
-        except urllib3.exceptions.HTTPError as error:
+            answer = self._client.request(
+                method, self.url + path, headers=headers, content=content, timeout=limit, largest=LARGEST_ANSWER
+            )
+        except (NoResponse, ResponseTooLarge) as error:
             raise RobotUnavailable(
                 f"{self.url}{path} gives no answer.",
-                got=printable(f"{type(error).__name__}: {error}"),
-                allowed=f"within {limit.total} s",
+                got=printable(str(error)),
+                allowed=f"within {limit} s",
                 fix="does `robo-rl robot serve` still run there, and is this the address that it printed?",
             ) from None
         if answer.status != 200:
-            raise _refusal(self.url + path, answer.status, answer.data, answer.headers)
+            raise _refusal(self.url + path, answer)
         return answer
+
+
+def _address(url: str) -> str:
+    """Return scheme, host and port of a robot's address; raises InvalidSetting."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return f"{parts.scheme}://{parts.netloc}"
+    except ValueError:
+        pass
+    raise InvalidSetting("This is no address of a robot.", got=url, allowed="http://HOST:PORT")
 
 
 def _object(content: bytes) -> dict[str, Any] | None:
@@ -81,10 +95,10 @@ def _object(content: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _refusal(where: str, status: int, content: bytes, headers: Mapping[str, str]) -> RobotError:
-    told = _object(content) or {}
-    if status == 423:
+def _refusal(where: str, answer: Response) -> RobotError:
+    told = _object(answer.content) or {}
+    if answer.status == 423:
         return RobotStopped(printable(str(told.get("mode"))), printable(str(told.get("reason", ""))))
-    why = printable(str(told.get("message") or headers.get("X-Robo-Reason") or f"status {status}"))
-    kind = RobotUnavailable if status >= 500 else _REFUSALS.get(status, RobotError)
-    return kind(f"{where} refuses: {why}", got=f"status {status}")
+    why = printable(str(told.get("message") or answer.headers.get("x-robo-reason") or f"status {answer.status}"))
+    kind = RobotUnavailable if answer.status >= 500 else _REFUSALS.get(answer.status, RobotError)
+    return kind(f"{where} refuses: {why}", got=f"status {answer.status}")

@@ -96,13 +96,7 @@ class RemoteRobot(Robot, Scene):
 
     def frame(self, name: str) -> Frame:
         """Returns a camera's newest picture as it is."""
-        content, headers = self.link.picture(f"/robo/camera/{name}", timeout=self._limit)
-        try:
-            shape = tuple(int(side) for side in headers["X-Robo-Shape"].split(","))
-            picture = np.frombuffer(content, np.uint8).reshape(shape)
-            return Frame(picture, float(headers["X-Robo-Stamp"]), int(headers["X-Robo-Number"]))
-        except (KeyError, ValueError) as error:
-            raise RobotUnavailable(f"The camera {name!r} sends no picture.", got=error) from None
+        return self.link.frame(name, timeout=self._limit)
 
     @override
     def apply(self, action: npt.ArrayLike) -> Executed:

@@ -17,6 +17,7 @@ from robo_rl.protocols import Stateful, TransferablePolicy
 from robo_rl.step_sources import episode_seed
 from robo_rl.types import Array, StateDict
 
+BLOCK = 16  # rows that a policy sees at once
 COLUMNS = ("actions", "rewards", "terminated", "truncated")
 
 
@@ -71,11 +72,10 @@ def _finals(parts: Sequence[StateDict]) -> dict[str, Array]:
 class VectorPolicy(TransferablePolicy, Protocol):
     """Acts in many environments at once."""
 
-    def draw(self, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int) -> Array:
-        """Returns actions (n, ...) as drawn, each with the generator of its environment.
+    def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
+        """Return actions of the rows of observations that have a generator, as drawn with it.
 
-        They depend neither on n nor on the observations of the other environments, to the last bit where nothing but vectors
-        is seen.
+        No action depends on the observations in other rows.
         """
 
     def executed(self, actions: Array) -> Array:
@@ -121,7 +121,7 @@ class RolloutCollector:
         told = _Told()
         told.observations.append(self._newest)
         for step in range(request["steps"]):
-            actions = self._policy.draw(self._newest, generators, self._first)
+            actions = drawn(self._policy, self._newest, generators, self._first)
             outcome = self._environments.step(self._policy.executed(actions))
             self._newest = outcome[0]
             told.add(actions, outcome)
@@ -150,6 +150,26 @@ class RolloutCollector:
         self._episodes.load_state_dict(state["episodes"])
         self._newest = state["newest"]
         return {}
+
+
+def drawn(
+    policy: VectorPolicy, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int
+) -> Array:
+    """Return actions (n, ...) as drawn in environments from number `first` on, each with a generator of its own.
+
+    Every row has a fixed place in a block of BLOCK rows, because a product of matrices of another shape rounds otherwise. So no
+    bit depends on how the environments are shared out, if nothing but vectors is read.
+    """
+    numbers = np.arange(first, first + len(generators))
+    found = []
+    for block in np.unique(numbers // BLOCK):
+        own = np.flatnonzero(numbers // BLOCK == block)
+        places = numbers[own] % BLOCK
+        rows = {name: np.zeros((BLOCK, *values.shape[1:]), values.dtype) for name, values in observations.items()}
+        for name, values in observations.items():
+            rows[name][places] = values[own]
+        found.append(policy.draw(rows, {int(place): generators[int(row)] for place, row in zip(places, own, strict=True)}))
+    return np.concatenate(found)
 
 
 class _Told:

@@ -7,30 +7,16 @@ by the moments of the rollouts before.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from robo_rl.collecting.crew import Crew
 from robo_rl.collecting.rollouts import CollectedLearner, CollectedRollout
+from robo_rl.on_policy import OnPolicyConfig, require_steps
 from robo_rl.protocols import Policy, TrainingObserver
 from robo_rl.stopwatch import Stopwatch
 from robo_rl.types import Metrics, StateDict
 
 TICK = 0.5  # [s] between two looks for collectors that hang
-
-
-class OnPolicyConfig(Protocol):
-    """Settings of a learner that a crew can collect for; a plain learner's `build` takes no steps."""
-
-    @property
-    def num_envs(self) -> int:
-        """Environments that step together."""
-
-    @property
-    def steps_per_env(self) -> int:
-        """Steps of each between two updates."""
-
-    def build(self, spec: Any, seed: int, *, steps: int) -> CollectedLearner:
-        """Returns a fresh learner for a training of so many steps."""
 
 
 class SynchronousTraining:
@@ -40,6 +26,7 @@ class SynchronousTraining:
     """
 
     def __init__(self, learner: CollectedLearner, crew: Crew, config: OnPolicyConfig, *, steps: int) -> None:
+        require_steps(steps, config.num_envs)
         self.learner, self.crew, self.steps = learner, crew, steps
         self._rollout_steps, self._environments = config.steps_per_env, config.num_envs
         self.stopwatch = Stopwatch()

@@ -11,17 +11,16 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
-
-import requests
-import urllib3
-from requests.adapters import HTTPAdapter
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from robo_rl.errors import JudgeUnavailable, QuestionNotAccepted, printable
 from robo_rl.rewards.judging import Status
-from robo_rl.timed_http import POOLS
+from robo_rl.timed_http import NoResponse, Response, ResponseTooLarge, TimedClient
 
 FIRST_WAIT = 0.5
 """[s] before the second attempt; each later one waits twice as long."""
@@ -78,20 +77,6 @@ class Pace:
         return self  # copies of a judge ask the same server
 
 
-class _TimedAdapter(HTTPAdapter):
-    """Connections of `requests` whose timeout holds in total; also through a proxy that is none of SOCKS."""
-
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, **options)
-        self.poolmanager.pool_classes_by_scheme = POOLS
-
-    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        manager = super().proxy_manager_for(proxy, **options)
-        if isinstance(manager, urllib3.ProxyManager):
-            manager.pool_classes_by_scheme = POOLS
-        return manager
-
-
 class Transport:
     """Posts one request to an address, as often as it takes; `attempts` counts."""
 
@@ -130,46 +115,33 @@ class Transport:
             raise NoReply(status, problem)
 
     def _attempt(self, content: bytes, until: float) -> Mapping[str, Any]:
-        headers = {"Content-Type": "application/json", "User-Agent": "robo-rl"}
-        timeout = urllib3.Timeout(total=max(0.001, min(self._patience.timeout_s, until - time.monotonic())))
-        options: dict[str, Any] = {"timeout": timeout, "stream": True, "allow_redirects": False}
+        headers = {"Content-Type": "application/json", "User-Agent": "robo-rl", "Accept-Encoding": "identity"}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        timeout = max(0.001, min(self._patience.timeout_s, until - time.monotonic()))
         try:
-            with (
-                self._session() as session,
-                session.post(self._url, data=content, headers=headers, auth=self._sign, **options) as response,
-            ):
-                return self._judged(response, _body(response))
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            raise _Passing("unreachable", f"{type(error).__name__}: {error}") from None
-        except (ValueError, OverflowError) as error:  # of a library; its words may be a header's, with the key in it
-            raise _Passing("unreachable", f"{type(error).__name__} in a reply, or in a request") from None
+            with closing(TimedClient(_proxy_for(self._url) if self._through_proxy else "")) as client:
+                response = client.request("POST", self._url, headers=headers, content=content, timeout=timeout, largest=LARGEST)
+        except ResponseTooLarge:
+            raise NoReply("garbage", f"the reply has more than {LARGEST} bytes") from None
+        except NoResponse as error:
+            raise _Passing("unreachable", str(error)) from None
+        except ValueError as error:  # of a library; its words may be a header's, with the key in it
+            raise _Passing("unreachable", f"{type(error).__name__} in a request") from None
+        return self._judged(response)
 
-    def _session(self) -> requests.Session:
-        session = requests.Session()
-        session.trust_env = self._through_proxy
-        for scheme in POOLS:
-            session.mount(f"{scheme}://", _TimedAdapter())
-        return session
-
-    def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        """Adds the key; as an `auth`, because requests would else take one out of ~/.netrc."""
-        if self._key:
-            request.headers["Authorization"] = f"Bearer {self._key}"
-        return request
-
-    def _judged(self, response: requests.Response, body: bytes) -> Mapping[str, Any]:
+    def _judged(self, response: Response) -> Mapping[str, Any]:
         """Returns the JSON object of a success; raises what another status means."""
-        found, code = _object(body), response.status_code
+        found, code = _object(response.content), response.status
         if code == 200:
             if found is None:
                 raise _Passing("unreachable", "the reply is not a JSON object")
             return found
-        message, kind = _error_of(found, body)
+        message, kind = _error_of(found, response.content)
         told = printable(self.redacted(f"HTTP {code}: {message}"), TOLD)
         if code == 429 and kind != "insufficient_quota":
-            raise _Passing("too many requests", told, told_wait(response.headers.get("Retry-After"), time.time()))
+            raise _Passing("too many requests", told, told_wait(response.headers.get("retry-after"), time.time()))
         if code in (408, 409, 425) or code >= 500:
-            raise _Passing("unreachable", told, told_wait(response.headers.get("Retry-After"), time.time()))
+            raise _Passing("unreachable", told, told_wait(response.headers.get("retry-after"), time.time()))
         if kind in BLOCKED:
             raise NoReply("refused", told)
         meaning, fix = MEANINGS.get(code, ("does not accept the question.", "look at its message and at the judge's settings"))
@@ -203,18 +175,12 @@ def told_wait(header: str | None, now: float) -> float | None:
     return max(0.0, seconds) if not math.isnan(seconds) else None
 
 
-def _body(response: requests.Response) -> bytes:
-    """Return the body; raises NoReply if it is too large."""
-    return b"".join(_pieces(response))
-
-
-def _pieces(response: requests.Response) -> Iterator[bytes]:
-    size = 0
-    while piece := response.raw.read1(1 << 16, decode_content=True):
-        size += len(piece)
-        if size > LARGEST:
-            raise NoReply("garbage", f"the reply has more than {LARGEST} bytes")
-        yield piece
+def _proxy_for(url: str) -> str:
+    """Return the proxy that the environment names for an address, "" for none."""
+    address, proxies = urlsplit(url), getproxies()
+    if proxy_bypass(address.hostname or ""):
+        return ""
+    return proxies.get(address.scheme) or proxies.get("all", "")
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +18,11 @@ from robo_rl.errors import InvalidSetting, RewardUnavailable, require_allowed
 from robo_rl.reward_protocols import DelayedRewards, Relabelling
 from robo_rl.rewards.place import Place
 from robo_rl.rewards.programs.runner import UsedProgram
+from robo_rl.rewards.step_scorer import StepScorer
 from robo_rl.rewards.steps import StepQueue, Steps, StepScores
 from robo_rl.spec import EnvironmentSpec, Observation, ObservationSpec
 from robo_rl.stopwatch import timed
 from robo_rl.types import Array, Episode, Labels, Metrics, StateDict, StepRewards
-
-if TYPE_CHECKING:
-    from robo_rl.rewards.step_reward import StepReward
 
 RECENT = 100  # episodes of which means are told, as of the environment's own return (robo_rl.record)
 
@@ -90,7 +87,7 @@ class RunningReward(DelayedRewards):
     the same steps are scored in the same calls.
     """
 
-    def __init__(self, reward: StepReward, place: Place) -> None:
+    def __init__(self, reward: StepScorer, place: Place) -> None:
         self._reward, self._place, self.repeats_itself = reward, place, reward.repeats_itself
         self._queue, self._sums = StepQueue(reward.entries(place), reward.keep), EpisodeSums()
         self._over: set[int] = set()
@@ -201,7 +198,7 @@ class RunningReward(DelayedRewards):
 class OnlineReward:
     """Reward that replaces that of the environment; implements `robo_rl.reward_protocols.OnlineRewards`."""
 
-    model: StepReward
+    model: StepScorer
     spec: EnvironmentSpec
     """Of the environment, with what is drawn for the reward alone."""
     weight: float = 1.0

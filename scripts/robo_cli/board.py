@@ -1,10 +1,9 @@
-"""Shows jobs that run side by side: on a terminal a table of what each printed last, in a pipe one line for each that ended."""
+"""Display of jobs that run side by side: a table of what each printed last, or in a pipe a line for each that has ended."""
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -22,14 +21,14 @@ TAIL = 4096
 
 
 class Board:
-    """What runs, and how much has ended; a context manager that jobs tell when they begin and end, from any thread."""
+    """Table of the jobs that run, with the number of those that have ended; a context manager."""
 
     def __init__(self, title: str, total: int, logs: Path, console: Console | None = None) -> None:
         """logs: folder in which each job has JOB.log."""
         self._title, self.total, self._logs = title, total, logs
         self.caption = ""
         self._running: dict[str, None] = {}  # keeps the order
-        self._ended, self._lock, self._told = 0, threading.Lock(), time.monotonic()
+        self._ended, self._told = 0, time.monotonic()
         self._console = console or Console(file=sys.stdout)
         self._live = Live(get_renderable=self.table, console=self._console, refresh_per_second=1, transient=True)
 
@@ -42,24 +41,21 @@ class Board:
         self._live.stop()
 
     def begin(self, job: str) -> None:
-        """Says that a job begins."""
-        with self._lock:
-            self._running[job] = None
+        """Show a job that begins."""
+        self._running[job] = None
 
     def end(self, job: str, status: int) -> None:
-        """Says that a job has ended."""
-        with self._lock:
-            self._running.pop(job, None)
-            self._ended += 1
+        """Say that a job has ended."""
+        self.drop(job)
+        self._ended += 1
         self.say(f"{self._title} {self._ended}/{self.total}: {job} {'failed' if status else 'done'}")
 
     def drop(self, job: str) -> None:
-        """Says that a job was stopped on purpose."""
-        with self._lock:
-            self._running.pop(job, None)
+        """Show a job, which was stopped on purpose, no more."""
+        self._running.pop(job, None)
 
     def look(self) -> None:
-        """In a pipe, says now and then what runs; on a terminal the table is there anyway."""
+        """Say now and then, in a pipe, which jobs run; on a terminal the table is there anyway."""
         if self._console.is_terminal or time.monotonic() - self._told < PERIOD:
             return
         self._told = time.monotonic()
@@ -67,7 +63,7 @@ class Board:
             self.say(f"  {job}: {last_line(self._logs / f'{job}.log')}")
 
     def table(self) -> Table:
-        """Returns what each running job printed last."""
+        """Return a table of the last line of each running job."""
         table = Table(
             "job",
             "newest",
@@ -82,12 +78,12 @@ class Board:
         return table
 
     def say(self, line: str) -> None:
-        """Prints one line that stays."""
+        """Print one line that stays."""
         self._console.print(printable_lines(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def last_line(log: Path) -> str:
-    """Returns the last line with text of a log; empty where there is none."""
+    """Returns the last line with text of a log; empty without one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))

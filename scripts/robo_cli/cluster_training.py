@@ -14,7 +14,7 @@ from typing import Any
 from robo_cli.folder_copies import ChangingFolder, place
 from robo_cli.jobs import Begin, Job, fitting
 from robo_cli.main import status_of
-from robo_cli.trainings import TrainingJob, begun
+from robo_cli.trainings import TrainingJob
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.cluster.connection import Cluster, connected
 from robo_rl.cluster.worker import Patience, Worker, WorkerLost
@@ -111,10 +111,11 @@ class TrainingElsewhere:
 
     def _beginning(self) -> bytes:
         """Returns what a node needs to begin, or to go on with what is here."""
-        job = self.job
-        run = begun(job.recipe_name, job.seed, job.runs)
+        training = self.job.training
+        run = training.run
         files, _ = ChangingFolder(run).changes() if run else ({}, [])
-        told = {"recipe": job.recipe.read_text(), "seed": job.seed, "run": run.name if run else "", "files": files}
+        recipe = Path(training.words[0]).read_text()
+        told = {"recipe": recipe, "seed": training.seed, "run": run.name if run else "", "files": files}
         return packed(told | {"threads": os.environ.get("OMP_NUM_THREADS", "")})
 
     def _take(self, news: dict[str, Any]) -> None:
@@ -125,7 +126,7 @@ class TrainingElsewhere:
         with self._log.open("a") as log:
             log.write(news["log"])
         if news["run"]:
-            place(self.job.runs / news["run"], news["files"], news["gone"])
+            place(self.job.training.runs / news["run"], news["files"], news["gone"])
             self._losses = 0
         if news["status"] is not None:
             self._ended = int(news["status"])

@@ -6,6 +6,8 @@ import json
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from robo_cli.assembly import judged_environment_of
@@ -13,7 +15,8 @@ from robo_cli.beginning import before_and_after
 from robo_cli.display import say
 from robo_cli.extension import ENDED
 from robo_cli.recipe import Recipe
-from robo_cli.regret import regret
+from robo_datasets.dataset import Dataset
+from robo_datasets.figures import normalised
 from robo_rl.evaluation import Evaluation, evaluate
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
@@ -71,3 +74,26 @@ def judge(
             training_seed=recipe.seed,
             video=VideoRequest(run.path / "videos", name, films, stage=stage) if films else None,
         )
+
+
+def regret(run: Run, recipe: Recipe[Any]) -> float | None:
+    """Return the mean of 1 - success, or of 1 - normalised score / 100, over the evaluations of the online phase.
+
+    That of Luo et al. 2024 ("D5RL") and of the CORL benchmark, in [0, 1] for success. None without such a phase or an
+    evaluation in it, and with neither a notion of success nor reference scores in the dataset's card.
+    """
+    if not recipe.online.steps:
+        return None
+    later = [Evaluation.read(file) for step, file in run.evaluation_files.items() if step > recipe.steps]
+    shortfalls = [_shortfall(evaluation, recipe) for evaluation in later]
+    known = [value for value in shortfalls if value is not None]
+    return fmean(known) if known else None
+
+
+def _shortfall(evaluation: Evaluation, recipe: Recipe[Any]) -> float | None:
+    if evaluation.success_rate is not None:
+        return 1.0 - evaluation.success_rate.estimate
+    reference = Dataset(Path(recipe.demonstrations.dataset)).card.get("reference", {})
+    if not {"random", "expert"} <= set(reference):
+        return None
+    return 1.0 - normalised(evaluation.mean_return.estimate, reference) / 100.0

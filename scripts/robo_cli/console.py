@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from robo_cli.actors import actor
-from robo_cli.console_store import DatasetStore, dataset_of, viewed
 from robo_cli.data_view import has_display
 from robo_cli.typed_settings import settings_of
-from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_datasets.dataset import Dataset
+from robo_datasets.recorder import EpisodeRecorder
+from robo_datasets.repair import repair
+from robo_rl.errors import InvalidSetting
 from robo_rl.protocols import Policy
+from robo_rl.spec import EnvironmentSpec
 
 if TYPE_CHECKING:
     from robo_real.console.assembly import RobotConsole
@@ -69,12 +72,7 @@ class Console:
 
 def run(arguments: Console) -> int:
     """Serves until Ctrl-C; the arm is left still."""
-    try:
-        from robo_real.console.assembly import RobotConsole
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "websockets":
-            raise
-        raise MissingExtra("robo-rl console", "websockets", "console") from None
+    from robo_real.console.assembly import RobotConsole
 
     with ExitStack() as stack:
         url = stack.enter_context(_twin(arguments)) if arguments.twin else arguments.robot
@@ -94,11 +92,24 @@ def run(arguments: Console) -> int:
 
 
 def _keep(arguments: Console, console: RobotConsole, stack: ExitStack, card: dict[str, Any]) -> None:
+    from robo_datasets.viewer.server import viewer_server
+
     assert arguments.out is not None
     policy = arguments.policy or NOBODY
-    dataset = dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
-    store = stack.enter_context(DatasetStore(dataset, policy))
-    console.keep(store, {"Recorded episodes": stack.enter_context(viewed(dataset))})
+    dataset = _dataset_of(arguments.out, console.environment.environment_spec, card | {"policy": policy})
+    writer = stack.enter_context(dataset.writer())
+    repair(writer, thorough=False)
+    recorder = stack.enter_context(closing(EpisodeRecorder(writer, policy)))
+    console.keep(recorder, {"Recorded episodes": stack.enter_context(viewer_server(dataset, 0)).url})
+
+
+def _dataset_of(path: Path, spec: EnvironmentSpec, card: dict[str, Any]) -> Dataset:
+    """Return the dataset, made if there is none; raises SpecMismatch for one of another robot."""
+    if not path.exists():
+        return Dataset.create(path, spec, card)
+    dataset = Dataset(path)
+    dataset.spec.require(spec, what="The dataset was recorded on another robot")
+    return dataset
 
 
 def _policy_for(arguments: Console) -> Callable[[Any], Policy] | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robo_rl.evaluation import Evaluation
+from robo_rl.runs import Run
 
 WIDTH, HEIGHT = 5.0, 3.4
 """[inch] of one panel."""
@@ -22,7 +23,7 @@ class Curve(NamedTuple):
     steps: tuple[int, ...]
     values: tuple[float, ...]
     of: str
-    """What the values are: success, or the true return where none is declared."""
+    """Meaning of the values: success, or the true return if none is declared."""
 
 
 Methods = Mapping[str, Sequence[Curve]]
@@ -49,7 +50,7 @@ def draw_curves(runs: Mapping[str, Sequence[Path]], out: Path) -> Path | None:
 
 def curve(run: Path) -> Curve | None:
     """Returns the evaluations of a training while it learned; None where there were none."""
-    found = [(int(path.stem), Evaluation.read(path)) for path in sorted((run / "evaluations").glob("*.json"))]
+    found = [(step, Evaluation.read(file)) for step, file in Run(run).evaluation_files.items()]
     if not found:
         return None
     declared = all(success is not None for _, each in found for success in each.successes)

@@ -27,14 +27,14 @@ class View:
 
 def view(arguments: View) -> int:
     """Serves the page until Ctrl-C."""
-    from robo_datasets.viewer.server import ViewerServer
+    from robo_datasets.viewer.server import viewer_server
 
-    with ViewerServer(Dataset(arguments.dataset), arguments.port) as server:
+    with viewer_server(Dataset(arguments.dataset), arguments.port) as server:
         try:
             print(f"{arguments.dataset} is shown at {server.url}   (Ctrl-C ends it)", flush=True)
             if arguments.browser and has_display():
                 webbrowser.open(server.url)
-            server.serve_forever()
+            server.wait()
         except KeyboardInterrupt:
             print("\nended")
     return 0

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, printable_lines
 from robo_rl.types import Metrics
@@ -24,7 +25,23 @@ PLAIN_PERIOD = 15.0  # [s] between two lines in a pipe
 _PROGRESS: ContextVar[bool | Display] = ContextVar("progress", default=True)
 
 
-class LiveDisplay:
+class Shown:
+    """Shows progress meanwhile; this one shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Shows no more."""
+
+    def update(self, step: int, metrics: Metrics) -> None:
+        """Show that `step` was reached; `metrics` holds the newest value of every tag."""
+
+    def say(self, message: str) -> None:
+        """Show one line that stays."""
+
+
+class LiveDisplay(Shown):
     """A progress bar with success rate, return, speed and time left."""
 
     def __init__(self, title: str, total: int, unit: str, console: Console) -> None:
@@ -40,24 +57,26 @@ class LiveDisplay:
         )
         self._task = self._progress.add_task(title, total=total, summary="")
 
-    def __enter__(self) -> LiveDisplay:
+    @override
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
+    @override
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._progress.stop()
 
+    @override
     def update(self, step: int, metrics: Metrics) -> None:
-        """Moves the bar."""
         speed = self._progress.tasks[0].speed
         self._progress.update(self._task, completed=step, summary=summary(metrics, speed, self._unit))
 
+    @override
     def say(self, message: str) -> None:
-        """Prints one line above the bar."""
         self._progress.console.print(printable_lines(message), highlight=False, markup=False, soft_wrap=True)
 
 
-class PlainDisplay:
+class PlainDisplay(Shown):
     """One line every quarter of a minute, for pipes and logs."""
 
     def __init__(self, title: str, total: int, unit: str) -> None:
@@ -66,14 +85,8 @@ class PlainDisplay:
         self._first: int | None = None
         self._shown_step = -1
 
-    def __enter__(self) -> PlainDisplay:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        return None
-
+    @override
     def update(self, step: int, metrics: Metrics) -> None:
-        """Prints a line where one is due."""
         now = time.monotonic()
         if self._first is None:
             self._first = step
@@ -85,35 +98,24 @@ class PlainDisplay:
         left = f" | {(self._total - step) / speed:.0f} s left" if speed > 0 and step < self._total else ""
         self.say(f"{self._title} {step}/{self._total} | {summary(metrics, speed, self._unit)}{left}")
 
+    @override
     def say(self, message: str) -> None:
-        """Prints one line."""
         print(printable_lines(message), flush=True)
 
 
-class CallersDisplay:
-    """The display of a caller from Python, or none at all."""
+class CallersDisplay(Shown):
+    """The display of a caller from Python."""
 
-    def __init__(self, shown: Display | None) -> None:
+    def __init__(self, shown: Display) -> None:
         self._shown = shown
 
-    def __enter__(self) -> CallersDisplay:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        return None
-
+    @override
     def update(self, step: int, metrics: Metrics) -> None:
-        """Passes the step on."""
-        if self._shown is not None:
-            self._shown.update(step, metrics)
+        self._shown.update(step, metrics)
 
+    @override
     def say(self, message: str) -> None:
-        """Passes the line on."""
-        if self._shown is not None:
-            self._shown.say(message)
-
-
-Shown = LiveDisplay | PlainDisplay | CallersDisplay
+        self._shown.say(message)
 
 
 @contextmanager
@@ -138,7 +140,7 @@ def display(title: str, total: int, unit: str = "steps") -> Shown:
     if not isinstance(progress, bool):
         return CallersDisplay(progress)
     if not progress:
-        return CallersDisplay(None)
+        return Shown()
     return LiveDisplay(title, total, unit, Console()) if sys.stdout.isatty() else PlainDisplay(title, total, unit)
 
 

@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def end_with(parent: int) -> None:
-    """Has this process be sent SIGTERM, at which a training saves itself, once its parent is gone; only on Linux."""
+    """Have this process be sent SIGTERM, at which a training saves itself, once its parent is gone; only on Linux."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # it was gone before

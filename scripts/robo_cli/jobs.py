@@ -1,4 +1,4 @@
-"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, studies, races, sweeps."""
+"""Commands of the workbench that run side by side in processes of their own, with logs: for seeds, experiments and sweeps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Protocol
 
 from robo_cli.board import Board
-from robo_cli.study_options import Words
+from robo_cli.options import Words
 from robo_rl.errors import RunError
 
 PERIOD = 0.2
@@ -35,7 +35,7 @@ class UnderWay(Protocol):
 
     @property
     def job(self) -> Job:
-        """What it is."""
+        """The job."""
 
     def status(self) -> int | None:
         """Returns None while it runs, then 0, or the status of what failed."""
@@ -117,12 +117,12 @@ class Crew:
 
     @property
     def has_room(self) -> bool:
-        """Whether another job fits."""
+        """True if another job fits."""
         return len(self._running) < self._at_once
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs."""
+        """True while a job runs."""
         return bool(self._running)
 
     def begin(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""What a training keeps beside its checkpoints: every episode as a dataset, and the policy of every evaluation."""
+"""Records of a training beside its checkpoints: every episode as a dataset, and the policy of every evaluation."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 from robo_cli.environments import drawn_arguments
 from robo_cli.extension import first_recipe
 from robo_cli.recipe import Recipe
+from robo_datasets.catalogue import Entry
 from robo_datasets.dataset import DESCRIPTION, Dataset, DatasetWriter
 from robo_datasets.journal import CRASH, Journal, recover
 from robo_datasets.repair import repair
@@ -33,50 +34,94 @@ STEPS_DONE, INTERRUPTED = "steps_done", "interrupted"
 
 
 class RunEpisodes:
-    """Records the training episodes of a run in RUN/episodes while it is open (robo_rl.protocols.EpisodeRecorder)."""
+    """Records the training episodes of a run in RUN/episodes, each once, while it is open (robo_rl.protocols.EpisodeRecorder).
+
+    A run in a simulation that goes on exactly makes the episodes since its checkpoint again: they are stored when they end, and
+    have the same identities. After a resume that was not exact another history begins, whose episodes have identities of their
+    own; those of the history that was left stay. If the environment does not repeat itself, each step is stored as soon as it
+    was taken, and there is one history: steps since a checkpoint are learnt from again, so that no number has two episodes.
+    """
 
     def __init__(self) -> None:
-        self._store: EpisodeStore | None = None
+        self._writer: DatasetWriter | None = None
+        self._journal: Journal | None = None
+        self._is_journaled = self._is_told_again = False
+        self._run_name = ""
+        self._origin: list[Any] = []
+        """Identities follow from it and the number of the episode."""
+        self._stored: dict[str, Entry] = {}
 
     @contextmanager
     def open(self, run: Run, recipe: Recipe[Any], training: Recorded) -> Iterator[None]:
         """Record in a run while the block runs."""
+        is_apart = isinstance(training, ActingTraining)
+        self._is_journaled = is_apart or not training.replays
+        self._is_told_again = self._is_journaled and not is_apart  # if it is apart its learner reads the steps from a log
+        self._run_name, self._origin = run.path.name, [run.description["started"]]
+        if not self._is_journaled:
+            history = [event["step"] for event in run.description["resumes"] if event["kind"] == "warm"]
+            self._origin = [first_recipe(run), *self._origin, history]
         with _dataset(run, recipe, specification(training.source.environment)).writer() as writer:
             repair(writer, thorough=False)
-            is_apart = isinstance(training, ActingTraining)
-            if training.replays and not is_apart:
-                self._store = EpisodeStore(run, writer)
-            else:  # if it is apart its learner reads the steps from a log of its own
-                self._store = LivedEpisodes(run, writer, tells_again=not is_apart)
+            self._writer, self._stored = writer, {entry.identity: entry for entry in writer.dataset.entries()}
             try:
                 yield
-                self._store.cut(STEPS_DONE)
+                self._cut(STEPS_DONE)
             except KeyboardInterrupt:
-                self._store.cut(INTERRUPTED)
+                self._cut(INTERRUPTED)
                 raise
             finally:
-                self._store.close()
-                self._store = None
+                if self._journal is not None:
+                    self._journal.close()
+                self._writer = self._journal = None
                 repair(writer, thorough=False)
 
     def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
-        """Training episode `number` begins."""
-        if self._store is not None:
-            self._store.begin(number, observation, seed=seed, instruction=instruction)
+        """Begin the journal of training episode `number`; nothing is stored before its end if it can be made again."""
+        if self._writer is not None and self._is_journaled:
+            dataset = self._writer.dataset
+            self._journal = Journal(dataset.path / "journal", self._identity(number), dataset.spec)
+            self._journal.begin(observation, seed=seed, instruction=instruction, source=self._run_name)
 
     def step(self, transition: Transition) -> None:
-        """It went on."""
-        if self._store is not None:
-            self._store.step(transition)
+        """Add a step to the journal."""
+        if self._journal is not None:
+            self._journal.step(transition)
 
     def keep(self, episode: Episode) -> None:
-        """It has ended."""
-        if self._store is not None:
-            self._store.keep(episode)
+        """Store a finished episode; its journal has served."""
+        if self._writer is None:
+            return
+        identity = self._identity(episode.metadata["training_episode"])
+        if identity not in self._stored:
+            kept = replace(episode, metadata={**episode.metadata, "source": self._run_name})
+            self._stored[identity] = self._writer.add(kept, identity=identity)
+        self._remove_journal()
 
     def recorded(self, number: int) -> Episode | None:
-        """Returns the training episode of that number, if it was recorded before a crash and is not learnt from yet."""
-        return None if self._store is None else self._store.recorded(number)
+        """Return training episode `number` if it was recorded before a crash; one that is simulated again is not."""
+        entry = self._stored.get(self._identity(number)) if self._is_told_again else None
+        return None if entry is None or self._writer is None else self._writer.dataset.read(entry)
+
+    def _cut(self, stop_reason: str) -> None:
+        """Store the episode under way, if it has a journal, as truncated here."""
+        if self._journal is None or self._writer is None:
+            return
+        self._journal.close()
+        if (found := recover(self._journal.path)) is not None:
+            episode, _ = found
+            if episode.stop_reason == CRASH:
+                episode = replace(episode, stop_reason=stop_reason)
+            self._writer.add(episode, identity=self._journal.path.stem)
+        self._remove_journal()
+
+    def _remove_journal(self) -> None:
+        if self._journal is not None:
+            self._journal.remove()
+            self._journal = None
+
+    def _identity(self, number: int) -> str:
+        return hashlib.sha256(json.dumps([*self._origin, number]).encode()).hexdigest()[:32]
 
 
 def recording(
@@ -119,101 +164,3 @@ def _dataset(run: Run, recipe: Recipe[Any], spec: EnvironmentSpec) -> Dataset:
         Dataset.create(unfinished, spec, card)
         unfinished.rename(path)
     return Dataset(path)
-
-
-class EpisodeStore:
-    """Stores an episode once: a run that goes on exactly makes those since its checkpoint again.
-
-    An episode's identity is determined by the run and the episode's number. After a resume that was not exact another history
-    begins, whose episodes have identities of their own; those of the history that was left stay.
-    """
-
-    def __init__(self, run: Run, writer: DatasetWriter) -> None:
-        self._run, self._writer = run, writer
-        self._recipe = first_recipe(run)
-        self._started = run.description["started"]
-        self._history = [event["step"] for event in run.description["resumes"] if event["kind"] == "warm"]
-        self._stored = {entry.identity: entry for entry in writer.dataset.entries()}
-
-    def keep(self, episode: Episode) -> None:
-        """Stores a finished episode."""
-        identity = self._identity(episode.metadata["training_episode"])
-        if identity not in self._stored:
-            kept = replace(episode, metadata={**episode.metadata, "source": self._run.path.name})
-            self._stored[identity] = self._writer.add(kept, identity=identity)
-
-    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
-        """Nothing is stored before an episode has ended."""
-
-    def step(self, transition: Transition) -> None:
-        """Nothing is stored before an episode has ended."""
-
-    def recorded(self, number: int) -> Episode | None:
-        """Returns None: episodes are simulated again."""
-        return None
-
-    def cut(self, stop_reason: str) -> None:
-        """Leaves the episode under way to be made again."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def _identity(self, number: int) -> str:
-        text = json.dumps([self._recipe, self._started, self._history, number])
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
-class LivedEpisodes(EpisodeStore):
-    """Stores what happened once and for all, each step as soon as it was taken, and tells it again after a crash.
-
-    There is one history: steps since a checkpoint are learnt from again, so that no number has two episodes.
-    """
-
-    def __init__(self, run: Run, writer: DatasetWriter, *, tells_again: bool = True) -> None:
-        super().__init__(run, writer)
-        self._tells_again = tells_again
-        self._journal: Journal | None = None
-
-    def begin(self, number: int, observation: Observation, *, seed: int, instruction: str | None) -> None:
-        """Training episode `number` begins."""
-        dataset = self._writer.dataset
-        self._journal = Journal(dataset.path / "journal", self._identity(number), dataset.spec)
-        self._journal.begin(observation, seed=seed, instruction=instruction, source=self._run.path.name)
-
-    def step(self, transition: Transition) -> None:
-        """It went on."""
-        if self._journal is not None:
-            self._journal.step(transition)
-
-    def keep(self, episode: Episode) -> None:
-        """Stores a finished episode; its journal has served."""
-        super().keep(episode)
-        if self._journal is not None:
-            self._journal.remove()
-            self._journal = None
-
-    def recorded(self, number: int) -> Episode | None:
-        """Returns the training episode of that number where there is one."""
-        entry = self._stored.get(self._identity(number)) if self._tells_again else None
-        return None if entry is None else self._writer.dataset.read(entry)
-
-    def _identity(self, number: int) -> str:
-        return hashlib.sha256(json.dumps([self._started, number]).encode()).hexdigest()[:32]
-
-    def cut(self, stop_reason: str) -> None:
-        """Store the episode that is under way, if there is one, as truncated here."""
-        if self._journal is None:
-            return
-        self._journal.close()
-        if (found := recover(self._journal.path)) is not None:
-            episode, _ = found
-            if episode.stop_reason == CRASH:
-                episode = replace(episode, stop_reason=stop_reason)
-            self._writer.add(episode, identity=self._journal.path.stem)
-        self._journal.remove()
-        self._journal = None
-
-    def close(self) -> None:
-        """Ends the journal of an episode that is under way."""
-        if self._journal is not None:
-            self._journal.close()

@@ -48,8 +48,9 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
     "experiments": {
         "compare": ("Compare", "compare runs in pairs on shared seeds"),
         "report": ("Report", "write one HTML page about one or several runs"),
-        "study": ("StudyOrder", "datasets, methods and seeds in one resumable command, with a table"),
-        "race": ("RaceOrder", "methods, tasks and seeds in one resumable command: steps until each succeeds"),
+        "experiment": ("ExperimentOrder", "methods on datasets or tasks, several seeds, resumable, with a table and claims"),
+        "study": ("ExperimentOrder", "the same as experiment"),
+        "race": ("ExperimentOrder", "the same as experiment"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
         "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },
@@ -59,6 +60,8 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
 }
 """Group -> command -> class of its options, None if a recipe decides which there are, and its text."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+MODULES = {"study": "experiment", "race": "experiment"}
+"""Commands whose module has another name."""
 DIVERGED = 3
 """Exit status of a training whose numbers, or whose simulations, are finite no more."""
 START = """start with:
@@ -110,7 +113,7 @@ def dispatch(arguments: list[str]) -> int:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
-    module: Any = importlib.import_module(f"robo_cli.{name.replace('-', '_')}")
+    module: Any = importlib.import_module(f"robo_cli.{MODULES.get(name, name).replace('-', '_')}")
     options, text = COMMANDS[name]
     if options is None:  # a recipe decides which keys there are
         return int(module.main(rest))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -14,10 +15,23 @@ import tyro
 
 from robo_rl.errors import RoboRLError
 
+Settings = dict[str, Any]
+"""Options of the command line without their dashes, such as learner.lr: 1e-4"""
+Words = Sequence[str]
+"""Of a command line, after `robo-rl`."""
 WIDE = "1000"  # columns, so that no line of tyro's is broken
 TEXTS = {"--name", "--out", "--runs", "--dataset", "--labels", "--demos"}
 """Options whose value may look like a number and is a name."""
 SCIENTIFIC = re.compile(r"\d+(?:\.\d+)?[eE]\+?\d+")
+
+
+def options(settings: Settings) -> list[str]:
+    """Returns settings as words of a command line; a mapping or a list is written as its values."""
+    words: list[str] = []
+    for name, value in settings.items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{name}", *(text if isinstance(text, str) else json.dumps(text) for text in values)]
+    return words
 
 
 class WrongUsage(RoboRLError):

@@ -36,7 +36,7 @@ def recipe_from(source: RecipeLike, overrides: Mapping[str, Any]) -> Recipe[Any]
             fix='pass a mapping as the recipe: {"algorithm": ..., "environment": {"name": ...}, "steps": ...}',
         )
     words = " with overrides" if overrides else ""
-    return parse_recipe(_merged(tree, plain_value(overrides)), source=f"the recipe {tree['name']}{words}")
+    return parse_recipe(merged(tree, plain_value(overrides)), source=f"the recipe {tree['name']}{words}")
 
 
 def _tree(source: object) -> dict[str, Any]:
@@ -49,11 +49,12 @@ def _tree(source: object) -> dict[str, Any]:
     raise InvalidSetting("This is not a recipe.", got=repr(source)[:200], allowed=allowed)
 
 
-def _merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree in which the leaves of another replace its own."""
     found = dict(values)
     for key, change in changes.items():
         before = found.get(key)
-        found[key] = _merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
+        found[key] = merged(before, change) if isinstance(before, Mapping) and isinstance(change, Mapping) else change
     return found
 
 

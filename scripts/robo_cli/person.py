@@ -13,7 +13,7 @@ import gymnasium
 from robo_cli.data_view import has_display
 from robo_cli.loops import ROBOT, loop_of
 from robo_cli.recipe import Recipe
-from robo_rl.errors import InvalidSetting, MissingExtra
+from robo_rl.errors import InvalidSetting
 from robo_rl.human import PersonInTheLoop
 from robo_rl.protocols import Policy
 from robo_rl.record import RunRecord
@@ -52,19 +52,15 @@ def beside(recipe: Recipe[Any], environment: gymnasium.Env[Any, Any]) -> gymnasi
 def operator_of(recipe: Recipe[Any]) -> Iterator[Operator | None]:
     """Opens the console of a recipe whose person is real and gives the operator; None where a person is simulated or missing.
 
-    Raises InvalidSetting where there is nothing that a person could take over, MissingExtra.
+    Raises InvalidSetting where there is nothing that a person could take over.
     """
     if recipe.human.kind != CONSOLE:
         yield None
         return
     _require_robot(recipe)
     loop_of(recipe)
-    try:
-        from robo_real.console.operator import operator_at
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "websockets":
-            raise
-        raise MissingExtra("A person at the console", "websockets", "console") from None
+    from robo_real.console.operator import operator_at
+
     operator = operator_at(recipe.environment.name, address=recipe.human.address, port=recipe.human.port)
     print(f"the console is at {operator.server.url}", flush=True)
     if recipe.human.browser and has_display():

@@ -18,7 +18,7 @@ from robo_cli.assembly import judged_environment_of, recipe_of
 from robo_cli.data_view import has_display
 from robo_cli.loops import ROBOT
 from robo_cli.play_window import Window, has_window, simulation_of
-from robo_cli.playback import Moment, Player, episode_of, summary
+from robo_cli.playback import Moment, Player, Screen, episode_of, summary
 from robo_cli.recipe import Recipe, require_at_least
 from robo_rl.errors import InvalidSetting, RenderingUnavailable, UnknownName, require_allowed
 from robo_rl.evaluation import FIRST_SEED
@@ -81,14 +81,15 @@ def run(arguments: Play) -> int:
     with tensor_threads(recipe.threads):
         policy, environment = trained.policy(arguments.step), judged_environment_of(recipe)
         if arguments.film is None and _wants_window(arguments, environment):
-            return _in_window(arguments, environment, policy, _is_deterministic(arguments, recipe))
+            with closing(environment):
+                return _in_window(arguments, _player(arguments, recipe, environment, policy), environment)
         with closing(environment):
             mode = render_mode_for_films(environment)
         with closing(_drawing(recipe, mode)) as drawing:
-            _require_interface(policy, drawing)
+            player = _player(arguments, recipe, drawing, policy)
             if arguments.film is not None:
                 return _film(arguments, recipe, drawing, policy, arguments.film)
-            return _in_browser(arguments, recipe, drawing, policy, trained)
+            return _in_browser(arguments, player, drawing, trained)
 
 
 def _wants_window(arguments: Play, environment: gymnasium.Env[Any, Any]) -> bool:
@@ -107,33 +108,28 @@ def _is_deterministic(arguments: Play, recipe: Recipe[Any]) -> bool:
     return not (arguments.stochastic or recipe.evaluation.stochastic)
 
 
-def _in_window(arguments: Play, environment: gymnasium.Env[Any, Any], policy: Policy, deterministic: bool) -> int:
-    with closing(environment):
-        _require_interface(policy, environment)
-        player = Player(environment, policy, deterministic=deterministic, speed=arguments.speed)
-        with closing(Window(environment, player)) as window:
-            print(
-                "space pauses, R plays the same seed again, N the next one, Tab shows MuJoCo's panel   (Ctrl-C ends it)",
-                flush=True,
-            )
-            with suppress(KeyboardInterrupt):
-                player.run(window, arguments.seed, arguments.episodes)
-    print(summary(player.outcomes))
-    return 0
+def _in_window(arguments: Play, player: Player, environment: gymnasium.Env[Any, Any]) -> int:
+    with closing(Window(environment, player)) as window:
+        print(
+            "space pauses, R plays the same seed again, N the next one, Tab shows MuJoCo's panel   (Ctrl-C ends it)",
+            flush=True,
+        )
+        return _played(arguments, player, window)
 
 
-def _in_browser(
-    arguments: Play, recipe: Recipe[Any], environment: gymnasium.Env[Any, Any], policy: Policy, trained: Run
-) -> int:
+def _in_browser(arguments: Play, player: Player, environment: gymnasium.Env[Any, Any], trained: Run) -> int:
     from robo_cli.play_page.server import PlayServer
 
-    player = Player(environment, policy, deterministic=_is_deterministic(arguments, recipe), speed=arguments.speed)
-    with closing(PlayServer(f"{trained.path.name} in {specification(environment).name}", player, arguments.port)) as server:
-        print(f"{trained.path} plays at {server.url}   (Ctrl-C ends it)", flush=True)
+    with closing(PlayServer(f"{trained.path.name} in {specification(environment).name}", player, arguments.port)) as page:
+        print(f"{trained.path} plays at {page.server.url}   (Ctrl-C ends it)", flush=True)
         if arguments.browser and has_display():
-            webbrowser.open(server.url)
-        with suppress(KeyboardInterrupt):
-            player.run(server, arguments.seed, arguments.episodes)
+            webbrowser.open(page.server.url)
+        return _played(arguments, player, page)
+
+
+def _played(arguments: Play, player: Player, screen: Screen) -> int:
+    with suppress(KeyboardInterrupt):
+        player.run(screen, arguments.seed, arguments.episodes)
     print(summary(player.outcomes))
     return 0
 
@@ -178,6 +174,8 @@ def _no_pictures(name: str, why: object) -> RenderingUnavailable:
     )
 
 
-def _require_interface(policy: Policy, environment: gymnasium.Env[Any, Any]) -> None:
+def _player(arguments: Play, recipe: Recipe[Any], environment: gymnasium.Env[Any, Any], policy: Policy) -> Player:
+    """Return a player of a policy; raises SpecMismatch if the policy was made for another environment."""
     spec = specification(environment)
     policy.environment_spec.require_interface(spec, what=f"The policy was made for another environment than this {spec.name}")
+    return Player(environment, policy, deterministic=_is_deterministic(arguments, recipe), speed=arguments.speed)

@@ -10,19 +10,16 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from robo_cli.curves import draw_curves
-from robo_cli.recipe import Recipe, RewardSettings
+from robo_cli.markdown import listed, table_lines
+from robo_cli.options import options
+from robo_cli.recipe import Recipe, RewardSettings, require_at_least, to_yaml
 from robo_cli.reward_file import program_file
-from robo_cli.reward_trainer import trained
-from robo_cli.study_options import options
 from robo_cli.train import recipe_of
+from robo_cli.trainings import EVALUATION, Training, keep_settings, publish, train_all
 from robo_cli.typed_settings import settings_of
 from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation, compare
-from robo_rl.report import write_report
 from robo_rl.rewards.programs.program import RewardProgram
-from robo_rl.runs import Run, write_text
-from robo_rl.threads import use_threads
 
 OWN = "own"
 """Name of the recipe with its own reward."""
@@ -42,26 +39,30 @@ class CompareRewards:
     settings: tuple[str, ...] = ()
     """Settings of all recipes, such as steps=4000."""
     seeds: tuple[int, ...] = (0, 1, 2)
+    jobs: int = 1
+    """Trainings at once."""
 
     def __post_init__(self) -> None:
         if not self.seeds or len({*self.seeds}) < len(self.seeds):
             raise InvalidSetting("Seeds are one or more different numbers.", got=self.seeds)
+        require_at_least(self, {"jobs": 1})
 
 
 def compare_rewards(arguments: CompareRewards) -> int:
-    """Trains what is missing; writes and prints the table, and one page with all curves."""
-    found: dict[str, list[Run]] = {}
+    """Train what is missing; write and print the table, and one page with all curves."""
+    trainings: dict[str, list[Training]] = {}
     for name, recipe in _recipes(arguments).items():
-        use_threads(recipe.threads)
-        for seed in arguments.seeds:
-            run = trained(replace(recipe, name=name, seed=seed), arguments.out / "runs" / f"{name}-{seed}")
-            found.setdefault(name, []).append(run)
-            print(f"{name}, seed {seed}: {_final(run).success_rate}", flush=True)
-    text = _table({name: [_final(run) for run in runs] for name, runs in found.items()})
-    write_text(arguments.out / "table.md", text)
-    draw_curves({name: [run.path for run in runs] for name, runs in found.items()}, arguments.out / "curves.png")
-    page = write_report([run.path for runs in found.values() for run in runs], arguments.out / "report.html")
-    print(f"{text}\nreport   {page}")
+        file, places = arguments.out / "recipes" / f"{name}.yaml", arguments.out / "runs"
+        is_used = any(places.glob(f"{name}-*/*"))
+        keep_settings(file, to_yaml(replace(recipe, name=name, seed=0)), is_used=is_used)
+        trainings[name] = [
+            Training(name, seed, [str(file), "--seed", str(seed)], places / f"{name}-{seed}") for seed in arguments.seeds
+        ]
+    one_by_one = [training for same_seed in zip(*trainings.values(), strict=True) for training in same_seed]
+    train_all("reward compare", one_by_one, arguments.out, at_once=arguments.jobs)
+    runs = {name: [run for each in of_name if (run := each.finished)] for name, of_name in trainings.items()}
+    found = {name: [Evaluation.read(run / EVALUATION) for run in of_name] for name, of_name in runs.items()}
+    publish(_table(found), runs, arguments.out)
     return 0
 
 
@@ -77,20 +78,16 @@ def _recipes(arguments: CompareRewards) -> dict[str, Recipe[Any]]:
     return found | {name: recipe_of([str(other), *words]) for name, other in settings_of(arguments.beside).items()}
 
 
-def _final(run: Run) -> Evaluation:
-    return Evaluation.read(run.path / "evaluation.json")
-
-
 def _table(found: Mapping[str, list[Evaluation]]) -> str:
     """Returns a row for each reward: success of each seed, their mean, the difference to the recipe's own reward."""
-    lines = ["| reward | success, each seed | mean | difference to own, 95 % |", "|---|---|---|---|"]
+    rows = []
     for name, evaluations in found.items():
         rates = [each.success_rate.estimate for each in evaluations if each.success_rate is not None]
-        told = ", ".join(f"{rate:.0%}" for rate in rates) or "not declared"
         mean = f"{np.mean(rates):.0%}" if rates else "–"
-        lines.append(f"| {name} | {told} | {mean} | {_difference(evaluations, found[OWN]) if name != OWN else '–'} |")
-    episodes = len(found[OWN][0])
-    return "\n".join([*lines, "", f"{episodes} episodes a seed, none of them trained on."]) + "\n"
+        difference = _difference(evaluations, found[OWN]) if name != OWN else "–"
+        rows.append([name, listed(rates, ".0%") or "not declared", mean, difference])
+    lines = table_lines(["reward", "success, each seed", "mean", "difference to own, 95 %"], rows)
+    return "\n".join([*lines, "", f"{len(found[OWN][0])} episodes a seed, none of them trained on."]) + "\n"
 
 
 def _difference(evaluations: list[Evaluation], own: list[Evaluation]) -> str:

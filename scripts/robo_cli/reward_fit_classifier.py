@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,7 +39,7 @@ def fit_classifier(arguments: FitClassifier) -> int:
         guard.holds(dataset.read(entries[held[0]]).observations)  # a name that does not exist is told of now
     reading = partial(counted, "read", "episodes")
     examples = examples_of(dataset.spec, (dataset.read(entries[i]) for i in reading(taught)), config.camera, config)
-    network = fit(*examples, config, _shown)
+    network = fit(*examples, config, partial(counted, "learn", "updates"))
     reading = partial(counted, "measure", "episodes")
     found = measured(network, dataset.spec, (dataset.read(entries[i]) for i in reading(held)), config.camera, guard, config)
     facts = {"dataset": str(dataset.path), "content": content_hash(entries), "episodes": len(taught), "held_out": len(held)}
@@ -56,7 +55,3 @@ def fit_classifier(arguments: FitClassifier) -> int:
         print(f"warning: {found.failures} failed episodes are too few to tell a rate of {config.false_positives:.1%}")
     print(f"label with it: robo-rl label {dataset.path} --reward classifier --settings folder={arguments.out} --name NAME")
     return 0
-
-
-def _shown(updates: Sequence[int]) -> Iterable[int]:
-    return counted("learn", "updates", updates)

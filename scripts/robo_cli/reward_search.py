@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import tyro
 
+from robo_cli.options import options
 from robo_cli.recipe import Recipe, require_at_least
 from robo_cli.reward_clips import rater_comparer
 from robo_cli.reward_probation import batch_sizes
 from robo_cli.reward_trainer import CONFIRMATION, RecipeTrainer, require_success
 from robo_cli.reward_writing import Asking, WritingContext, writing
-from robo_cli.study_options import options
 from robo_cli.train import recipe_of
 from robo_cli.typed_settings import settings_of
 from robo_rl.discovery import known

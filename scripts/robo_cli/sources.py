@@ -98,8 +98,7 @@ class Sources:
         if expert <= random:
             raise InvalidSetting("The expert is no better than chance.", got=f"{expert:.6g}", allowed=f"above {random:.6g}")
         threshold = random + SHARE * (expert - random)
-        files = sorted((self.training.path / "evaluations").glob("*.json"))
-        means = {int(file.stem): fmean(Evaluation.read(file).returns) for file in files}
+        means = {step: fmean(Evaluation.read(file).returns) for step, file in self.training.evaluation_files.items()}
         for step, mean in means.items():
             if mean >= threshold:
                 return Medium(step, mean, threshold)

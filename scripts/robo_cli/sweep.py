@@ -38,7 +38,7 @@ class SweepOrder(Train[Learner]):
     space: Path = tyro.MISSING
     """YAML file that gives settings of the recipe ranges or choices (docs/sweeps.md)."""
     trials: int = tyro.MISSING
-    """How many settings are tried; more of them go on."""
+    """Settings that are tried; with more of them the sweep goes on."""
     seeds: str = "0-2"
     """Training seeds of every trial, such as 0-4."""
     risk: float = 0.05
@@ -141,7 +141,7 @@ class Sweep:
             trial = next((trial for trial, seeds in self._waiting.items() if seeds and not self._has_failed(trial)), None)
             if trial is not None:
                 seed = self._waiting[trial].pop(0)
-                job = self._folder.job(trial, seed)
+                job = self._folder.training(trial, seed).job()
                 self._training[job.name] = trial, seed
                 self._crew.begin(job)
             elif left > 0 and not self._failed:
@@ -170,7 +170,7 @@ class Sweep:
         """Takes note of a training that has ended."""
         if trial not in self._waiting:
             return
-        name = self._folder.job_name(trial, seed)
+        name = self._folder.training(trial, seed).title
         status = status or int(seed in self._folder.missing(trial))
         if status == DIVERGED:
             self._stop(trial, f"seed {seed} diverged: logs/{name}.log", failed=True)
@@ -212,7 +212,7 @@ class Sweep:
         self._crew.board.say(f"trial {trial} {'failed' if failed else 'stopped'}: {why}")
 
     def _has_failed(self, trial: int) -> bool:
-        return any(name.startswith(self._folder.job_name(trial, 0)[:-1]) for name in self._failed)
+        return any(name.startswith(f"t{trial:03}-") for name in self._failed)
 
     def _say_best(self) -> None:
         scored = [(each.value, each) for each in self._search.trials() if each.value is not None]

@@ -1,4 +1,4 @@
-"""What came of a sweep: sweep.json, table.md, report.html, the recipe of the best trial, and its confirmation."""
+"""Result of a sweep: sweep.json, table.md, report.html, the recipe of the best trial, and its confirmation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-
-from robo_cli.recipe import Recipe, to_yaml
+from robo_cli.markdown import ends, table_lines, with_ends
+from robo_cli.recipe import to_yaml
 from robo_cli.sweep_folder import SweepFolder
 from robo_cli.sweep_search import Search, Trial
 from robo_cli.sweep_space import Space
@@ -19,7 +18,7 @@ from robo_cli.trainings import EVALUATION
 from robo_rl.evaluation import Evaluation
 from robo_rl.report.sweep_page import write_sweep
 from robo_rl.runs import write_text
-from robo_rl.statistics import Interval, student_interval
+from robo_rl.statistics import student_interval
 
 Facts = dict[str, Any]
 FRESH = 500_000
@@ -42,7 +41,7 @@ def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: S
         "space": space.to_json(),
         "rule": asdict(rule) | {"confidence": rule.confidence},
         "importance": search.importance(),
-        "trials": [_facts(each, finals[each.number], is_rate) for each in trials],
+        "trials": [_facts(each, finals[each.number]) for each in trials],
         "best": None if best is None else best.number,
         "confirmed": None if best is None else _confirmation(folder, best.number),
     }
@@ -56,11 +55,12 @@ def conclude_sweep(folder: SweepFolder, search: Search, rule: Stopping, space: S
 
 
 def confirm(folder: SweepFolder, search: Search, space: Space, seeds: Sequence[int], jobs: int, cluster: str = "") -> None:
-    """Trains the best trial with seeds, and judges it on episodes, that had no part in the choice; goes on where it stopped."""
+    """Train the best trial with seeds, and judge it on episodes, that had no part in the choice; go on where it stopped."""
     if (best := best_of(search.trials())) is None:
         return
     recipe = space.at(best.values, folder.name_of(best.number))
-    train_seeds(_elsewhere(recipe), seeds, folder.path / "confirmed", jobs, cluster)
+    elsewhere = replace(recipe.evaluation, seed=recipe.evaluation.seed + FRESH)
+    train_seeds(replace(recipe, evaluation=elsewhere), seeds, folder.path / "confirmed", jobs, cluster)
 
 
 def fresh_seeds(seeds: Sequence[int], count: int) -> range:
@@ -81,13 +81,13 @@ def words(facts: Facts) -> list[str]:
         return ["No trial was trained to its end yet."]
     best, form = facts["trials"][[each["number"] for each in facts["trials"]].index(facts["best"])], _form(facts)
     count = f"{states.count('complete')} trials that were trained to their end"
-    figure = f"{facts['measure']} {_told(best['interval'], form)} over {len(best['seeds'])} seeds"
+    figure = f"{facts['measure']} {with_ends(best['interval'], form)} over {len(best['seeds'])} seeds"
     found = f"Trial {facts['best']} is the best: {figure}."
     if facts["measure"] == "success" and not any(best["seeds"].values()):
         found = f"No trial had a success in its final evaluation; trial {facts['best']} is no better than the others."
     lines = [found, BIASED.format(count)]
     if facts["confirmed"] is not None:
-        interval = _told(facts["confirmed"]["interval"], form)
+        interval = with_ends(facts["confirmed"]["interval"], form)
         lines[1] = CONFIRMED.format(len(facts["confirmed"]["seeds"]), facts["measure"], interval)
     return lines
 
@@ -96,11 +96,12 @@ def markdown(facts: Facts) -> str:
     """Returns the table, the best trial first, then sentences about it."""
     form, order = _form(facts), {"complete": 0, "running": 1, "stopped": 2, "failed": 3}
     rows = sorted(facts["trials"], key=lambda each: (order[each["state"]], -(each["value"] or 0.0), each["number"]))
-    lines = [f"| trial | {facts['measure']} [95 %] | seeds | settings | |", "|---|---|---|---|---|"]
+    cells = []
     for each in rows:
-        value = "–" if each["value"] is None else _told(each["interval"], form)
+        value = "–" if each["value"] is None else with_ends(each["interval"], form)
         state = " ".join(part for part in (each["state"] if each["state"] != "complete" else "", each["why"]) if part)
-        lines.append(f"| {each['number']} | {value} | {len(each['seeds'])} | {told(each['values'])} | {state} |")
+        cells.append([str(each["number"]), value, str(len(each["seeds"])), told(each["values"]), state])
+    lines = table_lines(["trial", f"{facts['measure']} [95 %]", "seeds", "settings", ""], cells)
     lines += ["", "Intervals are Student's over training seeds.", *facts["words"]]
     lines += [f"Train it: {facts['command']}"] if "command" in facts else []
     return "\n".join(lines) + "\n"
@@ -111,42 +112,26 @@ def told(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{path} {value:.4g}" if isinstance(value, float) else f"{path} {value}" for path, value in values.items())
 
 
-def _facts(trial: Trial, scores: Mapping[int, Score], is_rate: bool) -> Facts:
-    interval = _interval([each.value for each in scores.values()], is_rate) if trial.value is not None else None
-    return asdict(trial) | {
-        "values": dict(trial.values),
-        "seeds": {s: each.value for s, each in scores.items()},
-        "interval": interval,
-    }
+def _facts(trial: Trial, scores: Mapping[int, Score]) -> Facts:
+    interval = _interval(scores) if trial.value is not None else None
+    seeds = {seed: each.value for seed, each in scores.items()}
+    return asdict(trial) | {"values": dict(trial.values), "seeds": seeds, "interval": interval}
 
 
 def _confirmation(folder: SweepFolder, best: int) -> Facts | None:
     name = folder.name_of(best)
-    runs = sorted((folder.path / "confirmed" / f"{name}-seeds" / "runs").glob(f"*-{name}-*"))
-    seeds = {int(run.name.rpartition("-")[2]): run for run in runs if (run / EVALUATION).exists()}
-    if not seeds:
+    runs = (folder.path / "confirmed" / f"{name}-seeds" / "runs").glob(f"*-{name}-*/{EVALUATION}")
+    scores = {int(file.parent.name.rpartition("-")[2]): score(Evaluation.read(file)) for file in runs}
+    if not scores:
         return None
-    found = {seed: score(Evaluation.read(run / EVALUATION)) for seed, run in seeds.items()}
-    interval = _interval([each.value for each in found.values()], all(each.is_rate for each in found.values()))
-    return {"seeds": {seed: each.value for seed, each in sorted(found.items())}, "interval": interval}
+    return {"seeds": {seed: each.value for seed, each in sorted(scores.items())}, "interval": _interval(scores)}
 
 
-def _interval(values: Sequence[float], is_rate: bool) -> list[float | None]:
-    """Returns estimate, low and high; None where there is no bound."""
-    found = student_interval(values)
-    found = found.within(0.0, 1.0) if is_rate else found
-    return [found.estimate, *(bound if np.isfinite(bound) else None for bound in (found.low, found.high))]
-
-
-def _told(values: Sequence[float | None], form: str) -> str:
-    if None in values[1:]:
-        return format(values[0], form)  # all seeds alike, or a single one
-    return format(Interval(*(float("nan") if value is None else value for value in values)), form)
+def _interval(scores: Mapping[int, Score]) -> list[float | None]:
+    """Return estimate, low and high over seeds; None if there is no bound."""
+    found = student_interval([each.value for each in scores.values()])
+    return ends(found.within(0.0, 1.0) if all(each.is_rate for each in scores.values()) else found)
 
 
 def _form(facts: Facts) -> str:
     return ".0%" if facts["measure"] == "success" else ".4g"
-
-
-def _elsewhere(recipe: Recipe[Any]) -> Recipe[Any]:
-    return replace(recipe, evaluation=replace(recipe.evaluation, seed=recipe.evaluation.seed + FRESH))

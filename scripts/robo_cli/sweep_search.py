@@ -1,4 +1,4 @@
-"""What Optuna does for a sweep: suggests the settings of a trial, keeps what came of it, says which settings mattered.
+"""Optuna's part in a sweep: it suggests the settings of a trial, keeps its result, says which settings mattered.
 
 Its journal lies in the folder of the sweep, a line for each change; other programs for Optuna read it, too.
 """
@@ -28,7 +28,7 @@ class Trial:
 
     number: int
     values: Mapping[str, Any]
-    """Of the settings, by path."""
+    """Values of the settings, by path."""
     state: str
     """"running", "complete", "stopped" or "failed"."""
     value: float | None = None
@@ -116,7 +116,7 @@ class Search:
         found, kinds = self._space.dimensions[path], self._optuna.distributions
         if isinstance(found, Choices):
             return kinds.CategoricalDistribution(found.labels)
-        if self._space.is_whole(path):
+        if found.is_whole:
             return kinds.IntDistribution(found.low, found.high, log=found.log, step=found.step or 1)
         return kinds.FloatDistribution(found.low, found.high, log=found.log, step=found.step)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -12,14 +14,15 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 import pydantic
 
 from robo_cli.recipe import Recipe, parse_recipe
+from robo_cli.trainings import flat
 from robo_cli.typed_mappings import MAPPINGS
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 from robo_rl.plain_files import read_yaml
 from robo_rl.settings import plain
 
 STRICT = pydantic.ConfigDict(extra="forbid")
-FIXED = ("name", "algorithm", "summary", "seed", "steps", "online.steps", "environment.name", "evaluation")
-"""What all trials have in common: how long they learn, what, and how they are judged and told apart."""
+FIXED = ("name", "algorithm", "summary", "needs", "seed", "steps", "online.steps", "environment.name", "evaluation")
+"""Settings that all trials have in common: task, length of training, evaluation and name."""
 EXAMPLE = "learner.lr: {low: 1.0e-5, high: 1.0e-2, log: true} or learner.batch_size: {choices: [64, 256]}"
 Value = Any
 
@@ -52,6 +55,11 @@ class Range:
         """Values to try whether the recipe takes them."""
         return (self.low, self.high)
 
+    @property
+    def is_whole(self) -> bool:
+        """True if its values are whole numbers."""
+        return all(isinstance(value, int) for value in (self.low, self.high, self.step or 0))
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -80,7 +88,7 @@ Dimension = Range | Choices
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched, over a recipe."""
+    """Settings that are searched, over a recipe."""
 
     recipe: Recipe[Any]
     dimensions: Mapping[str, Dimension]
@@ -94,24 +102,12 @@ class Space:
                 except RoboRLError as error:
                     raise InvalidSetting(f"The recipe refuses a value of {path}: {value!r}.", got=error) from None
 
-    def is_whole(self, path: str) -> bool:
-        """Returns whether the values of a range are whole numbers."""
-        found = self.dimensions[path]
-        assert isinstance(found, Range)
-        allowed = _numbers(self.recipe, path)
-        if allowed is None:  # in a mapping whose values may be anything
-            return all(isinstance(value, int) for value in (found.low, found.high, found.step or 0))
-        return float not in allowed
-
     def at(self, values: Mapping[str, Value], name: str) -> Recipe[Any]:
-        """Returns the recipe with these values; raises InvalidSetting, UnknownName where it refuses them."""
+        """Return the recipe with these values; raise InvalidSetting, UnknownName if it refuses them."""
         tree = plain(self.recipe) | {"name": name}
         for path, value in values.items():
             *above, last = path.split(".")
-            place = tree
-            for part in above:
-                place = place[part]
-            place[last] = value
+            reduce(getitem, above, tree)[last] = value
         return parse_recipe(tree, source=f"the recipe {name}")
 
     def to_json(self) -> dict[str, Any]:
@@ -142,7 +138,7 @@ def _path(key: str, recipe: Recipe[Any]) -> str:
     path = key.replace("-", "_")
     if any(path == fixed or path.startswith(f"{fixed}.") for fixed in FIXED):
         raise InvalidSetting("A sweep cannot search this setting.", got=key, allowed=f"others than {', '.join(FIXED)}")
-    known = [name for name in _leaves(plain(recipe)) if not name.startswith(FIXED)]
+    known = [name for name in flat(plain(recipe), MAPPINGS) if not name.startswith(FIXED)]
     if path not in known:
         raise UnknownName(f"setting of the recipe {recipe.name}", key, known, fix=f"`robo-rl recipes {recipe.name}` shows them")
     return path
@@ -156,13 +152,13 @@ def _dimension(path: str, told: Any, recipe: Recipe[Any], file: Path) -> Dimensi
         problem = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
         raise InvalidSetting(f"{file}: {path} has no range and no choices.", got=problem, allowed=EXAMPLE) from None
     if isinstance(found, Range) and (allowed := _numbers(recipe, path)) is not None:
-        whole = all(float(value).is_integer() for value in (found.low, found.high, found.step or 0))
-        if not allowed or (float not in allowed and not whole):
+        number: Any = float if float in allowed else int
+        typed = [None if value is None else number(value) for value in (found.low, found.high, found.step)]
+        if not allowed or typed != [found.low, found.high, found.step]:
             words = "whole numbers" if allowed else "choices, since it is not a number"
             raise InvalidSetting(f"{file}: {path} cannot have this range.", got=told, allowed=words)
-        if float not in allowed:
-            step = None if found.step is None else int(found.step)
-            found = Range(int(found.low), int(found.high), found.log, step)
+        low, high, step = typed
+        return Range(low, high, found.log, step)
     return found
 
 
@@ -170,10 +166,8 @@ def _numbers(recipe: Recipe[Any], path: str) -> set[type] | None:
     """Returns which of int and float a setting may be; None in a mapping."""
     if any(path.startswith(f"{each}.") for each in MAPPINGS):
         return None
-    settings: Any = recipe
     *above, last = path.split(".")
-    for part in above:
-        settings = getattr(settings, part)
+    settings = reduce(getattr, above, recipe)
     return {*_kinds(get_type_hints(type(settings))[last])} & {int, float}
 
 
@@ -184,14 +178,6 @@ def _kinds(hint: Any) -> list[Any]:
     if get_origin(hint) in (Union, UnionType):
         return [kind for part in get_args(hint) for kind in _kinds(part)]
     return [hint]
-
-
-def _leaves(tree: Mapping[str, Any], above: str = "") -> list[str]:
-    found = []
-    for key, value in tree.items():
-        path = f"{above}{key}"
-        found += _leaves(value, f"{path}.") if isinstance(value, dict) and path not in MAPPINGS else [path]
-    return found
 
 
 def _divides(step: float, length: float) -> bool:

@@ -1,4 +1,4 @@
-"""When a trial is stopped before its end: where an interval, not a single seed, says that it is behind the best.
+"""Rule that stops a trial before its end: if an interval, not a single seed, says that it is behind the best.
 
 At a step, each trial of which two seeds or more were evaluated has a mean over seeds with an interval that covers training
 (`robo_rl.statistics.pooled_intervals`). A trial is stopped where the upper end of its interval lies below the lower end of
@@ -24,7 +24,7 @@ FEWEST = 2
 
 
 class Score(NamedTuple):
-    """What one evaluation of one seed found."""
+    """Outcome of one evaluation of one seed."""
 
     value: float
     """Success rate, or mean return where the environment declares no success."""
@@ -60,7 +60,7 @@ class Stopping:
     trials: int
     seeds: int
     steps: int
-    """Of a training."""
+    """Steps of a training."""
     every: int
     """Steps between evaluations; 0 for none."""
     grace: float
@@ -87,7 +87,7 @@ class Stopping:
 
     @property
     def confidence(self) -> float:
-        """Of one interval: its ends are crossed with the chance risk / looks each."""
+        """Confidence of one interval: its ends are crossed with the chance risk / looks each."""
         looks = self.trials * len(self.places) * (self.seeds - FEWEST + 1)
         return 1.0 - 2.0 * self.risk / max(looks, 1)
 

@@ -15,15 +15,12 @@ from typing import Any
 import numpy as np
 
 from robo_cli.cluster_training import trainings_at
-from robo_cli.curves import draw_curves
-from robo_cli.jobs import run_jobs
+from robo_cli.markdown import table_lines
 from robo_cli.needs import require_needs
 from robo_cli.recipe import Recipe, to_yaml
-from robo_cli.trainings import EVALUATION, finished, training
-from robo_rl.errors import InvalidSetting, RunError
+from robo_cli.trainings import EVALUATION, Training, keep_settings, publish, train_all
+from robo_rl.errors import InvalidSetting
 from robo_rl.evaluation import Evaluation
-from robo_rl.report import write_report
-from robo_rl.runs import write_text
 from robo_rl.statistics import student_interval
 
 PART = re.compile(r"(\d+)(?:-(\d+))?")
@@ -60,49 +57,32 @@ def train_seeds(recipe: Recipe[Any], seeds: Sequence[int], out: Path, at_once: i
     """
     require_needs(recipe)
     folder = out / f"{recipe.name}-seeds"
-    _keep(recipe, folder)
-    name, file, kept = recipe.name, folder / "recipe.yaml", folder / "runs"
-    missing = [training(f"seed-{seed}", file, name, seed, kept) for seed in seeds if finished(name, seed, kept) is None]
+    file, runs = folder / "recipe.yaml", folder / "runs"
+    is_used, fix = any(runs.glob("*")), "another --out or --name, or remove it"
+    keep_settings(file, to_yaml(replace(recipe, seed=0)), is_used=is_used, fix=fix)
+    trainings = [Training(recipe.name, seed, [str(file), "--seed", str(seed)], runs, title=f"seed-{seed}") for seed in seeds]
     try:
         with trainings_at(cluster, recipe.threads, at_once) as (begin, room):
-            run_jobs(recipe.name, missing, folder / "logs", at_once=room, begin=begin)
+            train_all(recipe.name, trainings, folder, at_once=room, begin=begin)
     finally:  # what is finished counts, whatever else failed
-        runs = {seed: run for seed in seeds if (run := finished(name, seed, kept)) is not None}
-        if runs:
-            _conclude(recipe, runs, folder)
+        finished = {training.seed: run for training in trainings if (run := training.finished) is not None}
+        if finished:
+            text = table({seed: Evaluation.read(run / EVALUATION) for seed, run in finished.items()})
+            publish(text, {recipe.name: [*finished.values()]}, folder)
     return 0
-
-
-def _keep(recipe: Recipe[Any], folder: Path) -> None:
-    """Writes down what is trained; raises RunError where other seeds of the folder were trained with other settings."""
-    path, words = folder / "recipe.yaml", to_yaml(replace(recipe, seed=0))
-    if path.exists() and path.read_text() != words and any((folder / "runs").glob("*")):
-        raise RunError(
-            f"The seeds in {folder} were trained with other settings.", got=path, fix="another --out or --name, or remove it"
-        )
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    write_text(path, words)
-
-
-def _conclude(recipe: Recipe[Any], runs: dict[int, Path], folder: Path) -> None:
-    evaluations = {seed: Evaluation.read(run / EVALUATION) for seed, run in runs.items()}
-    text = table(evaluations)
-    write_text(folder / "table.md", text)
-    draw_curves({recipe.name: [*runs.values()]}, folder / "curves.png")
-    page = write_report([*runs.values()], folder / "report.html")
-    print(f"{text}\nreport   {page}")
 
 
 def table(evaluations: dict[int, Evaluation]) -> str:
     """Returns a row for each seed, and the means over seeds with intervals that cover training."""
-    lines = ["| seed | success | return | length |", "|---|---|---|---|"]
-    for seed, each in evaluations.items():
-        rate = "–" if each.success_rate is None else f"{each.success_rate.estimate:.0%}"
-        lines.append(f"| {seed} | {rate} | {each.mean_return.estimate:.4g} | {np.mean(each.lengths):.4g} |")
+    rows = []
+    for seed, one in evaluations.items():
+        rate = "–" if one.success_rate is None else f"{one.success_rate.estimate:.0%}"
+        rows.append([str(seed), rate, f"{one.mean_return.estimate:.4g}", f"{np.mean(one.lengths):.4g}"])
     found = [*evaluations.values()]
-    rates = [each.success_rate.estimate for each in found if each.success_rate is not None]
+    rates = [one.success_rate.estimate for one in found if one.success_rate is not None]
     success = f"{student_interval(rates).within(0.0, 1.0):.0%}" if len(rates) == len(found) else "–"
-    returns = student_interval([each.mean_return.estimate for each in found])
-    lines.append(f"| mean [95 %] | {success} | {returns:.4g} | |")
+    returns = student_interval([one.mean_return.estimate for one in found])
+    rows.append(["mean [95 %]", success, f"{returns:.4g}", ""])
+    lines = table_lines(["seed", "success", "return", "length"], rows)
     lines += ["", f"{len(found)} training seeds, {sum(map(len, found))} episodes; Student's intervals over training seeds."]
     return "\n".join(lines) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -52,24 +51,19 @@ if TYPE_CHECKING:
 
 def train(
     recipe: RecipeLike,
-    *,
-    seed: int | None = None,
-    steps: int | None = None,
-    dataset: str | os.PathLike[str] = "",
-    labels: str = "",
-    collectors: int | Mapping[str, Any] = 0,
-    out: str | os.PathLike[str] = "runs",
-    progress: bool | Display = False,
-    **overrides: Any,
+    overrides: Mapping[str, Any],
+    dataset: str,
+    labels: str,
+    collectors: int | Mapping[str, Any],
+    out: Path,
+    progress: bool | Display,
 ) -> Run:
-    """Implement `robo_rl.train`."""
-    given = {name: value for name, value in {"seed": seed, "steps": steps}.items() if value is not None}
-    changed = recipe_from(recipe, overrides | given)
-    resolved = completed(with_dataset(changed, os.fspath(dataset), labels))
+    """Implement `robo_rl.train`, whose seed and steps are among the overrides."""
+    resolved = completed(with_dataset(recipe_from(recipe, overrides), dataset, labels))
     collecting = _collecting(resolved, collectors)
     loop_of(resolved, collectors=collecting is not None)
     with showing(progress), tensor_threads(resolved.threads), operator_of(resolved) as operator:
-        return _train(resolved, Path(out), operator, collecting)
+        return _train(resolved, out, operator, collecting)
 
 
 def _collecting(recipe: Recipe[Any], collectors: int | Mapping[str, Any]) -> CollectingSettings | None:
@@ -127,14 +121,7 @@ def _in_process(plan: TrainingPlan) -> Training:
 
 
 def resume(
-    run: Run,
-    *,
-    steps: int | None = None,
-    online_steps: int | None = None,
-    dataset: str | os.PathLike[str] = "",
-    ray: str = "",
-    robot: str = "",
-    progress: bool | Display = False,
+    run: Run, steps: int | None, online_steps: int | None, dataset: str, ray: str, robot: str, progress: bool | Display
 ) -> Run:
     """Implement `robo_rl.resume`: restore the newest checkpoint and train to the end.
 
@@ -158,7 +145,7 @@ def resume(
             say(f"Train it longer: robo-rl resume {run.path} --steps {2 * recipe.total_steps}")
             say(f"More seeds: robo-rl evaluate {run.path} --episodes 200")
             return run
-        recipe = at_its_place(run, recipe, os.fspath(dataset))
+        recipe = at_its_place(run, recipe, dataset)
         with tensor_threads(recipe.threads), operator_of(recipe) as operator:
             _go_on(run, recipe, environments, checkpoint, settings_of(run, ray), operator)
     return run

@@ -7,10 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from websockets.sync.client import connect
 
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_rl.errors import InvalidSetting, MissingExtra, RobotUnavailable
+from robo_rl.errors import InvalidSetting, RobotUnavailable
 
 
 @pytest.mark.parametrize("which", [[], ["--twin", "--robot", "http://127.0.0.1:1"]])
@@ -19,24 +20,12 @@ def test_one_robot_is_named(which):
         dispatch(["console", *which])
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("robo_real.console.")]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.startswith("websockets.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "websockets", None)
-    with pytest.raises(MissingExtra, match=re.escape("robo-rl[console]")):
-        dispatch(["console", "--twin"])
-
-
 def test_where_no_robot_answers_it_says_so():
-    pytest.importorskip("websockets")
     with pytest.raises(RobotUnavailable, match="gives no answer"):
         dispatch(["console", "--robot", "http://127.0.0.1:1", "--no-browser"])
 
 
 def test_labelled_episodes_are_recorded_and_discarded_ones_are_not(tmp_path):
-    connect = pytest.importorskip("websockets.sync.client").connect
     command = [
         sys.executable,
         "-m",

@@ -12,17 +12,15 @@ from pathlib import Path
 from socket import SHUT_RDWR
 
 import numpy as np
-import pytest
 import yaml
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from robo_cli.main import dispatch
 from robo_cli.twin_beside import twin_beside
 from robo_datasets.dataset import Dataset
 from robo_rl.runs import find_run
 from robo_rl.types import ActionSource
-
-connect = pytest.importorskip("websockets.sync.client").connect
-from websockets.exceptions import ConnectionClosed  # noqa: E402
 
 RIGHT = [0.0, 0.5, 0.0, 0.0, 1.0]
 RECIPE = {

@@ -38,6 +38,8 @@ def test_a_curve_is_the_success_of_each_evaluation_and_the_return_where_none_is_
     outcomes = {100: [0, 0, 1, 0], 200: [1, 1, 1, 0]}
     assert curve(evaluated(tmp_path / "a", outcomes)) == Curve("robo/ArmReach-v0", (100, 200), (0.25, 0.75), "success")
     assert curve(evaluated(tmp_path / "b", outcomes, declared=False)).values == pytest.approx((2.5, 7.5))
+    (tmp_path / "a" / "evaluations" / "town-test.json").write_text("{}")  # an evaluation elsewhere
+    assert curve(tmp_path / "a").steps == (100, 200)
     (tmp_path / "empty" / "evaluations").mkdir(parents=True)
     assert curve(tmp_path / "empty") is None
     assert draw_curves({"a": [tmp_path / "empty"]}, tmp_path / "none.png") is None

@@ -14,9 +14,10 @@ import pytest
 from robo_cli.data_view import has_display
 from robo_cli.main import dispatch
 from robo_datasets.dataset import Dataset
-from robo_datasets.viewer.server import ViewerServer
+from robo_datasets.viewer.server import viewer_server
 from robo_rl.discovery import make_environment
 from robo_rl.errors import DatasetNotFound, InvalidSetting
+from robo_rl.pages.server import PageServer
 from robo_rl.spec import specification
 
 
@@ -29,11 +30,11 @@ def empty() -> Path:
 def opened(monkeypatch) -> list[str]:
     """Addresses that were opened in a browser; the server is ended as by Ctrl-C at once."""
 
-    def interrupt(server):
+    def interrupt(server: PageServer) -> None:
         raise KeyboardInterrupt
 
     found = []
-    monkeypatch.setattr(ViewerServer, "serve_forever", interrupt)
+    monkeypatch.setattr(PageServer, "wait", interrupt)
     monkeypatch.setattr(webbrowser, "open", found.append)
     return found
 
@@ -60,8 +61,8 @@ def test_no_browser_is_opened_inside_a_terminal(empty, opened, monkeypatch):
 def test_errors_are_sentences(empty, opened):
     with pytest.raises(DatasetNotFound, match="is not a dataset"):
         dispatch(["data", "view", "nowhere"])
-    with ViewerServer(Dataset(empty), 0) as taken, pytest.raises(InvalidSetting, match="cannot be used"):
-        dispatch(["data", "view", str(empty), "--port", str(taken.server_port)])
+    with viewer_server(Dataset(empty), 0) as taken, pytest.raises(InvalidSetting, match="cannot be used"):
+        dispatch(["data", "view", str(empty), "--port", str(taken.port)])
 
 
 @pytest.mark.slow

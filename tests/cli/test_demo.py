@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from websockets.sync.client import connect
 
 from robo_cli import demo
 from robo_cli.main import dispatch
@@ -70,7 +71,6 @@ def test_a_twin_that_cannot_start_is_told(monkeypatch, tmp_path):
 
 
 def test_demo_plays_the_episode_that_its_operator_begins(tmp_path):
-    connect = pytest.importorskip("websockets.sync.client").connect
     command = [sys.executable, "-m", "robo_cli.main", "demo", "hil", "--out", str(tmp_path), "--port", "0", "--no-browser"]
     process = subprocess.Popen([*command, "--episodes", "1"], stdout=subprocess.PIPE, text=True)
     try:

@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 from robo_cli import assembly, main
 from robo_cli.assembly import plan_of
 from robo_cli.environments import RecipeEnvironments
-from robo_cli.race_plan import read_race
-from robo_cli.race_table import human_seconds, markdown
+from robo_cli.experiment import read_plan
+from robo_cli.race_table import human_seconds, race_page
 from robo_cli.recipe import parse_recipe
 from robo_datasets.dataset import Dataset
 from robo_rl.errors import InvalidSetting, UnknownName
@@ -197,7 +197,7 @@ def test_the_table_has_the_persons_columns_where_there_was_one() -> None:
         {"task": "pick", "method": "perfect", "trainings": [helped, failed]},
         {"task": "pick", "method": "bc", "trainings": []},
     ]
-    lines = markdown({"success": 0.9, "seeds": [0, 1], "rows": rows}).splitlines()
+    lines = race_page({"success": 0.9, "seeds": [0, 1], "rows": rows}).splitlines()
     assert lines[2].endswith("| minutes | person's seconds to success | cycle time [s] |")
     assert lines[-2:] == [
         "| pick | perfect | 2,000, — | 90%, 0% | 1.0, 1.0 | 93, — | 1.95, — |",
@@ -207,4 +207,4 @@ def test_the_table_has_the_persons_columns_where_there_was_one() -> None:
 
 def test_the_race_of_people_can_be_read() -> None:
     kinds = {"perfect", "noisy", "delayed", "lazy", "wrong", "no-demonstrations", "no-layer-norm"}
-    assert kinds | {"no-help", "demonstrations", "rlpd", "hg-dagger", "bc"} == set(read_race("hil").methods)
+    assert kinds | {"no-help", "demonstrations", "rlpd", "hg-dagger", "bc"} == set(read_plan("hil").methods)

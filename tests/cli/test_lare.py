@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from robo_cli.experiment import read_plan
 from robo_cli.main import dispatch
-from robo_cli.study_plan import has_datasets, study_file
 from robo_rl.errors import InvalidSetting, RoboRLError, UnknownName
 
 STUDY = """
@@ -47,19 +47,17 @@ def test_a_study_writes_programs_trains_and_makes_nothing_twice(in_this_process,
     (run / "evaluation.json").unlink()  # as after a kill at the end of a training
     assert dispatch(order) == 0 and [job.name for job in in_this_process[3:]] == ["lare-0"]
     Path("study.yaml").write_text(STUDY.replace("{better: lare, than: episodic}", "{better: lair, than: episodic}"))
-    with pytest.raises(UnknownName, match=r"method of the study study 'lair'(.|\n)*did you mean 'lare'"):
+    with pytest.raises(UnknownName, match=r"method of the experiment study 'lair'(.|\n)*did you mean 'lare'"):
         dispatch(order)
     Path("study.yaml").write_text(STUDY.replace("seeds: [0]", "seed: 0"))
-    with pytest.raises(InvalidSetting, match=r"study.yaml is not a study(.|\n)*seed"):
+    with pytest.raises(InvalidSetting, match=r"study.yaml is not an experiment(.|\n)*seed"):
         dispatch(order)
 
 
 def test_the_shipped_study_is_read_and_others_keep_their_datasets():
-    from robo_cli.online_study import read_online_study
-
-    study = read_online_study(study_file("lare"))
+    study = read_plan("lare")
     assert {"dense", "episodic", "rd", "rrd", "lare", "lare-unverified", "direct"} == {*study.methods}
-    assert [has_datasets(study_file(name)) for name in ("lare", "offline", "labels")] == [False, True, True]
+    assert [bool(read_plan(name).datasets) for name in ("lare", "offline", "labels")] == [False, True, True]
     words = study.words("lare", 1, Path("out"))
     assert words[words.index("--reward.settings.path") + 1] == "out/programs/verified.py"
     assert words[words.index("--reward.settings.seed") + 1] == "1", "the decoder begins anew, too"

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from robo_cli.experiment import read_plan
+from robo_cli.experiment_inputs import Asked, Compared
 from robo_cli.main import dispatch
 from robo_cli.selection import runs_of
-from robo_cli.study_labels import Asked, Compared
-from robo_cli.study_plan import read_study
 from robo_cli.typed_settings import settings_of
 from robo_datasets.dataset import Dataset
 from robo_datasets.figures import normalised
@@ -259,7 +259,7 @@ def test_a_study_labels_its_datasets(study, in_this_process, capsys):
     assert {*Path("out/runs").iterdir()} == runs, "nothing is made twice"
     changed = LABELLED.replace("  true:", '  "true":').replace("mistakes: 0.2", "mistakes: 0.3")
     Path("labelled.yaml").write_text(changed)
-    with pytest.raises(RunError, match=r"(?s)reach-play--compared was made with other settings.*0.2.*now.*0.3"):
+    with pytest.raises(RunError, match=r"(?s)reach-play--compared.json was made with other settings.*0.2.*now.*0.3"):
         dispatch(order)
     Path("labelled.yaml").write_text(LABELLED.replace("  true:", '  "true":'))
     shuffle(data, "compared", "control-2", seed=1)
@@ -331,7 +331,7 @@ def test_a_job_that_fails_is_named_and_the_others_are_done(study, in_this_proces
 
 
 def test_the_scale_of_rewards_follows_from_the_returns(study):
-    plan = read_study(study)
+    plan = read_plan(study)
     assert plan.settings_of("iql", "reach-replay", 10.0)["learner.reward-scale"] == pytest.approx(100.0)
     assert "learner.reward-scale" not in plan.settings_of("bc", "reach-replay", 10.0)
 
@@ -340,10 +340,10 @@ def test_the_scale_of_rewards_follows_from_the_returns(study):
     ("before", "after", "error", "message"),
     [
         ("source: reach, family: replay", "source: raech, family: replay", UnknownName, "raech"),
-        ("only: [reach-replay]", "only: [reach]", UnknownName, "dataset of the study"),
+        ("only: [reach-replay]", "only: [reach]", UnknownName, "dataset of the experiment"),
         ("seeds: [0, 1]", "seeds: [0, 0]", InvalidSetting, "all different"),
-        ("seeds: [0, 1]", "labels: {a: {shuffled: b}}", UnknownName, "label set of the study"),
-        ("seeds: [0, 1]", "labels: {a: {rater: oracle, model: b}}", UnknownName, "model of the study"),
+        ("seeds: [0, 1]", "labels: {a: {shuffled: b}}", UnknownName, "label set of the experiment"),
+        ("seeds: [0, 1]", "labels: {a: {rater: oracle, model: b}}", UnknownName, "model of the experiment"),
         ("source: reach, family: replay", "family: replay", InvalidSetting, "neither"),
         ("return_span: 1000", "retrun_span: 1.0", InvalidSetting, "retrun_span"),
     ],
@@ -351,10 +351,10 @@ def test_the_scale_of_rewards_follows_from_the_returns(study):
 def test_a_study_with_a_mistake_is_one_error(study, before, after, error, message):
     Path(study).write_text(STUDY.replace(before, after))
     with pytest.raises(error, match=message):
-        read_study(study)
+        read_plan(study)
 
 
 def test_the_study_that_comes_with_the_package_is_sound():
-    plan = read_study("offline")
+    plan = read_plan("offline")
     assert {"bc", "td3-bc", "iql", "rebrac"} <= set(plan.methods)
-    assert len([*plan.trainings()]) == len({*plan.trainings()})
+    assert len([*plan.cells()]) == len({*plan.cells()})

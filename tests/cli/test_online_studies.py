@@ -4,16 +4,19 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from robo_cli.online_study import _interval, models, online_markdown, online_table, read_online_study
+from robo_cli.experiment import read_plan
+from robo_cli.experiment_inputs import differing
+from robo_cli.experiment_tables import study_facts, study_page
+from robo_cli.markdown import ends
 from robo_cli.recipe import to_yaml
-from robo_cli.study_plan import read_study, study_file
-from robo_cli.study_runs import differing, training_words
 from robo_cli.train import recipe_of
 from robo_rl.errors import UnknownName
 from robo_rl.evaluation import Evaluation
 from robo_rl.measures import Measure
+from robo_rl.statistics import stratified_bootstrap
 
 STUDY = """
 summary: A study in small.
@@ -33,7 +36,12 @@ methods:
 @pytest.fixture
 def study():
     Path("study.yaml").write_text(STUDY)
-    return read_online_study(study_file("study.yaml"))
+    return read_plan("study.yaml")
+
+
+def models(study):
+    """Returns the jobs that learn reward models."""
+    return [*study.preparations(Path("out"))][2]
 
 
 def folders(words) -> dict[str, str]:
@@ -41,7 +49,8 @@ def folders(words) -> dict[str, str]:
 
 
 def test_models_are_fitted_before_and_found_by_rewards_and_completions(study):
-    (command,) = models(study, Path("out")).values()
+    (job,) = models(study)
+    (command,) = job.commands
     assert command[:5] == ["reward", "fit", "embedded", "--out", "out/models/reach"]
     assert folders(study.words("plain", 0, Path("out"))) == {}
     own = {"--reward.settings.folder": "out/models/reach"}
@@ -50,9 +59,9 @@ def test_models_are_fitted_before_and_found_by_rewards_and_completions(study):
         found = folders(study.words(method, 0, Path("out")))
         assert found == own | {"--reward.completion.settings.folder": "out/models/reach"}
     (Path("out/models/reach") / "0").mkdir(parents=True)
-    assert models(study, Path("out")), "a folder without a manifest is not a model"
+    assert models(study), "a folder without a manifest is not a model"
     (Path("out/models/reach") / "0" / "MANIFEST.json").write_text("{}")
-    assert not models(study, Path("out"))
+    assert not models(study)
 
 
 def test_a_study_that_was_moved_knows_its_runs(study, tmp_path):
@@ -64,8 +73,8 @@ def test_a_study_that_was_moved_knows_its_runs(study, tmp_path):
 
 def test_a_model_that_the_study_does_not_have():
     Path("study.yaml").write_text(STUDY.replace("model: reach,", "model: raech,"))
-    with pytest.raises(UnknownName, match="model of the study study 'raech'"):
-        read_online_study(study_file("study.yaml"))
+    with pytest.raises(UnknownName, match="model of the experiment study 'raech'"):
+        read_plan("study.yaml")
 
 
 def test_a_method_on_datasets_may_go_on_with_a_model_too():
@@ -76,24 +85,30 @@ models: {pick: {fit: embedded, settings: {environment: robo/ArmPick-v0}}}
 methods: {seen: {recipe: offline-iql, model: pick, settings: {then: online, reward.name: embedded-progress}}}
 """
     Path("data.yaml").write_text(text)
-    study = read_study("data.yaml")
+    study = read_plan("data.yaml")
     dataset = SimpleNamespace(path=Path("out/data/pick"), card={"return": {"most": 1.0, "least": 0.0}})
-    assert folders(training_words(study, "seen", dataset, 0)) == {"--reward.settings.folder": "out/models/pick"}
+    assert folders(study.words("seen", 0, Path("out"), dataset)) == {"--reward.settings.folder": "out/models/pick"}
     Path("data.yaml").write_text(text.replace("model: pick,", "model: pickle,"))
-    with pytest.raises(UnknownName, match="model of the study data 'pickle'"):
-        read_study("data.yaml")
+    with pytest.raises(UnknownName, match="model of the experiment data 'pickle'"):
+        read_plan("data.yaml")
 
 
 def test_the_shipped_study_compares_true_seen_and_shuffled_rewards():
-    study = read_online_study(study_file("pictures"))
+    study = read_plan("pictures")
     kinds = {f"{task}-{kind}" for task in ("reach", "pick") for kind in ("true", "vlm", "shuffled")}
     assert {*study.methods} == kinds | {"cloned", "refined-true", "refined-vlm"}
 
 
 def test_returns_that_are_all_the_same_have_no_interval():
-    row = {"seeds": [0], "returns": [1.0], "success": [1.0], "while learning": [None], "mean": _interval([[1.0, 1.0]])}
+    row = {
+        "seeds": [0],
+        "returns": [1.0],
+        "success": [1.0],
+        "while learning": [None],
+        "mean": ends(stratified_bootstrap([[1.0, 1.0]], np.mean)),
+    }
     assert row["mean"] == [1.0, None, None]
-    assert "| sure | 1 | 1 | 100% |  |" in online_markdown({"methods": {"sure": row}, "claims": []})
+    assert "| sure | 1 | 1 | 100% |  |" in study_page({"methods": {"sure": row}, "claims": []})
 
 
 def finished_run(folder, crashes, way):
@@ -118,18 +133,18 @@ def test_a_claim_may_be_about_what_is_measured_and_less_may_be_better(tmp_path):
         "claims: [{better: careful, than: fast, by: crashes, fewer: true}, {better: fast, than: careful, by: way}]\n"
     )
     found = {
-        "careful": {0: finished_run(tmp_path / "a", (0.0,) * 19 + (1.0,), 0.5)},
-        "fast": {0: finished_run(tmp_path / "b", (1.0,) * 18 + (0.0, 0.0), 1.0)},
+        ("careful", "", 0): finished_run(tmp_path / "a", (0.0,) * 19 + (1.0,), 0.5),
+        ("fast", "", 0): finished_run(tmp_path / "b", (1.0,) * 18 + (0.0, 0.0), 1.0),
     }
-    facts = online_table(read_online_study(study_file("study.yaml")), found)
+    facts = study_facts(read_plan("study.yaml"), found, {})
     assert [claim["holds"] for claim in facts["claims"]] == ["yes", "undecided"]
-    page = online_markdown(facts)
+    page = study_page(facts)
     assert "| careful < fast, crashes | +0.85 [" in page and "| careful | 0.5 | 0.1 [0.00253, 0.557] |" in page
 
 
 def test_the_study_of_driving_is_judged_on_routes_that_nobody_was_trained_on():
-    study = read_online_study(study_file("driving"))
-    for method, seed in study.trainings():
+    study = read_plan("driving")
+    for method, _, seed in study.cells():
         recipe = recipe_of(study.words(method, seed, Path("out")))
         assert recipe.evaluation.arguments == {"routes": "test"} and "routes" not in recipe.environment.arguments
     assert recipe.reward.name == "" and recipe.environment.arguments["reward"] == "speed"

@@ -150,13 +150,13 @@ def playing(player: Player) -> Iterator[PlayServer]:
 
 
 def ask(server: PlayServer, path: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> Any:
-    request = urllib.request.Request(server.url + path.lstrip("/"), data=body, headers=headers or {})
+    request = urllib.request.Request(server.server.url + path.lstrip("/"), data=body, headers=headers or {})
     with urllib.request.urlopen(request, timeout=20) as answer:
         return answer.read()
 
 
 def command(server: PlayServer, word: object, **headers: str) -> Any:
-    own = {"X-Robo-Token": server.token, "Origin": server.url.rstrip("/")} | headers
+    own = {"X-Robo-Token": server.server.token, "Origin": server.server.url.rstrip("/")} | headers
     return json.loads(ask(server, "/api/command", own, json.dumps({"command": word}).encode()))
 
 
@@ -271,7 +271,7 @@ def test_player_ends_with_its_screen(line: tuple[Line, Any]) -> None:
 
 
 def test_moments_tell_pictures_and_numbers(server: PlayServer) -> None:
-    assert b"robo-rl play" in ask(server, "/") and server.token.encode() in ask(server, "/")
+    assert b"robo-rl play" in ask(server, "/") and server.server.token.encode() in ask(server, "/")
     assert b"follow()" in ask(server, "/page.js") and ask(server, "/page.css") and ask(server, "/style.css")
     found = until(server, lambda each: each.get("step") == 2)
     assert (found["seed"], found["reward"], found["episode_return"], found["success"]) == (7, 0.5, 1.0, False)
@@ -481,7 +481,7 @@ def test_page_in_a_browser(line: tuple[Line, Any]) -> None:
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-        page.goto(server.url)
+        page.goto(server.server.url)
         expect = playwright.expect
         expect(page.locator("#said")).to_have_text("The policy acts", timeout=20_000)
         expect(page.locator("#said")).to_contain_text("Ended: goal", timeout=20_000)

@@ -111,14 +111,21 @@ def test_every_public_name_is_there_and_documented() -> None:
 
 
 @pytest.mark.parametrize("name", ["train", "resume"])
-def test_implementations_take_what_the_door_takes(name: str) -> None:
-    door, behind = (
-        list(inspect.signature(each).parameters.values()) for each in (getattr(workbench, name), discovery.operation(name))
-    )
-    there = [(each.name, each.default, each.kind) for each in behind]
-    assert [(each.name, each.default, each.kind) for each in door if each.name not in ("run", "runs")] == [
-        each for each in there if each[0] != "run"
-    ]
+def test_implementations_get_what_the_door_takes(name: str, finished: robo_rl.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    door, behind = (inspect.signature(each).parameters for each in (getattr(workbench, name), discovery.operation(name)))
+    own = {"train": {"seed", "steps"}, "resume": {"runs"}}[name]  # parameters that the door itself uses up
+    assert set(behind) == set(door) - own
+    marks = {each: each for each in door if each not in ("recipe", "run", "runs", "overrides")}
+    given: dict[str, object] = {}
+
+    def implementation(*arguments: object) -> None:
+        given.update(zip(behind, arguments, strict=True))
+
+    monkeypatch.setattr(workbench, "operation", lambda name: implementation)
+    getattr(workbench, name)(finished.recipe if name == "train" else finished, **marks)
+    overrides = given.pop("overrides", {})
+    found = {each: str(value) for each, value in {**given, **overrides}.items() if each not in ("recipe", "run")}
+    assert found == marks, "every parameter arrives under its own name"
 
 
 def test_evaluation_takes_what_the_run_takes() -> None:

@@ -11,9 +11,9 @@ import yaml
 from safetensors.numpy import load_file
 
 from robo_cli import main
+from robo_cli.experiment import read_plan
 from robo_cli.jobs import Job
-from robo_cli.race_plan import read_race
-from robo_cli.race_table import markdown
+from robo_cli.race_table import race_page
 from robo_cli.recipe import parse_recipe, read_recipe
 from robo_rl.errors import InvalidSetting, RunError, UnknownName
 from robo_rl.runs import find_run
@@ -51,7 +51,7 @@ def plan(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("task", "name"), [("pick", "arm-pick-hil"), ("peg", "arm-peg-hil")])
 def test_recipes_of_a_person_are_those_of_the_race(task: str, name: str) -> None:
     """The best settings known are the recipe, and the race trains with them."""
-    raced = parse_recipe(yaml.safe_load(read_race("hil").recipe("perfect", task)), source="race")
+    raced = parse_recipe(yaml.safe_load(read_plan("hil").recipe("perfect", task)), source="race")
     recipe = read_recipe(name)
     for part in ("environment", "algorithm", "learner", "demonstrations", "human", "steps"):
         assert getattr(recipe, part) == getattr(raced, part), part
@@ -73,7 +73,7 @@ def test_a_race_trains_each_once_and_writes_a_table(
     assert main.dispatch(order) == 0 and len(in_this_process) == 4  # nothing is trained twice
     changed = {**RACE, "recipe_of_all": {**RACE["recipe_of_all"], "steps": 256}}
     plan.write_text(yaml.safe_dump(changed))
-    with pytest.raises(RunError, match=r"was trained with other settings\."):
+    with pytest.raises(RunError, match=r"was made with other settings\."):
         main.dispatch(order)
 
 
@@ -83,25 +83,25 @@ def test_the_table_says_when_a_task_was_solved() -> None:
         {"solved_at": None, "final_success": 0.1, "seconds": None},
     ]
     rows = [{"task": "T", "method": "plain", "trainings": trainings}, {"task": "T", "method": "other", "trainings": []}]
-    lines = markdown({"success": 0.8, "seeds": [0, 1], "rows": rows}).splitlines()
+    lines = race_page({"success": 0.8, "seeds": [0, 1], "rows": rows}).splitlines()
     assert lines[0] == "Steps to 80% success in evaluation, seeds 0, 1; success at the end."
     assert lines[-2:] == ["| T | plain | 50,000, — | 90%, 10% | 1.0, ? |", "| T | other | not yet run |  |  |"]
 
 
 def test_races_are_strict(plan: Path) -> None:
-    with pytest.raises(UnknownName, match=r"Unknown race 'beacon'(.|\n)*'beacons'"):
-        read_race("beacon")
+    with pytest.raises(UnknownName, match=r"Unknown experiment 'beacon'(.|\n)*'beacons'"):
+        read_plan("beacon")
     plan.write_text(yaml.safe_dump({**RACE, "methods": {"plain": {"learner": {"epoch": 3}}}}))
-    with pytest.raises(UnknownName, match=r"Unknown key in plain on Empty of the race small: learner: 'epoch'"):
-        read_race(str(plan))
+    with pytest.raises(UnknownName, match=r"Unknown key in plain on Empty of the experiment small: learner: 'epoch'"):
+        read_plan(str(plan))
     plan.write_text(yaml.safe_dump({**RACE, "seed": 3}))
-    with pytest.raises(InvalidSetting, match=r"is not a race\."):
-        read_race(str(plan))
+    with pytest.raises(InvalidSetting, match=r"is not an experiment\."):
+        read_plan(str(plan))
 
 
 def test_races_that_come_with_the_package_can_be_read() -> None:
-    assert {"plain", "perfect"} <= set(read_race("beacons").methods)
-    hil = read_race("hil")
+    assert {"plain", "perfect"} <= set(read_plan("beacons").methods)
+    hil = read_plan("hil")
     grippers = [yaml.safe_load(hil.recipe("perfect", task))["learner"]["gripper"] for task in ("pick", "peg")]
     assert grippers == ["gripper_opening", ""]
 
@@ -110,7 +110,7 @@ def test_learning_with_subgoals_is_resumed_exactly(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], interrupted_at: Any
 ) -> None:
     recipe = tmp_path / "taught.yaml"
-    recipe.write_text(read_race(str(plan)).recipe("taught", "Empty"))
+    recipe.write_text(read_plan(str(plan)).recipe("taught", "Empty"))
     assert main.dispatch(["train", str(recipe), "--out", str(tmp_path / "whole")]) == 0
     whole = find_run("latest", tmp_path / "whole")
     with interrupted_at(76):

@@ -19,8 +19,9 @@ from robo_policies.networks.conformance import (
     network_moves_with_to,
     observations_of,
 )
+from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.image_encoder import ImageEncoder
-from robo_policies.networks.policy_value import ConvEncoder, SingleMLP
+from robo_policies.networks.policy_value import TanhMLP
 from robo_rl.errors import ConformanceFailure
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 
@@ -56,10 +57,17 @@ def mlp(*, layer_norm: bool = False) -> MLPEnsemble:
     return MLPEnsemble(1, (5, 8, 6), layer_norm, torch.Generator().manual_seed(seed))
 
 
+def tanh_mlp() -> TanhMLP:
+    made, random = TanhMLP(5), np.random.default_rng(0)
+    for units in (8, 6):
+        made.append(units, random)
+    return made
+
+
 OURS = {
     "image-encoder": (lambda: ImageEncoder(ARM, CONVOLUTIONS), observations_of(ARM)),
-    "ppo-conv-encoder": (lambda: ConvEncoder(ARM, (4, 5)), observations_of(ARM)),
-    "ppo-mlp": (lambda: SingleMLP([5], (8, 6), np.random.default_rng(0)), features_of(5)),
+    "conv-encoder": (lambda: ConvEncoder(ARM, (4, 5)), observations_of(ARM)),
+    "ppo-mlp": (tanh_mlp, features_of(5)),
     "mlp": (lambda: One(mlp(), 6), features_of(5)),
     "mlp-layer-norm": (lambda: One(mlp(layer_norm=True), 6), features_of(5)),
     "mlp-accelerated": (lambda: One(AcceleratedMLP(mlp()), 6), features_of(5)),

@@ -215,7 +215,7 @@ def test_no_step_is_taken_beyond_the_budget(steps: int) -> None:
     training.run(observer)
     assert training.step == observer.steps[-1] == steps // 3 * 3
     assert observer.metrics[-1] == training.step, "what was seen last is learnt from, too"
-    assert not training.learner.is_collecting and training.learner.rollouts == -(-training.step // 24)
+    assert not training.learner.is_collecting and training.learner.buffer.rollouts == -(-training.step // 24)
     assert training.learner.parameters.isfinite().all()
     assert not torch.equal(training.learner.parameters, before)
 
@@ -270,5 +270,7 @@ def test_the_policy_is_restored_without_training(tmp_path: Path) -> None:
 
 
 def test_demonstrations_are_refused() -> None:
-    with pytest.raises(InvalidSetting, match=r"PPO learns from its own actions alone(.|\n)*use rlpd, bc, or sb3-ppo"):
+    with pytest.raises(
+        InvalidSetting, match=r"An on-policy learner learns from its own actions alone(.|\n)*use rlpd, bc, or sb3-ppo"
+    ):
         SMALL.training(Counter, steps=1, seed=0, demonstrations=[None])  # type: ignore[list-item]

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from robo_cli import race_table
 from robo_cli.compare import Compare
 from robo_cli.compare import run as compare
-from robo_cli.online_study import online_markdown
-from robo_cli.study_plan import read_study
-from robo_cli.study_table import markdown
+from robo_cli.experiment import read_plan
+from robo_cli.experiment_tables import study_page
+from robo_cli.race_table import race_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"offline": "offline.md", "labels": "rewards.md"}
@@ -31,19 +30,18 @@ def facts_of(study: str):
 def test_the_page_shows_the_table_of_the_study(study):
     facts = facts_of(study)
     measured = {method for row in facts["datasets"].values() for method in row["methods"]}
-    methods = [*read_study(study).methods]
-    assert measured <= {*methods}, "others may wait to be run"
-    assert markdown(facts, methods).strip() in (DOCS / PAGES[study]).read_text()
+    assert measured <= {*read_plan(study).methods}, "others may wait to be run"
+    assert study_page(facts).strip() in (DOCS / PAGES[study]).read_text()
 
 
 @pytest.mark.parametrize("study", ONLINE)
 def test_the_page_shows_what_a_study_in_environments_found(study):
-    assert online_markdown(facts_of(study)).strip() in (DOCS / ONLINE[study]).read_text()
+    assert study_page(facts_of(study)).strip() in (DOCS / ONLINE[study]).read_text()
 
 
 @pytest.mark.parametrize("race", RACES)
 def test_the_page_shows_the_table_of_the_race(race):
-    assert race_table.markdown(facts_of(race)).strip() in (DOCS / RACES[race]).read_text()
+    assert race_page(facts_of(race)).strip() in (DOCS / RACES[race]).read_text()
 
 
 def test_the_page_shows_what_the_searches_by_preferences_found():

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from robo_cli import main
-from robo_cli.race_plan import read_race
+from robo_cli.experiment import read_plan
 from robo_cli.race_table import solved_at
 from robo_rl.runs import find_run
 
@@ -21,7 +21,7 @@ def steps_to_success(
     folder: Path, method: str, size: int, seed: int, *, steps: int, every: int, teaching: dict[str, Any] | None = None
 ) -> int:
     """Returns the steps until 80 % success in evaluation on DoorKey of a size, `steps` where that many do not suffice."""
-    recipe = yaml.safe_load(read_race("beacons").recipe(method, "DoorKey-8x8"))
+    recipe = yaml.safe_load(read_plan("beacons").recipe(method, "DoorKey-8x8"))
     recipe |= {"steps": steps, "evaluation": {**recipe["evaluation"], "every": every, "episodes_during": 10, "episodes": 1}}
     recipe["environment"]["name"] = f"minigrid/MiniGrid-DoorKey-{size}x{size}-v0"
     if teaching is not None:

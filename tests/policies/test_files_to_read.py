@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 POLICIES = Path(__file__).parents[2] / "policies"
-LINES = {"sac": 900, "ppo": 1231}  # 900 is the aim of both
+LINES = 900
 KERNELS = "robo_policies.networks.accelerated"
 
 
@@ -36,11 +36,11 @@ def files_to_read(module: str) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("learner", LINES)
+@pytest.mark.parametrize("learner", ["sac", "ppo"])
 def test_learner_is_read_in_five_files(learner):
     found = files_to_read(f"robo_policies.learners.{learner}")
     assert f"robo_policies.learners.{learner}" in found
-    assert len(found) <= 5 and sum(found.values()) <= LINES[learner], found
+    assert len(found) <= 5 and sum(found.values()) <= LINES, found
 
 
 def test_kernels_are_small():

@@ -12,7 +12,8 @@ from torch.nn.functional import conv2d, layer_norm, linear, relu
 
 from robo_policies.learners.hil_serl import HILSERL, HILSERLConfig
 from robo_policies.learners.rlpd import RLPD, RLPDConfig
-from robo_policies.networks.image_encoder import FEATURES, ImageEncoder, crop
+from robo_policies.networks.convolutions import FEATURES
+from robo_policies.networks.image_encoder import ImageEncoder, crop
 from robo_rl.errors import InvalidSetting
 from robo_rl.learner_conformance import random_batch
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
@@ -272,7 +273,9 @@ def test_convolutions_without_pictures_are_refused():
 
 
 def test_pictures_that_are_too_small_are_refused():
-    with pytest.raises(InvalidSetting, match=r"'camera_front' is too small for 4 conv(.*\n)*.*6 x 8 pixels(.*\n)*.*9 pixels"):
+    with pytest.raises(
+        InvalidSetting, match=r"'camera_front' is not a picture that(.*\n)*.*6, 8, 3\], 4 conv(.*\n)*.*9 pixels"
+    ):
         learner(convolutions=(4, 4, 4, 4))
 
 

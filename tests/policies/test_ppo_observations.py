@@ -13,7 +13,7 @@ from torch import nn
 from robo_policies import ppo_picture_speed
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
-from robo_policies.networks.policy_value import FEATURES, ConvEncoder
+from robo_policies.networks.convolutions import FEATURES, ConvEncoder
 from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
@@ -116,9 +116,11 @@ def test_policy_never_reads_what_is_privileged(engine):
 
 def test_first_weights_of_the_actor_are_orthogonal_in_what_it_sees(spec):
     learner = PPOConfig(num_envs=2, steps_per_env=8, batch_size=16, privileged_critic=True).build(spec, 0)
-    first = learner.networks.trunk.weight0[0].detach()  # two joints, a goal, a mass
-    np.testing.assert_allclose(first[:3] @ first[:3].T, 2.0 * np.eye(3), atol=1e-5)
-    assert not first[3:].any()
+    networks = learner.networks
+    actor, critic = (trunk.weight0.detach() for trunk in (networks.actor_trunk, networks.critic_trunk))
+    assert actor.shape == (3, 64) and critic.shape == (4, 64), "two joints, a goal, and a mass for the critic"
+    for first in (actor, critic):
+        np.testing.assert_allclose(first @ first.T, 2.0 * np.eye(len(first)), atol=1e-5)
 
 
 def test_a_critic_that_is_to_see_more_than_there_is_is_refused():
@@ -231,7 +233,7 @@ def test_gradient_reaches_the_convolutions_through_the_kernel(policy):
 def test_large_batch_in_parts_is_learnt_from_as_a_whole(engine, monkeypatch):
     taken, learners = [], []
     for most in (512, 12):  # 32 rows at once; 12, 12 and 8
-        monkeypatch.setattr(ppo, "MOST_PICTURES", most)
+        monkeypatch.setattr(ppo, "MOST_ROWS", most)
         learners.append(replace(SEEING, batch_size=32, engine=engine).build(DRIVE, 0))
         fill(learners[-1])
         taken.append(learners[-1].update())
@@ -370,7 +372,7 @@ def test_no_further_pass_is_taken_once_the_policy_has_moved_far(target, passes):
     fill(learner, seed=1)
     before = learner.updates
     assert learner.update()["train/n_updates"] == before + passes == learner.updates
-    assert before == passes and learner.rollouts == 2
+    assert before == passes and learner.buffer.rollouts == 2
 
 
 def test_the_cost_of_a_picture_is_measured():

@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 
 from robo_policies.sb3.hil import SB3SACHILConfig
+from robo_policies.sb3.state import GlobalRandom
 from robo_rl.checkpoints import packed, unpacked
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate
 from robo_rl.mixed_replay import SymmetricReplay
@@ -88,7 +89,7 @@ def test_an_update_is_that_of_stable_baselines_from_its_own_replay() -> None:
     slices = iter([rows[: ROWS // 2], rows[ROWS // 2 :]])
     replay.sample = lambda *_, **__: replay._get_samples(np.array(next(slices)))  # type: ignore[method-assign]
     plain.set_logger(ours.model.logger)
-    ours._random.restore()
+    GlobalRandom.from_state_dict(ours.state_dict()["random"]).restore()
     plain.train(2, ROWS // 2)
     ours.update(batch)
     for name, value in plain.policy.state_dict().items():

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("websockets")
-
 from robo_datasets.step_log import StepLog, StepReader
 from robo_policies.learners.hil_serl import HILSERLConfig
 from robo_real.console.asked import HOLDS, READY

@@ -10,11 +10,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-import requests
 
 from robo_real.audit_log import ATOMIC, AuditLog
+from robo_real.link import Link
 from robo_real.remote import RemoteRobot
-from robo_rl.errors import InvalidSetting, RobotStopped
+from robo_rl.errors import InvalidSetting, RobotStopped, RobotUnavailable
 
 KILLED = """
 import os, signal, sys
@@ -56,14 +56,14 @@ def commands(log, path):
 def test_every_command_that_is_followed_leaves_a_line(serve, tmp_path):
     path = tmp_path / "audit.jsonl"
     server = serve(log=AuditLog(path))
-    client, url = RemoteRobot(server.url), server.url
+    client, link = RemoteRobot(server.url), Link(server.url)
     client.connect()
     client.arm()
     client.observe()
     client.apply([0.2, 0, 0, 0, 1])
     client.pause()
     client.close()
-    pose = requests.post(f"{url}/getpos", timeout=20).json()["pose"]
+    pose = link.json("/getpos")["pose"]
     orders = {
         "/pose": {"arr": pose},
         "/close_gripper": {},
@@ -72,14 +72,16 @@ def test_every_command_that_is_followed_leaves_a_line(serve, tmp_path):
         "/jointreset": {},
     }
     for order, body in orders.items():
-        assert requests.post(url + order, json=body, timeout=20).status_code == 200, order
-    requests.post(f"{url}/robo/stop", json={"by": "Ada at the fence: smoke"}, timeout=20)
-    other = RemoteRobot(url)
+        link.post(order, body)
+    link.post("/robo/stop", {"by": "Ada at the fence: smoke"})
+    other = RemoteRobot(server.url)
     other.connect()
     with pytest.raises(RobotStopped):
         other.arm()
     other.close()
-    assert requests.post(f"{url}/pose", json={"arr": pose}, timeout=20).status_code == 500
+    with pytest.raises(RobotUnavailable, match="status 500"):
+        link.post("/pose", {"arr": pose})
+    link.close()
     found = commands(server.application.robot.log, path)
     said = [line["path"].removeprefix("/robo") for line in found]
     assert said == ["/lease", "/arm", "/apply", "/pause", "/release", *orders, "/stop", "/lease", "/release"]

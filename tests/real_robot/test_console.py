@@ -10,23 +10,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from robo_real.arm_spec import arm_spec
+from robo_rl.pages.server import HEADERS, LARGEST_MESSAGE
 from robo_rl.types import ActionSource
-
-websockets = pytest.importorskip("websockets")
-
-from websockets.exceptions import ConnectionClosed, InvalidStatus  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start  # noqa: E402
+from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start
 
-from robo_real.console.assembly import RobotConsole  # noqa: E402
-from robo_real.console.desk import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, Desk, Want  # noqa: E402
-from robo_real.console.human import ConsoleHuman, Still  # noqa: E402
-from robo_real.console.server import HEADERS, LARGEST  # noqa: E402
-from robo_real.console.session import MOST_GARBAGE, MOST_UNSEEN, Garbage, parsed  # noqa: E402
+from robo_real.console.assembly import RobotConsole
+from robo_real.console.desk import HELD_SILENCE, STOP_AFTER, WATCH_SILENCE, Desk, Want
+from robo_real.console.human import ConsoleHuman, Still
+from robo_real.console.session import MOST_GARBAGE, MOST_UNSEEN, Garbage, parsed
 
 # the desk, on a clock of the test's own
 
@@ -302,7 +299,7 @@ def test_a_socket_that_drops_in_an_intervention_stops_the_arm(console, page):
     watcher.say(kind="sit")
     told = watcher.until(lambda told: told["state"] == "waiting" and told["health"]["mode"] == "stopped")
     assert "ended: operator_lost" in told["message"]
-    assert console.episodes.tally.acts == ""
+    assert console.tally.acts == ""
     stretches = [source for source, _ in itertools.groupby(kept.sources)]
     assert stretches == [ActionSource.POLICY, ActionSource.HUMAN, ActionSource.GUARD], "what holds is not the person's"
     (rollout,) = kept.ended
@@ -387,7 +384,7 @@ def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end
     for message in hands:
         page.say(kind="hold", **message)
         assert "no sense" in page.told("refused")["why"]
-    assert console.episodes.tally.human_steps == 0
+    assert console.tally.human_steps == 0
     with pytest.raises(ConnectionClosed):
         for _ in range(MOST_GARBAGE):
             page.socket.send("garbage")
@@ -398,7 +395,7 @@ def test_garbage_is_refused_counts_as_no_word_and_ends_the_connection_in_the_end
 
 
 def test_a_message_that_is_too_large_ends_the_connection(console, page):
-    page.socket.send("x" * (LARGEST + 1))
+    page.socket.send("x" * (LARGEST_MESSAGE + 1))
     with pytest.raises(ConnectionClosed):
         for _ in itertools.count():
             page.socket.recv(timeout=10)

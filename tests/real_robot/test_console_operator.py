@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("websockets")
-
 sys.path.insert(0, str(Path(__file__).parent))
 
 from console_operators import RIGHT, STILL, Hands, Page, Stops, begun, start

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("websockets")
 playwright = pytest.importorskip("playwright.sync_api")
 
 from robo_real.console.asked import HOLDS, READY  # noqa: E402

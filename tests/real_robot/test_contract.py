@@ -210,6 +210,13 @@ def test_a_pose_that_is_none_fails_as_it_always_did(serve_in_step, body, status)
     assert (found, kind) == (status, "text/html; charset=utf-8") and text.startswith("<!doctype html>")
 
 
+def test_error_page_is_written_as_flask_writes_it(serve_in_step):
+    said = "Did not attempt to load JSON data because the request Content-Type was not &#39;application/json&#39;."
+    kind = "Unsupported Media Type"
+    page = f"<!doctype html>\n<html lang=en>\n<title>415 {kind}</title>\n<h1>{kind}</h1>\n<p>{said}</p>\n"
+    assert post(serve_in_step(), "/pose", None)[2] == page
+
+
 @pytest.mark.parametrize("arr", [[float("nan")] * 7, [0.6, 0.2, 0.2, 1.0, 0, 0, 0], [0.46, 0.0, 0.2, 0.5, 0, 0, 0]])
 def test_a_pose_that_would_do_harm_never_reaches_the_arm(serve_in_step, arr):
     server = serve_in_step()

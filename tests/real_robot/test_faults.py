@@ -319,5 +319,5 @@ def test_twin_whose_drawing_fails_later_says_why(serve, monkeypatch):
     end = time.monotonic() + 60
     with pytest.raises(RobotUnavailable, match=r"draws no pictures any more(.|\n)*division by zero"):
         while time.monotonic() < end:
-            client.link.picture("/robo/camera/camera_front", timeout=20)
+            client.link.frame("camera_front", timeout=20)
     client.close()

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import requests
 
+from robo_real.link import Link
 from robo_rl.errors import RobotBusy
 
 
@@ -106,11 +106,13 @@ def test_lease_error_over_http_is_409(server):
 
 def test_state_is_what_people_look_at(serve):
     server = serve()
-    state = requests.get(f"{server.url}/robo/state", timeout=20).json()
+    link = Link(server.url)
+    state = link.json("/robo/state", method="GET")
     assert set(state) == {"stamp", "position", "quaternion", "force", "torque", "opening"}
     assert len(state["position"]) == len(state["force"]) == 3 and 0.0 <= state["opening"] <= 0.09
     robot = server.application.robot
     lost = replace(robot.driver.read(), force=np.array([np.nan, np.inf, 1.0]))
     robot.driver.read = lambda: lost
-    assert requests.get(f"{server.url}/robo/state", timeout=20).json()["force"] == [None, None, 1.0]
+    assert link.json("/robo/state", method="GET")["force"] == [None, None, 1.0]
     del robot.driver.read
+    link.close()

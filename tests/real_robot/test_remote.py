@@ -167,6 +167,15 @@ def test_link_takes_nonsense_for_no_answer(hostile, monkeypatch):
         hostile.json("/robo/apply")
 
 
+def test_link_takes_no_larger_answer_than_a_picture(hostile, monkeypatch):
+    monkeypatch.setattr("robo_real.link.LARGEST_ANSWER", 1000)
+    monkeypatch.setattr(Hostile, "body", b"x" * 1000)
+    assert len(hostile.post("/robo/apply", {})) == 1000
+    monkeypatch.setattr(Hostile, "body", b"x" * 1001)
+    with pytest.raises(RobotUnavailable, match="more than 1000 bytes"):
+        hostile.post("/robo/apply", {})
+
+
 def test_link_errors_hold_nothing_a_terminal_obeys(hostile, monkeypatch):
     monkeypatch.setattr(Hostile, "status", 423)
     monkeypatch.setattr(Hostile, "body", json.dumps({"mode": "held", "reason": "\x1b]0;x\x07\n  do: rm"}).encode())

@@ -13,7 +13,7 @@ from robo_policies.learners.sac import SACConfig
 from robo_policies.sb3 import algorithms as sb3
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RewardUnavailable
-from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, RunningMoments
+from robo_rl.rewards.decomposition.decoder import Decoder, DecoderConfig, Scale
 from robo_rl.rewards.decomposition.draws import Draw, EveryStep, RepeatedSteps, SomeSteps, decomposition_loss
 from robo_rl.rewards.decomposition.learned import Decomposition, EpisodeMemory, StatesAndActions
 from robo_rl.rewards.decomposition.rewards import EpisodicReward, RandomizedReturnDecomposition, ReturnDecomposition
@@ -167,10 +167,10 @@ def test_an_episode_keeps_its_places_until_it_is_overwritten():
 
 
 def test_moments_are_those_of_all_rows():
-    random, moments = np.random.default_rng(0), RunningMoments(2)
+    random, moments = np.random.default_rng(0), Scale(2)
     rows = [random.normal((5, 1e-3), (3, 0), (count, 2)) for count in (1, 7, 30)]
     for part in rows:
-        moments.add(part)
+        moments.merge(part)
     whole = np.concatenate(rows)
     assert np.allclose(moments.mean, whole.mean(0)) and moments.deviation[0] == pytest.approx(whole[:, 0].std())
     assert moments.deviation[1] == 1, "what does not vary is not blown up"

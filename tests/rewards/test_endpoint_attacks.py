@@ -1,5 +1,6 @@
 """A hostile model server, and a proxy that nobody meant: deadlines hold, the key stays, and no reply ends the command."""
 
+import base64
 import json
 import re
 import socket
@@ -151,6 +152,20 @@ def test_endpoint_far_away_is_asked_through_the_proxy(endpoint, monkeypatch):
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
         assert one(replace(endpoint, base_url="http://model.example/v1", key_variable="")).content == {"text": "hello"}
         assert received[0].startswith(b"POST http://model.example/v1/chat/completions")
+
+
+def test_endpoint_signs_in_at_the_proxy(endpoint, monkeypatch):
+    answer = OK + b"Content-Length: 2\r\n\r\n{}"
+    with listener(lambda line, over: line.sendall(answer)) as (port, received):
+        monkeypatch.setenv("http_proxy", f"http://ada:p%40ss@127.0.0.1:{port}")
+        one(replace(endpoint, base_url="http://model.example/v1", key_variable=""))
+        assert b"Proxy-Authorization: Basic " + base64.b64encode(b"ada:p@ss") in received[0]
+        monkeypatch.setenv("no_proxy", "model.example")
+        one(replace(endpoint, base_url="http://model.example/v1", key_variable="", deadline_s=0.3), "Is it done now?")
+        monkeypatch.delenv("no_proxy")
+        monkeypatch.setenv("http_proxy", f"socks5://127.0.0.1:{port}")
+        found = one(replace(endpoint, base_url="http://model.example/v1", key_variable=""), "And now?")
+        assert found.status == "unreachable" and len(received) == 1
 
 
 NUMBERS = ("134744072", "0x08080808", "0X8080808", "01002004010", "8\u30028\u30028\u30028", "8%2e8%2e8%2e8", "8.2056", "0x")

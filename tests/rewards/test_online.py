@@ -471,7 +471,7 @@ def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
     reward = reward_of(FrameNumber(gaps=gaps), every=10, weight=1e-6)
     training = config.training(Poisoned, steps=192, seed=0, reward=reward)
     learner, checked, observer = training.learner, [], Observer()
-    advantages, minibatches = learner.advantages, ppo.minibatches
+    advantages, minibatches = learner.buffer.advantages, ppo.minibatches
 
     def spied(values):
         data, frames = learner.buffer, learner.buffer.vectors[:-1, :, 0]
@@ -489,7 +489,7 @@ def test_ppos_rollouts_have_their_rewards_before_advantages(gaps, monkeypatch):
         assert len(order) == 96 and (not gaps or not np.isin((rows[1][order, 0] + 1) % 7, 3).any())
         return minibatches(rows, order, size)
 
-    monkeypatch.setattr(learner, "advantages", spied)
+    monkeypatch.setattr(learner.buffer, "advantages", spied)
     monkeypatch.setattr(ppo, "minibatches", all_known)
     training.run(observer)
     assert len(checked) == 2 and all(known.all() != gaps for known in checked)

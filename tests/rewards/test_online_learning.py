@@ -149,7 +149,7 @@ def test_a_shortened_rollout_is_paid_by_the_model_too(name):
     config = PPOConfig(num_envs=8, steps_per_env=48, batch_size=64, discount=0.9, lr=1e-3)
     training = config.training(Dots, steps=384 + 100, seed=0, reward=REWARDS[name])
     training.run(Silent())
-    assert (training.step, training.learner.rollouts) == (384 + 96, 2)
+    assert (training.step, training.learner.buffer.rollouts) == (384 + 96, 2)
     paid = training.learner.buffer
     assert paid.valid[:12].mean() > 0.5 and np.abs(paid.rewards[:12]).max() < 100, "none is the environment's"
 

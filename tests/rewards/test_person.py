@@ -68,8 +68,7 @@ class Browser:
 def rater():
     made = PersonRater(port=0)
     yield made
-    made._server.shutdown()
-    made._server.server_close()
+    made._page.server.close()
 
 
 def picture(url: str) -> np.ndarray:
@@ -120,10 +119,9 @@ def test_what_is_no_answer_is_refused(rater):
 
 def test_a_key_that_is_pressed_twice_is_one_answer(rater):
     """The second answer comes before the one who asked has taken the first."""
-    server = rater._server
-    server._question = {"number": 1}
-    body = json.dumps({"number": 1, "answer": 0}).encode()
-    assert [server.post("/api/answers", body).status for _ in range(2)] == [200, 409] and server._choice == 0.0
+    browser = Browser(rater.address)
+    rater._page._question = {"number": 1}
+    assert [browser.answer(1, choice)[0] for choice in (0, 1)] == [200, 409] and rater._page._choice == 0.0
 
 
 def test_people_are_told_apart_and_a_taken_port_is_named(rater):

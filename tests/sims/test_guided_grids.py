@@ -13,14 +13,14 @@ from minigrid.core.world_object import Ball, Box, Door, Goal, Key, WorldObj
 
 from robo_rl.discovery import make_environment, make_vector_environment
 from robo_rl.errors import InvalidSetting, UnknownName
-from robo_rl.rewards.subgoals.forms import FORMS, Object, Position
-from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.rewards.subgoals.teachers import PerfectTeacher
 from robo_rl.spec import specification
 from robo_sims.grids.guide import Guide
 from robo_sims.grids.guided import SUBGOAL, GuidedSimulation, guidance
 from robo_sims.grids.simulation import MiniGridSimulation
+from robo_sims.grids.subgoals.forms import FORMS, Object, Position
+from robo_sims.grids.subgoals.level import Level, Subgoal
+from robo_sims.grids.subgoals.teachers import PerfectTeacher
 
 LEFT, RIGHT, FORWARD, PICK_UP, DROP, TOGGLE, DONE = range(7)
 TASK = "minigrid/MiniGrid-DoorKey-5x5-v0"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from typing_extensions import override
 
-from robo_datasets.comparison_page.server import ComparisonServer
+from robo_datasets.comparison_page.server import ComparisonPage
 from robo_rl.rewards.identity import hash_of
 from robo_rl.rewards.judging import data_url
 from robo_rl.rewards.pictures import pictures_of
@@ -40,13 +39,13 @@ class PersonRater(Rater):
     @property
     def address(self) -> str:
         """Of the page, which is served from now on until the program ends."""
-        return self._server.url
+        return self._page.server.url
 
     @override
     def compare(self, first: Segment, second: Segment) -> Answer:
         """Returns the person's answer, however long that takes."""
         instructions = [part.episode.instruction or "" for part in (first, second)]
-        return self._server.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})
+        return self._page.put({"first": self._clip(first), "second": self._clip(second), "instructions": instructions})
 
     def _clip(self, segment: Segment) -> list[str]:
         """Returns the pictures after each step of a segment."""
@@ -54,7 +53,5 @@ class PersonRater(Rater):
         return [data_url(picture) for picture in pictures[segment.start + 1 : segment.stop + 1]]
 
     @cached_property
-    def _server(self) -> ComparisonServer:
-        server = ComparisonServer(self.port)
-        threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
-        return server
+    def _page(self) -> ComparisonPage:
+        return ComparisonPage(self.port)

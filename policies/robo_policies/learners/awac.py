@@ -8,48 +8,29 @@ import torch
 from torch import Tensor
 
 from robo_policies.learners.implicit import LARGEST_WEIGHT
+from robo_policies.learners.offline import OfflineValueConfig
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.regression_actors import GaussianActor
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
-from robo_rl.requirements import require_continuous, require_ranges
-from robo_rl.sampling import Sampling
+from robo_rl.requirements import require_continuous
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class AWACConfig(NetworkSettings):
-    """Settings of AWAC."""
-
-    needs = Needs(DATA)
+class AWACConfig(OfflineValueConfig):
+    """Settings of AWAC; the authors' actor has four hidden layers."""
 
     temperature: float = 1.0
     """Lambda, by which advantages are divided in the exponent [reward]: the paper's for locomotion; 0.3 for manipulation."""
-    lr: float = 3e-4
-    """Learning rate of Adam for both networks."""
-    tau: float = 0.005
-    """Share by which the target critics move at each update."""
-    discount: float = 0.99
-    batch_size: int = 256
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers; the authors' actor has four."""
     reward_scale: float = 1.0
     """Multiplies rewards."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         require_allowed(self, {"temperature": (self.temperature > 0, "above 0")})
-
-    @property
-    def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
-        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> AWAC:
         """Returns a fresh learner."""

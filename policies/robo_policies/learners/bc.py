@@ -11,38 +11,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from robo_policies.learners.offline import OfflineConfig
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import NetworkFactory
-from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import CONTINUOUS_ONLY, DATA, Feature, Needs
-from robo_rl.requirements import require_ranges
-from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class BCConfig(NetworkSettings):
+class BCConfig(OfflineConfig):
     """Settings of behaviour cloning."""
 
     needs = Needs(DATA, CONTINUOUS_ONLY | {Feature.DISCRETE})
 
     lr: float = 1e-3
     """Learning rate of Adam; the default of the `imitation` library."""
-    batch_size: int = 256
-    """Demonstrated steps of one update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
-
-    def __post_init__(self) -> None:
-        require_ranges(self)
-
-    @property
-    def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
-        return Sampling(batch_size=self.batch_size, offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> BC:
         """Returns a fresh learner."""

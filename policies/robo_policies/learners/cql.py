@@ -9,23 +9,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from robo_policies.learners.offline import OfflineValueConfig
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
-from robo_rl.requirements import require_continuous, require_ranges
-from robo_rl.sampling import Sampling
+from robo_rl.requirements import require_continuous
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class CQLConfig(NetworkSettings):
+class CQLConfig(OfflineValueConfig):
     """Settings of CQL."""
-
-    needs = Needs(DATA)
 
     alpha: float = 5.0
     """Weight of the conservative term against the squared Bellman residual; 5 to 10 in the authors' commands."""
@@ -33,31 +29,16 @@ class CQLConfig(NetworkSettings):
     """Actions of each of three kinds (uniform, pi(s), pi(s')) by which the soft maximum of Q is estimated; costs time in
     proportion."""
     actor_lr: float = 1e-4
-    """Learning rate of Adam for the actor."""
-    lr: float = 3e-4
-    """Learning rate of Adam for critics and temperature."""
-    tau: float = 0.005
-    """Share by which the target critics move at each update."""
-    discount: float = 0.99
-    batch_size: int = 256
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
+    """Learning rate of Adam for the actor; `lr` is that of critics and temperature."""
     initial_temperature: float = 1.0
     """Weight of the entropy at the first update; then tuned towards an entropy of -1 for each action element."""
     reward_scale: float = 1.0
     """Multiplies rewards."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         allowed = {"alpha": (self.alpha >= 0, "0 or more"), "actions_sampled": (self.actions_sampled >= 1, "1 or more")}
         require_allowed(self, allowed | {"actor_lr": (self.actor_lr > 0, "above 0")})
-
-    @property
-    def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
-        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
     def build(self, spec: EnvironmentSpec, seed: int) -> CQL:
         """Returns a fresh learner."""

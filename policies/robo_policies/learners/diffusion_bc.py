@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from robo_policies.learners.offline import OfflineConfig
 from robo_policies.learners.parts import ActorPolicy, Learned, LearnerParts, load_generator
 from robo_policies.networks.actor_critic import normal
 from robo_policies.networks.encoders import TensorBatch
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
 from robo_rl.extras import Chunks
-from robo_rl.requirements import require_continuous, require_ranges
+from robo_rl.requirements import require_continuous
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec, Observation
 from robo_rl.types import Array, Batch, Metrics, StateDict
@@ -34,10 +33,8 @@ OFFSET = 0.008  # of the cosine schedule (Nichol & Dhariwal 2021), so that the f
 
 
 @dataclass(frozen=True)
-class DiffusionBCConfig(NetworkSettings):
+class DiffusionBCConfig(OfflineConfig):
     """Settings of a diffusion policy for states."""
-
-    needs = Needs(DATA)
 
     chunk: int = 8
     """H, actions that are predicted at once; the paper takes 16 at 10 Hz."""
@@ -45,18 +42,13 @@ class DiffusionBCConfig(NetworkSettings):
     """Actions that are executed before the next prediction; the paper takes 8 of 16."""
     noise_levels: int = 20
     """K; acting evaluates the network so often for each chunk. The paper takes 100."""
-    lr: float = 3e-4
-    """Learning rate of Adam."""
-    batch_size: int = 256
     hidden: tuple[int, ...] = (256, 256, 256)
     """Units of the residual blocks, all of one size."""
     tau: float = 0.005
     """Share by which the averaged network, the one that acts, moves at each update."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         allowed = {
             "executed": (1 <= self.executed <= self.chunk, "1 to chunk"),
             "noise_levels": (self.noise_levels >= 2, "2 or more"),
@@ -68,7 +60,7 @@ class DiffusionBCConfig(NetworkSettings):
     @property
     def sampling(self) -> Sampling:
         """Requirements of the training loop."""
-        return Sampling(batch_size=self.batch_size, extras=(Chunks(self.chunk),), offline_fraction=1.0)
+        return replace(super().sampling, extras=(Chunks(self.chunk),))
 
     def build(self, spec: EnvironmentSpec, seed: int) -> DiffusionBC:
         """Returns a fresh learner."""

@@ -17,15 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from robo_policies.learners.offline import OfflineValueConfig
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.regression_actors import GaussianActor
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
-from robo_rl.requirements import require_continuous, require_ranges
-from robo_rl.sampling import Sampling
+from robo_rl.requirements import require_continuous
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
@@ -47,22 +45,12 @@ class BellmanLoss(Protocol):
 
 
 @dataclass(frozen=True)
-class ImplicitConfig(NetworkSettings):
+class ImplicitConfig(OfflineValueConfig):
     """The settings that IQL, XQL and f-DVL share; defaults are IQL's for locomotion."""
-
-    needs = Needs(DATA)
 
     inverse_temperature: float = 3.0
     """Beta, weight of the advantage in the policy's exponent [1/reward]: 0 clones, larger is greedier. 10 for mazes, 0.5 for
     few demonstrations by people."""
-    lr: float = 3e-4
-    """Learning rate of Adam for all networks."""
-    tau: float = 0.005
-    """Share by which the target critics move at each update."""
-    discount: float = 0.99
-    batch_size: int = 256
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
     actor_dropout: float = 0.0
     """Share of the actor's hidden units that are dropped in training; 0.1 for few demonstrations by people."""
     actor_decay_updates: int = 0
@@ -72,22 +60,15 @@ class ImplicitConfig(NetworkSettings):
     """Multiplies rewards after the shift; the papers scale locomotion so that returns span 1,000."""
     reward_shift: float = 0.0
     """Added to rewards; -1 in the papers' mazes."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
     value_layer_norm: bool = False
     """LayerNorm in the value network; the authors of XQL and f-DVL use it."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         drops = 0.0 < self.actor_dropout < 1.0 and self.actor_network is None
         allowed = {"actor_dropout": (drops or self.actor_dropout == 0, "0 or more, below 1, and 0 beside actor_network")}
         allowed |= {"actor_decay_updates": (self.actor_decay_updates >= 0, "0 or more")}
         require_allowed(self, allowed | {"reward_scale": (self.reward_scale > 0, "above 0")})
-
-    @property
-    def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
-        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
 
 class ImplicitLearner(Learned):

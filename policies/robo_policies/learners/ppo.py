@@ -12,32 +12,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
+from typing_extensions import override
 
-from robo_policies.learners.rollout_buffer import Normalizer, RolloutBuffer, minibatches
+from robo_policies.networks.convolutions import MOST_ROWS
 from robo_policies.networks.policy_value import CONTINUOUS, Floats, Gaussian, PolicyValue, PolicyValueSettings
 from robo_policies.networks.settings import accelerates, resolve_device
-from robo_rl.collecting.rollouts import CollectedRollout
 from robo_rl.contract import ANY_SPACE, COLLECTED_ROLLOUTS, ROLLOUTS, Needs
-from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError, require_allowed
-from robo_rl.on_policy import OnPolicyTraining, VectorStep, make_vector
-from robo_rl.protocols import Policy
-from robo_rl.reward_protocols import OnlineRewards
-from robo_rl.spec import EnvironmentSpec, Observation, specification
-from robo_rl.types import Array, Episode, Metrics, StateDict, StepRewards
+from robo_rl.errors import NonFiniteUpdate, RunError, require_allowed
+from robo_rl.on_policy import OnPolicyConfig
+from robo_rl.rollout_buffer import RolloutBuffer, RolloutLearner
+from robo_rl.spec import EnvironmentSpec, Observation
+from robo_rl.types import Array, Metrics, StateDict
 
 if TYPE_CHECKING:
     from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
-FEWEST = 2  # rows of a rollout: advantages are normalised
 LARGEST_LOG_RATIO = 20.0  # far outside any clip range, and its exponential is finite
-MOST_PICTURES = 512  # rows in memory at once: a picture of 96 x 96 x 6 and its activations take half a megabyte
-BLOCK = 16  # rows of one product of matrices when others act for the learner: a product of another shape rounds otherwise
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1.0 - done,
@@ -46,7 +41,6 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 """Name -> share of the learning rate that is left after a share of the training."""
 ADAM: Any = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-5, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
 """Constants of Adam. Epsilon is that of Stable-Baselines3's PPO, after OpenAI Baselines; PyTorch has 1e-8."""
-STATEFUL = ("observations", "rewards", "buffer", "policy")
 Pictures = Mapping[str, Tensor]
 Rows = Sequence[Tensor]
 """Places of pictures, vectors, actions, log pi_old, returns, advantages: (B, ...) each."""
@@ -55,7 +49,7 @@ Step = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class PPOConfig(PolicyValueSettings):
+class PPOConfig(PolicyValueSettings, OnPolicyConfig):
     """Settings of PPO; defaults are those of Stable-Baselines3's PPO unless a field says otherwise."""
 
     needs = Needs((ROLLOUTS, COLLECTED_ROLLOUTS), ANY_SPACE)
@@ -93,10 +87,10 @@ class PPOConfig(PolicyValueSettings):
 
     def __post_init__(self) -> None:
         positive = ("lr", "num_envs", "steps_per_env", "epochs", "clip_range", "max_gradient_norm")
-        size, convolutions = self.rollout_size, self.convolutions
-        can_convolve = all(channels >= 1 for channels in convolutions) and bool(self.hidden or not convolutions)
+        can_convolve = all(channels >= 1 for channels in self.convolutions) and bool(self.hidden or not self.convolutions)
+        divides = self.rollout_size % self.batch_size == 0 if self.batch_size > 1 else False
         allowed = {name: (getattr(self, name) > 0, "above 0") for name in positive} | {
-            "batch_size": (self.batch_size > 1, "2 or more, to normalise advantages within it"),
+            "batch_size": (divides, f"2 or more, a divisor of num_envs * steps_per_env = {self.rollout_size}"),
             "discount": (0 <= self.discount <= 1, "0 to 1"),
             "gae_lambda": (0 <= self.gae_lambda <= 1, "0 to 1"),
             "hidden": (all(units >= 1 for units in self.hidden), "1 or more units in each layer"),
@@ -107,62 +101,13 @@ class PPOConfig(PolicyValueSettings):
             "initial_log_std": (self.policy == "normal" or not self.initial_log_std, "0 unless policy is normal"),
         }
         require_allowed(self, allowed)
-        divides = f"a divisor of num_envs * steps_per_env = {size}"
-        require_allowed(self, {"batch_size": (size % self.batch_size == 0, divides)})
-
-    @property
-    def rollout_size(self) -> int:
-        """Transitions between two updates."""
-        return self.num_envs * self.steps_per_env
 
     def build(self, spec: EnvironmentSpec, seed: int, *, steps: int = 0) -> PPO:
-        """Return a fresh learner, whose learning rate falls over so many steps; 0: it stays.
-
-        Raises InvalidSetting if the steps are fewer than one of every environment.
-        """
-        if 0 < steps < max(self.num_envs, FEWEST):
-            raise InvalidSetting(
-                "The training is shorter than one step of all environments.",
-                got=f"{steps} steps, {self.num_envs} environments",
-                allowed=f"{max(self.num_envs, FEWEST)} steps or more",
-                fix="more --steps, or fewer --learner.num-envs with a --learner.batch-size that divides their rollout",
-            )
+        """Return a fresh learner, whose learning rate falls over so many steps; 0: it stays."""
         return PPO(spec, self, seed, rollouts=math.ceil(steps / self.rollout_size))
 
-    def training(
-        self,
-        environment_factory: Callable[[], gymnasium.Env[Any, Any]],
-        *,
-        steps: int,
-        seed: int,
-        demonstrations: Sequence[Episode] = (),
-        initial_policy: Policy | None = None,
-        reward: OnlineRewards | None = None,
-    ) -> OnPolicyTraining:
-        """Return a training at step 0; raises InvalidSetting if there are demonstrations, which PPO cannot use."""
-        if demonstrations or initial_policy is not None:
-            raise InvalidSetting(
-                "PPO learns from its own actions alone.",
-                got=f"{len(demonstrations)} demonstrations, {'an' if initial_policy is not None else 'no'} initial policy",
-                fix="leave them out, or use rlpd, bc, or sb3-ppo with clone_epochs",
-            )
-        environments, spec = make_vector(environment_factory, self.num_envs)
-        learner = self.build(spec if reward is None else reward.visible(spec), seed, steps=steps)
-        rewards = None if reward is None else reward.running(self.num_envs)
-        return OnPolicyTraining(environments, learner, steps=steps, seed=seed, rewards=rewards)
 
-    def restored_policy(
-        self, environment_factory: Callable[[], gymnasium.Env[Any, Any]], *, seed: int, state: StateDict
-    ) -> PPOPolicy:
-        """Return the policy of a saved training."""
-        environment = environment_factory()
-        learner = self.build(specification(environment), seed)
-        environment.close()
-        learner.load_state_dict(state["learner"])
-        return learner.policy
-
-
-class PPO:
+class PPO(RolloutLearner):
     """Collects T steps of N environments, then takes some passes of gradient steps over them (algorithm 1)."""
 
     def __init__(self, spec: EnvironmentSpec, config: PPOConfig, seed: int, *, rollouts: int = 0) -> None:
@@ -171,48 +116,25 @@ class PPO:
         initial, self._acting, self._shuffling, aside = (np.random.default_rng(child) for child in children)
         self.config, self.device = config, resolve_device(config.device)
         networks = PolicyValue(spec, config, initial)
-        acts_apart = config.acting_device == "cpu" and self.device.type != "cpu"
-        self.acting_networks = copy.deepcopy(networks) if acts_apart else networks
+        self._acting_device = torch.device("cpu") if config.acting_device == "cpu" else self.device
+        self.acting_networks = networks if self._acting_device == self.device else copy.deepcopy(networks)
         """Networks that choose actions: those that learn, or a copy on the CPU that follows each update."""
         self.networks = networks.to(self.device)
-        size = networks.visible + networks.privileged
-        self.observations = Normalizer(size, is_on=config.normalize_observations)
-        self.rewards = Normalizer(1, is_on=config.normalize_rewards, is_centred=False)
-        self.buffer = RolloutBuffer(config.steps_per_env, config.num_envs, size, spec.action, networks.pictures)
+        self.buffer = RolloutBuffer(config, networks.reads, networks.pictures, spec.action)
         self.policy = PPOPolicy(spec.without_pictures(but=[*self.buffer.pictures]), self, aside)
         self.updates = 0
         """Passes over rollouts, as Stable-Baselines3 counts them."""
-        self.rollouts = 0
-        """Rollouts that were learnt from."""
         self._planned = rollouts
         self._optimizer = ClippedAdam(list(networks.parameters()), config.max_gradient_norm)
         self.parameters = self._optimizer.flat
         """Parameters of the networks, one after another in one tensor."""
-        own = config.actor_network or config.critic_network
         self.kernel: PolicyLoss | None = None
-        if accelerates(config, self.device, own):
+        if accelerates(config, self.device, config.actor_network or config.critic_network):
             from robo_policies.networks.accelerated.policy_loss import PolicyLoss
 
             self.kernel = PolicyLoss(networks, self.parameters, self.objective, config)
 
     # collecting: section 5
-
-    @property
-    def is_ready(self) -> bool:
-        """True once T steps are there."""
-        return self.buffer.length == self.config.steps_per_env
-
-    @property
-    def is_collecting(self) -> bool:
-        """True while a rollout is unfinished."""
-        return self.buffer.length > 0
-
-    def begin(self, observations: Mapping[str, Array]) -> None:
-        """All environments begin an episode; an unfinished rollout is forgotten."""
-        vectors = self._vectors("observations", observations)
-        self.buffer.returns[:] = 0.0
-        self.observations.merge(vectors)
-        self.buffer.begin(self.observations.scaled(vectors), observations)
 
     def act(self) -> Array:
         """Return actions (N, ...) for the newest observations."""
@@ -224,116 +146,19 @@ class PPO:
     @torch.inference_mode()
     def outputs(self, vectors: Floats, pictures: Mapping[str, Array]) -> Tensor:
         """Return the actor's outputs (n, O) for scaled vectors (n, D) or (n, D+P) and pictures."""
-        networks = self.acting_networks
-        inputs = networks.encoded(*self._acting_tensors(vectors[:, : networks.visible], pictures))
-        return self.kernel.act(inputs) if self.kernel else networks.act(inputs)
+        inputs = self._acting_inputs(vectors[:, : self.networks.visible], pictures)
+        return (self.kernel or self.acting_networks).act(inputs)
 
-    def observe(self, step: VectorStep) -> None:
-        """Store what the actions led to; raises NonFiniteUpdate, changing nothing, if that is not finite."""
-        if step.rewards is not None:
-            self._require_finite("rewards", step.rewards)
-        if step.final_observations:
-            self._vectors("final observations", step.final_observations)
-        vectors = self._vectors("observations", step.observations)
-        self.observations.merge(vectors)
-        self._remember(step, vectors)
-
-    def take_in(self, rollout: CollectedRollout) -> None:
-        """Store a whole rollout of others, who acted with the policy as it is now.
-
-        Differs from `observe`: all of it is scaled by the moments from before, with which the others acted, and is merged into
-        them afterwards, because the others do not know each other's observations. Raises NonFiniteUpdate as `observe` does.
-        """
-        self._require_finite("rewards", rollout.rewards)
-        if rollout.final_observations:
-            self._vectors("final observations", rollout.final_observations)
-        steps = [*rollout.steps()]
-        first = {name: values[0] for name, values in rollout.observations.items()}
-        vectors = [self._vectors("observations", seen) for seen in (first, *(step.observations for step in steps))]
-        if rollout.begins:
-            self.buffer.returns[:] = 0.0
-        self.buffer.begin(self.observations.scaled(vectors[0]), first)
-        for step, actions, observed in zip(steps, rollout.actions, vectors[1:], strict=True):
-            self.buffer.actions[self.buffer.length] = actions
-            self._remember(step, observed)
-        for observed in vectors if rollout.begins else vectors[1:]:
-            self.observations.merge(observed)
-
-    def _remember(self, step: VectorStep, vectors: Floats) -> None:
-        ended = step.terminated | step.truncated
-        final_values = np.zeros(len(ended), np.float32)
-        if step.final_observations:
-            final_values[step.truncated & ~step.terminated] = self._final_values(step.final_observations)
-        rewards = np.zeros_like(final_values) if step.rewards is None else self.scaled_rewards(step.rewards, ended)
-        self.buffer.add(self.observations.scaled(vectors), rewards, ended, final_values, step.observations)
-
-    def reward(self, rewards: StepRewards) -> None:
-        """Store the rewards of the T N steps of a rollout that came without them, step after step."""
-        labels, count = rewards.labels, self.config.num_envs
-        paid = np.where(labels.valid, labels.values, np.float32(0)).reshape(-1, count)
-        ends = rewards.ends.reshape(-1, count)
-        data, taken = self.buffer, slice(len(paid))
-        data.ended[taken] |= ends
-        data.final_values[taken][ends] = 0.0  # an end as the model sees it, although a time limit may have cut, too
-        for step, (values, ended) in enumerate(zip(paid, data.ended[taken], strict=True)):
-            data.rewards[step] = self.scaled_rewards(values, ended)  # one that is missing, a zero, counts for the scale alone
-        data.valid[taken] = labels.valid.reshape(-1, count)
-
-    def scaled_rewards(self, rewards: Array, ended: Array) -> Floats:
-        """Return rewards (N,) over the deviation of the discounted return so far, which is near 1 then; signs are kept."""
-        returns = self.buffer.returns
-        np.add(returns * self.config.discount, rewards, out=returns)
-        self.rewards.merge(returns[:, None])
-        returns[ended] = 0.0
-        return self.rewards.scaled(rewards[:, None])[:, 0]
-
-    def _vectors(self, name: str, observations: Mapping[str, Array]) -> Floats:
-        """Return vectors (N, D+P), not yet scaled; raises NonFiniteUpdate."""
-        vectors = flattened(observations, [*self.networks.vectors, *self.networks.privileged_vectors])
-        self._require_finite(name, vectors)
-        return vectors
-
+    @override
     @torch.inference_mode()
-    def _final_values(self, observations: Mapping[str, Array]) -> Floats:
-        """Return V of the last observations of the K episodes that were cut, (K,)."""
-        scaled = self.observations.scaled(self._vectors("final observations", observations))
-        pictures = {name: observations[name] for name in self.buffer.pictures}
-        _, values = self.acting_networks.heads(self.acting_networks.encoded(*self._acting_tensors(scaled, pictures)))
-        return values.cpu().numpy()
+    def values(self, vectors: Floats, pictures: Mapping[str, Array]) -> Floats:
+        return self.acting_networks.heads(self._acting_inputs(vectors, pictures))[1].cpu().numpy()
 
-    def _acting_tensors(self, vectors: Floats, pictures: Mapping[str, Array]) -> tuple[Tensor, dict[str, Tensor]]:
-        device = self.acting_networks.actor_bias.device
-        given = {name: torch.from_numpy(frames).to(device) for name, frames in pictures.items()}
-        return torch.from_numpy(vectors).to(device), given
-
-    def _require_finite(self, name: str, values: Array) -> None:
-        bad = int((~np.isfinite(values)).reshape(len(values), -1).any(1).sum()) if not np.isfinite(values).all() else 0
-        if bad:
-            raise NonFiniteUpdate(
-                f"Update {self.updates} was refused: rollout {name} are not finite; all parameters are kept.",
-                got=f"{bad} of {len(values)} rows with NaN or infinity",
-                allowed="finite numbers",
-                fix="look at the environment's reward and sensors",
-            )
+    def _acting_inputs(self, vectors: Floats, pictures: Mapping[str, Array]) -> Tensor:
+        moved = {name: torch.from_numpy(pictures[name]).to(self._acting_device) for name in self.buffer.pictures}
+        return self.acting_networks.encoded(torch.from_numpy(vectors).to(self._acting_device), moved)
 
     # learning
-
-    def advantages(self, values: Floats) -> Floats:
-        """Return A (T, N), eq. 11 and 12 (GAE, eq. 16), given the values (T+1, N) of all observations.
-
-        Differs from eq. 12: if a time limit cut an episode, the value of its last observation stands for what would have
-        followed, as in Stable-Baselines3, because the limit is no property of the task. Before a step without a reward the sum
-        ends with the value of its state; the step itself is not learnt from.
-        """
-        data, gamma, taken = self.buffer, np.float32(self.config.discount), slice(len(values) - 1)
-        following = np.where(data.ended[taken], data.final_values[taken], values[1:])
-        residuals = data.rewards[taken] + gamma * following - values[:-1]  # delta, eq. 12
-        decay = gamma * np.float32(self.config.gae_lambda) * ~data.ended[taken]
-        total, advantages = np.zeros_like(residuals[0]), np.empty(residuals.shape, np.float32)
-        for step in reversed(range(len(residuals))):
-            total = np.where(data.valid[step], residuals[step] + decay[step] * total, np.float32(0.0))  # eq. 11
-            advantages[step] = total
-        return advantages
 
     def ratio(self, log_densities: Tensor, old_log_densities: Tensor) -> Tensor:
         """Return r(theta) = pi(a|s) / pi_old(a|s), section 3, (B,)."""
@@ -341,21 +166,19 @@ class PPO:
 
     def surrogate(self, ratio: Tensor, advantages: Tensor) -> Tensor:
         """Return min(r A, clip(r, 1 - epsilon, 1 + epsilon) A), eq. 7 without the mean, (B,)."""
-        limits = torch.add(
-            advantages, advantages.abs(), alpha=self.config.clip_range
-        )  # A + epsilon |A|, which only gains reach
+        limits = torch.add(advantages, advantages.abs(), alpha=self.config.clip_range)  # A + epsilon |A|, for gains alone
         return (ratio * advantages).clamp(max=limits)
 
     def objective(
         self, outputs: Tensor, values: Tensor, actions: Tensor, old: Tensor, returns: Tensor, advantages: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return minus eq. 9 of each row, surrogate - c1 (V - V_target)^2 + c2 S, ratios and value losses, (B,) each."""
+        """Return eq. 9 of each row, surrogate - c1 (V - V_target)^2 + c2 S, ratios and value losses, (B,) each."""
         ratio = self.ratio(self.networks.distribution.log_density(outputs, actions), old)
         value_losses = mse_loss(values, returns, reduction="none")
-        losses = self.config.value_coefficient * value_losses - self.surrogate(ratio, advantages)
+        objective = torch.sub(self.surrogate(ratio, advantages), value_losses, alpha=self.config.value_coefficient)
         if self.config.entropy_coefficient:
-            losses = losses - self.config.entropy_coefficient * self.networks.distribution.entropy(outputs)
-        return losses, ratio.detach(), value_losses.detach()
+            objective = objective + self.config.entropy_coefficient * self.networks.distribution.entropy(outputs)
+        return objective, ratio.detach(), value_losses.detach()
 
     def update(self) -> Metrics:
         """Take `epochs` passes over the rollout, then begin the next one; returns metrics with Stable-Baselines3's tags.
@@ -363,31 +186,32 @@ class PPO:
         Learns nothing from a rollout of which no reward is known, or of a single row. Raises NonFiniteUpdate, changing nothing,
         if a gradient is not finite.
         """
-        buffer, steps = self.buffer, self.buffer.length
-        valid = buffer.valid[:steps].T.ravel()
-        if valid.size < FEWEST or not valid.any():
-            self._next_rollout()
-            return {}
-        before = self._learnt_state()
+        steps = self.buffer.length
+        valid = self.buffer.valid[:steps].T.ravel()
+        metrics = self._learn(steps, valid) if valid.size > 1 and valid.any() else {}
+        self.buffer.restart()
+        self._let_act()
+        return metrics
+
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
+    def _learn(self, steps: int, valid: npt.NDArray[np.bool_]) -> Metrics:
+        buffer, count, before = self.buffer, valid.size, self._learnt_state()
         vectors = self._moved(buffer.vectors[: steps + 1])
         pictures = {name: self._moved(frames[: steps + 1]) for name, frames in buffer.pictures.items()}
         outputs, values = self._evaluated(vectors, pictures)
-        with np.errstate(over="ignore", invalid="ignore"):  # gradients that are not finite are refused below
-            advantages = self.advantages(values.view(steps + 1, -1).cpu().numpy())
-        actions, gains = self._moved(buffer.actions[:steps]), self._moved(advantages)
-        places = torch.arange(valid.size, device=self.device)
+        gains = self._moved(buffer.advantages(values.view(steps + 1, -1).cpu().numpy()))
+        actions = self._moved(buffer.actions[:steps])
         with torch.no_grad():
-            old = self.networks.distribution.log_density(outputs[: valid.size], actions)
-        rows = (places, vectors[: valid.size], actions, old, gains + values[: valid.size], gains)
-        by_environment = np.arange(valid.size).reshape(steps, -1).T.ravel()  # the order of Stable-Baselines3
-        learnt = np.resize(by_environment[valid], valid.size)
-        with np.errstate(over="ignore", invalid="ignore"):
-            taken = self._descend(pictures, rows, learnt)
+            old = self.networks.distribution.log_density(outputs[:count], actions)
+        rows = (torch.arange(count, device=self.device), vectors[:count], actions, old, gains + values[:count], gains)
+        by_environment = np.arange(count).reshape(steps, -1).T.ravel()  # the order of Stable-Baselines3
+        learnt = np.resize(by_environment[valid], count)
+        passes = self._descend(pictures, rows, learnt)
         norms = torch.stack(self._optimizer.norms).cpu()
         if len(bad := norms[~torch.isfinite(norms)]):
             self._load_learnt_state(before)
             raise NonFiniteUpdate(
-                f"Update {self.updates} was refused: the gradient is not finite; the parameters before it are kept.",
+                f"Update {buffer.rollouts} was refused: the gradient is not finite; the parameters before it are kept.",
                 got=f"gradient norm {float(bad[0])} at step {len(norms) - len(bad) + 1} of the update",
                 allowed="finite numbers",
                 fix="the rollout is finite, so the networks diverge: lower the learning rate, or normalise the rewards",
@@ -395,9 +219,7 @@ class PPO:
         chosen = self._moved(learnt)
         if not isinstance(self.networks.distribution, Gaussian):  # whose entropy is that of any outputs
             outputs, _ = self._evaluated(vectors, pictures)
-        metrics = self._metrics(taken, rows[4][chosen], values[chosen], outputs[chosen])
-        self._next_rollout()
-        return metrics
+        return self._metrics(passes, rows[4][chosen], values[chosen], outputs[chosen])
 
     def _descend(self, pictures: Pictures, rows: Rows, learnt: npt.NDArray[np.int64]) -> list[list[Step]]:
         """Take the passes over the rows whose numbers are given; returns the steps of each."""
@@ -414,14 +236,13 @@ class PPO:
 
     def descend(self, pictures: Pictures, batch: Rows) -> list[Step]:
         """Take one step of Adam down the loss of a minibatch; with pictures the gradient is summed over parts."""
-        parts = list(zip(*(torch.split(each, MOST_PICTURES) for each in batch), strict=True)) if pictures else [batch]
-        total, steps = torch.zeros(()), list[Step]()
-        for places, vectors, *rows in parts:
+        gradients, steps = list[Tensor](), list[Step]()
+        for places, vectors, *rows in parts_of(batch) if pictures else [batch]:
             seen = {name: frames.index_select(0, places) for name, frames in pictures.items()}
             gradient, ratio, value_losses = self.gradient(vectors, seen, rows)
-            total = gradient if len(parts) == 1 else total + gradient * (len(places) / len(batch[0]))
+            gradients.append(gradient * (len(places) / len(batch[0])) if pictures else gradient)
             steps.append((ratio, rows[-1], value_losses))
-        self._optimizer.step(total)
+        self._optimizer.step(sum(gradients[1:], gradients[0]))
         return steps
 
     def gradient(self, vectors: Tensor, pictures: Pictures, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -429,21 +250,19 @@ class PPO:
         inputs = self.networks.encoded(vectors, pictures)
         if self.kernel:
             return self.kernel.gradient(inputs, rows)
-        losses, ratio, value_losses = self.objective(*self.networks.heads(inputs), *rows)
-        parameters, mean = self._optimizer.parameters, torch.full_like(losses, 1.0 / len(losses))
-        found = torch.autograd.grad(losses, parameters, mean, allow_unused=True, materialize_grads=True)
-        return torch.cat([each.reshape(-1) for each in found]), ratio, value_losses
+        objective, ratio, value_losses = self.objective(*self.networks.heads(inputs), *rows)
+        self._optimizer.gradient.zero_()
+        objective.backward(torch.full_like(objective, -1.0 / len(objective)))
+        return self._optimizer.gradient, ratio, value_losses
 
     @property
     def learning_rate(self) -> float:
         """Learning rate of the present rollout: the whole for the first one, and some still for the last."""
-        if not self._planned:
-            return self.config.lr
-        return self.config.lr * SCHEDULES[self.config.lr_schedule](min(1.0, self.rollouts / self._planned))
+        done = min(1.0, self.buffer.rollouts / self._planned) if self._planned else 0.0
+        return self.config.lr * SCHEDULES[self.config.lr_schedule](done)
 
-    def _next_rollout(self) -> None:
-        self.buffer.restart()
-        self.rollouts += 1
+    def _let_act(self) -> None:
+        """Act with the networks as they are now."""
         if self.acting_networks is not self.networks:
             self.acting_networks.load_state_dict(self.networks.state_dict())
 
@@ -454,13 +273,11 @@ class PPO:
 
     @torch.no_grad()
     def _evaluated(self, vectors: Tensor, pictures: Pictures) -> tuple[Tensor, Tensor]:
-        """Return outputs and values of all observations of the rollout, pictures in parts."""
-        most = MOST_PICTURES if pictures else self.config.batch_size if self.kernel else len(vectors)
-        heads, chunks = (self.kernel or self.networks).heads, (each.split(most) for each in (vectors, *pictures.values()))
-        inputs = (
-            self.networks.encoded(part, dict(zip(pictures, seen, strict=True))) for part, *seen in zip(*chunks, strict=True)
-        )
-        outputs, values = (torch.cat(each) for each in zip(*map(heads, inputs), strict=True))
+        """Return outputs and values of all observations of the rollout, in parts."""
+        heads = (self.kernel or self.networks).heads
+        parts = parts_of((vectors, *pictures.values()))
+        found = [heads(self.networks.encoded(part, dict(zip(pictures, seen, strict=True)))) for part, *seen in parts]
+        outputs, values = (torch.cat(each) for each in zip(*found, strict=True))
         return outputs, values
 
     @torch.no_grad()
@@ -487,34 +304,34 @@ class PPO:
         return {f"train/{name}": value for name, value in found.items()}
 
     def _learnt_state(self) -> StateDict:
-        networks = {name: value.detach().to("cpu", copy=True) for name, value in self.networks.state_dict().items()}
-        learnt = {"networks": networks, "optimizer": self._optimizer.state_dict()}
+        learnt = {"networks": copied(self.networks.state_dict()), "optimizer": copied(self._optimizer.state)}
         return learnt | {"shuffling": self._shuffling.bit_generator.state, "updates": self.updates}
 
     def _load_learnt_state(self, state: StateDict) -> None:
-        load_networks(self.networks, state["networks"])
-        self._optimizer.load_state_dict(state["optimizer"])
+        self.networks.load(state["networks"])
+        for name, value in self._optimizer.state.items():
+            value.copy_(torch.as_tensor(state["optimizer"][name]))
         self._shuffling.bit_generator.state, self.updates = state["shuffling"], int(state["updates"])
 
     def state_dict(self) -> StateDict:
         """Return networks, optimiser, normalisation, the unfinished rollout, generators and counters, on the CPU."""
-        parts = {name: getattr(self, name).state_dict() for name in STATEFUL}
-        return self._learnt_state() | parts | {"acting": self._acting.bit_generator.state, "rollouts": self.rollouts}
+        collected = {"buffer": self.buffer.state_dict(), "acting": self._acting.bit_generator.state}
+        return self._learnt_state() | collected | {"policy": self.policy.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore what `state_dict` returned, on any device; the next update is the one that would have come.
 
-        Raises RunError for a state of versions whose networks were no modules.
+        Raises RunError for a state of other networks, those of earlier versions among them.
         """
-        if "networks" not in state:
+        networks = state.get("networks", state)
+        if networks.keys() != self.networks.state_dict().keys():
             what = "This checkpoint was made by a version of robo-rl with other networks: train again, or use that version."
-            raise RunError(what, got=", ".join(state), allowed="networks, optimizer, ...")
+            raise RunError(what, got=", ".join(networks), allowed=", ".join(self.networks.state_dict()))
         self._load_learnt_state(state)
-        for name in STATEFUL:
-            getattr(self, name).load_state_dict(state[name])
-        self._acting.bit_generator.state, self.rollouts = state["acting"], int(state["rollouts"])
-        if self.acting_networks is not self.networks:
-            self.acting_networks.load_state_dict(self.networks.state_dict())
+        self.buffer.load_state_dict(state["buffer"])
+        self.policy.load_state_dict(state["policy"])
+        self._acting.bit_generator.state = state["acting"]
+        self._let_act()
 
 
 class PPOPolicy:
@@ -522,7 +339,6 @@ class PPOPolicy:
 
     def __init__(self, spec: EnvironmentSpec, learner: PPO, generator: np.random.Generator) -> None:
         self.environment_spec, self._learner, self._generator = spec, learner, generator
-        self._vectors, self._pictures = [*learner.networks.vectors], [*learner.buffer.pictures]
 
     def reset(self) -> None:
         """Do nothing: the policy remembers no earlier step."""
@@ -530,24 +346,15 @@ class PPOPolicy:
     def act(self, observation: Observation, *, deterministic: bool = False) -> Array:
         """Return an action (A,) float32 in [-1, 1], or an int64 scalar."""
         distribution = self._learner.acting_networks.distribution
-        row = {name: observation[name][None] for name in (*self._vectors, *self._pictures)}
+        row = {name: observation[name][None] for name in self.environment_spec.observation.visible}
         outputs = self._learner.outputs(*self._seen(row))
         drawn = distribution.mode(outputs).cpu().numpy() if deterministic else distribution.draw(outputs, self._generator)
-        action: Array = distribution.executed(drawn)[0]
-        return action
+        return np.asarray(distribution.executed(drawn)[0])
 
-    def draw(self, observations: Mapping[str, Array], generators: Sequence[np.random.Generator], first: int) -> Array:
-        """Return actions (n, ...) of environments from number `first` on, each with a generator of its own.
-
-        Every row has a fixed place in a block of BLOCK rows: no bit of it depends on how the environments are shared out.
-        """
-        start, stop = first % BLOCK, first % BLOCK + len(generators)
-        seen, pictures = self._seen(observations)
-        given = [np.pad(each, [(start, -stop % BLOCK), *[(0, 0)] * (each.ndim - 1)]) for each in (seen, *pictures.values())]
-        blocks = [[rows[block : block + BLOCK] for rows in given] for block in range(0, len(given[0]), BLOCK)]
-        outputs = torch.cat([self._learner.outputs(seen, dict(zip(pictures, rest, strict=True))) for seen, *rest in blocks])
-        draw = self._learner.acting_networks.distribution.draw
-        return np.concatenate([draw(outputs[row : row + 1], each) for row, each in enumerate(generators, start)])
+    def draw(self, observations: Mapping[str, Array], generators: Mapping[int, np.random.Generator]) -> Array:
+        """Return actions of the rows of observations that have a generator, as drawn with it."""
+        outputs, draw = self._learner.outputs(*self._seen(observations)), self._learner.acting_networks.distribution.draw
+        return np.concatenate([draw(outputs[row : row + 1], generator) for row, generator in generators.items()])
 
     def executed(self, actions: Array) -> Array:
         """Return drawn actions as environments accept them."""
@@ -555,19 +362,19 @@ class PPOPolicy:
 
     def _seen(self, observations: Mapping[str, Array]) -> tuple[Floats, dict[str, Array]]:
         """Return scaled visible vectors (n, D) and pictures; what is privileged may be missing."""
-        vectors = flattened(observations, self._vectors)
-        return self._learner.observations.scaled(vectors), {name: observations[name] for name in self._pictures}
+        vectors = self._learner.buffer.observations.scaled(self._learner.networks.vectors.stack(observations))
+        return vectors, {name: observations[name] for name in self._learner.buffer.pictures}
 
     def parameters(self) -> StateDict:
         """Return copies of networks and moments."""
-        learnt = self._learner._learnt_state()["networks"]
-        return {"networks": learnt, "observations": self._learner.observations.state_dict()}
+        networks, moments = self._learner.networks, self._learner.buffer.observations
+        return {"networks": copied(networks.state_dict()), "observations": moments.state_dict()}
 
     def load_parameters(self, parameters: StateDict) -> None:
         """Act with those from now on; the learner whose policy this is has them, too."""
         for networks in (self._learner.networks, self._learner.acting_networks):
-            load_networks(networks, parameters["networks"])
-        self._learner.observations.load_state_dict(parameters["observations"])
+            networks.load(parameters["networks"])
+        self._learner.buffer.observations.load_state_dict(parameters["observations"])
 
     def state_dict(self) -> StateDict:
         """Return the state of the generator; the networks belong to the learner."""
@@ -581,18 +388,19 @@ class PPOPolicy:
 class ClippedAdam:
     """Adam (Kingma & Ba 2015) with a limited gradient norm: one fused kernel, and no transfer from the device.
 
-    The parameters become parts of one flat tensor.
+    The parameters become parts of one flat tensor, and their gradients, to which `backward` adds, of another.
     """
 
     def __init__(self, parameters: list[Tensor], max_norm: float) -> None:
-        self.parameters, self._max_norm, self.lr = parameters, max_norm, 0.0
+        self._max_norm, self.lr = max_norm, 0.0
         self.flat = torch.cat([each.detach().reshape(-1) for each in parameters])
-        for each, part in zip(parameters, self.flat.split_with_sizes([each.numel() for each in parameters]), strict=True):
-            each.data = part.view(each.shape)
-        self._mean, self._square = torch.zeros_like(self.flat), torch.zeros_like(self.flat)
-        self._step = torch.zeros((), device=self.flat.device)
-        self._state = {"mean": self._mean, "square": self._square, "step": self._step}
-        self._tiny = torch.full_like(self._step, 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms
+        self.gradient = torch.zeros_like(self.flat)
+        sizes = [each.numel() for each in parameters]
+        for each, *parts in zip(parameters, self.flat.split(sizes), self.gradient.split(sizes), strict=True):
+            each.data, each.grad = (part.view(each.shape) for part in parts)
+        self.state = {"mean": torch.zeros_like(self.flat), "square": torch.zeros_like(self.flat)}
+        self.state["step"] = torch.zeros((), device=self.flat.device)
+        self._tiny = torch.full_like(self.state["step"], 1e-6 / max_norm)  # PyTorch adds 1e-6 to norms
         self.norms: list[Tensor] = []
         """Norms of the gradients of an update."""
 
@@ -600,32 +408,35 @@ class ClippedAdam:
         """Take one step along the flat gradient, whose norm is kept; what is not finite goes into the parameters."""
         self.norms.append(norm := torch.linalg.vector_norm(gradient))
         excess = torch.add(self._tiny, norm, alpha=1.0 / self._max_norm).clamp_(min=1.0)
-        self._step += 1.0
-        moments = [self._mean], [self._square], list[Tensor]()
-        torch._fused_adam_([self.flat], [gradient], *moments, [self._step], **ADAM, lr=self.lr, grad_scale=excess)  # divides it
-
-    def state_dict(self) -> StateDict:
-        """Return copies of both moments and the number of steps, on the CPU."""
-        return {name: value.to("cpu", copy=True) for name, value in self._state.items()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restore what `state_dict` returned."""
-        for name, value in self._state.items():
-            value.copy_(torch.as_tensor(state[name]))
+        mean, square, step = self.state.values()
+        step += 1.0
+        torch._fused_adam_([self.flat], [gradient], [mean], [square], [], [step], **ADAM, lr=self.lr, grad_scale=excess)
 
 
-def load_networks(networks: PolicyValue, state: StateDict) -> None:
-    """Copy parameters from any device."""
-    networks.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
+def minibatches(rows: Rows, order: npt.NDArray[np.int64], size: int) -> list[tuple[Tensor, ...]]:
+    """Return minibatches of rows in an order; of the rows only the last of each, advantages, changes: mean 0, deviation 1.
+
+    Differs from algorithm 1 of PPO: advantages are normalised within a minibatch, as in Stable-Baselines3. If `size` does not
+    divide the rows, there are as many minibatches as have that size, each a little larger; fewer rows than those are left out.
+    """
+    size = len(order) // (count := max(1, len(order) // size))
+    index = torch.from_numpy(order[: size * count]).to(rows[0].device)
+    *others, advantages = (each.index_select(0, index) for each in rows)
+    table = advantages.view(count, size)
+    scaled = (table - table.mean(1, keepdim=True)) / (table.std(1, keepdim=True) + 1e-8)
+    return list(zip(*(each.chunk(count) for each in others), scaled.unbind(), strict=True))
 
 
-def flattened(observations: Mapping[str, Array], names: Sequence[str]) -> Floats:
-    """Return the entries of N observations side by side as (N, D) float32."""
-    rows = len(next(iter(observations.values())))
-    parts = [np.asarray(observations[each], np.float32).reshape(rows, -1) for each in names]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros((rows, 0), np.float32), *parts], axis=1)
+def parts_of(rows: Rows) -> list[tuple[Tensor, ...]]:
+    """Return the same rows, at most MOST_ROWS in each part."""
+    return list(zip(*(each.split(MOST_ROWS) for each in rows), strict=True))
 
 
 def divergence(ratio: Tensor) -> Tensor:
     """Return an estimate of KL(pi_old || pi) [nat], (r - 1) - log r (Schulman 2020, "Approximating KL Divergence")."""
     return ((ratio - 1.0) - ratio.log()).mean()
+
+
+def copied(tensors: Mapping[str, Tensor]) -> StateDict:
+    """Return copies on the CPU."""
+    return {name: value.detach().to("cpu", copy=True) for name, value in tensors.items()}

@@ -11,33 +11,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from robo_policies.learners.offline import OfflineValueConfig
 from robo_policies.learners.parts import Learned, LearnerParts
 from robo_policies.networks.actor_critic import Critics, normal
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.regression_actors import DeterministicActor
-from robo_policies.networks.settings import NetworkSettings
-from robo_rl.contract import DATA, Needs
 from robo_rl.errors import require_allowed
-from robo_rl.requirements import require_continuous, require_ranges
-from robo_rl.sampling import Sampling
+from robo_rl.requirements import require_continuous
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class TD3Config(NetworkSettings):
+class TD3Config(OfflineValueConfig):
     """The settings that both have; defaults are those of TD3+BC."""
 
-    needs = Needs(DATA)
-
-    lr: float = 3e-4
-    """Learning rate of Adam for both networks."""
-    tau: float = 0.005
-    """Share by which the target networks move at each update of the actor."""
-    discount: float = 0.99
-    batch_size: int = 256
-    hidden: tuple[int, ...] = (256, 256)
-    """Units of the hidden layers."""
     layer_norm: bool = False
     """LayerNorm in the critics."""
     actor_every: int = 2
@@ -48,18 +36,11 @@ class TD3Config(NetworkSettings):
     """Limit of that noise."""
     exploration: float = 0.1
     """Standard deviation of the noise on actions when learning goes on online, TD3's."""
-    normalization_rows: int = 10_000
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         least = {"target_noise": 0, "largest_noise": 0, "exploration": 0, "actor_every": 1}
         require_allowed(self, {name: (getattr(self, name) >= low, f"{low} or more") for name, low in least.items()})
-
-    @property
-    def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
-        return Sampling(batch_size=self.batch_size, discount=self.discount, offline_fraction=1.0)
 
 
 class TD3Learner(Learned, ABC):

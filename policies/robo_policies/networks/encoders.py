@@ -45,6 +45,7 @@ class ObservationEncoder(nn.Module):
                 got=list(spec.observation),
                 allowed="proprioception, object or goal entries",
             )
+        self._vectors = vectors
         self._shapes = {name: array.shape for name, array in vectors.items()}
         self._sizes = [array.size for array in vectors.values()]
         self.pictures: tuple[str, ...] = tuple(pictures) if network is not None else ()
@@ -63,12 +64,7 @@ class ObservationEncoder(nn.Module):
 
     def stack(self, observations: Mapping[str, Array]) -> Array:
         """Return the vectors (B, D) float32, not yet standardised."""
-        rows = len(next(iter(observations.values())))
-        flat = [np.asarray(observations[name], np.float32).reshape(rows, -1) for name in self._shapes]
-        if not flat:
-            return np.zeros((rows, 0), np.float32)
-        stacked: Array = flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-        return stacked
+        return self._vectors.stack(observations)
 
     @torch.no_grad()
     def fit(self, stacked: Tensor) -> None:

@@ -1,7 +1,7 @@
-"""Encoder of pictures: convolutions that the critics train and the actor shares, their features beside the vectors.
+"""Encoder of pictures that the critics train and the actor shares: frozen convolutions and random crops.
 
 Random crops and the target of the convolutions are those of DrQ: Kostrikov, Yarats & Fergus 2021, "Image Augmentation Is All
-You Need: Regularizing Deep Reinforcement Learning from Pixels", arXiv:2004.13649. B rows, F features, D vectors.
+You Need: Regularizing Deep Reinforcement Learning from Pixels", arXiv:2004.13649. B rows.
 """
 
 from __future__ import annotations
@@ -16,16 +16,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn import functional
 
+from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.encoders import Observations, TensorBatch
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import ArraySpec, EnvironmentSpec
-
-FEATURES = 64
-"""Numbers that become of each picture."""
-MOST_ROWS = 512
-"""Rows whose activations are in memory at once if no gradient is taken."""
+from robo_rl.spec import EnvironmentSpec
 
 
 class ImageSettings(Protocol):
@@ -45,33 +40,14 @@ def image_encoder(spec: EnvironmentSpec, settings: ImageSettings) -> Callable[[]
     return (lambda: ImageEncoder(spec, settings)) if settings.convolutions else None
 
 
-class ImageEncoder(nn.Module):
-    """Each picture goes through 3 x 3 convolutions that halve its sides, with ReLU, then one layer with LayerNorm and tanh.
-
-    The layers are those of CaRL; tanh keeps features in the range of scaled vectors, as in DrQ-v2 (Yarats et al. 2022). Several
-    pictures share nothing, so that they may differ in size and channels.
-    """
+class ImageEncoder(ConvEncoder):
+    """Convolutions of which the first layers may be read from a file and stay as they are."""
 
     def __init__(self, spec: EnvironmentSpec, settings: ImageSettings) -> None:
         """Raises InvalidSetting if there is no picture, or one that so many layers cannot read."""
-        super().__init__()
-        channels = settings.convolutions
-        pictures = require_pictures(spec, len(channels))
-        self._vectors = tuple(spec.observation.vectors)
-        self.towers = nn.ModuleDict({picture.name: _tower(picture.shape, channels) for picture in pictures})
-        self.size = FEATURES * len(pictures) + sum(array.size for array in spec.observation.vectors.values())
+        super().__init__(spec, settings.convolutions)
         if settings.frozen_convolutions is not None:
-            self._freeze(settings.frozen_convolutions, channels)
-
-    def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        """Return features of the pictures, then the vectors (B, F + D)."""
-        features = [self._described(tower, observations[name]) for name, tower in self.towers.items()]
-        return torch.cat([*features, *(observations[name].flatten(1) for name in self._vectors)], 1)
-
-    def _described(self, tower: nn.Module, pictures: Tensor) -> Tensor:
-        rows = len(pictures) if torch.is_grad_enabled() else MOST_ROWS
-        parts = [tower(part.permute(0, 3, 1, 2).float().mul_(1 / 255)) for part in pictures.split(rows)]
-        return torch.tanh(functional.layer_norm(torch.cat(parts), (FEATURES,)))
+            self._freeze(settings.frozen_convolutions, settings.convolutions)
 
     def _freeze(self, path: str, channels: Sequence[int]) -> None:
         """Set weights and biases of the convolutions from a file, the same for every picture; they stay as they are."""
@@ -80,22 +56,6 @@ class ImageEncoder(nn.Module):
             for layer, (weight, bias) in zip(_convolutions(tower), arrays, strict=True):
                 layer.load_state_dict({"weight": weight, "bias": bias})
                 layer.requires_grad_(requires_grad=False)
-
-
-def _tower(shape: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
-    height, width, depth = shape
-    layers: list[nn.Module] = []
-    for before, after in pairwise((depth, *channels)):
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
-        height, width = (height + 1) // 2, (width + 1) // 2
-    last = nn.Linear(height * width * channels[-1], FEATURES)
-    tower = nn.Sequential(*layers, nn.Flatten(), last)
-    learnt: list[nn.Conv2d | nn.Linear] = [*_convolutions(tower), last]
-    for layer in learnt:
-        nn.init.orthogonal_(layer.weight, gain=2**0.5)
-        assert layer.bias is not None
-        nn.init.zeros_(layer.bias)
-    return tower
 
 
 def _convolutions(tower: nn.Module) -> list[nn.Conv2d]:
@@ -128,34 +88,6 @@ def crop(pictures: Tensor, corners: Tensor, padding: int) -> Tensor:
     columns = (corners[:, 1:] + torch.arange(width, device=pictures.device)).clamp(0, width - 1)
     of_row = torch.arange(len(pictures), device=pictures.device)[:, None]
     return pictures[of_row, rows].transpose(1, 2)[of_row, columns].transpose(1, 2)
-
-
-def require_pictures(spec: EnvironmentSpec, layers: int) -> tuple[ArraySpec, ...]:
-    """Return the pictures that convolutions read; raises InvalidSetting if there is none, or one that they cannot."""
-    pictures = spec.observation.subset("image").arrays
-    if not pictures:
-        raise InvalidSetting(
-            f"convolutions is set, and {spec.name!r} has no image entry.",
-            got=list(spec.observation),
-            allowed="an entry of role image",
-            fix="leave convolutions out, or look for an argument of the environment that adds one",
-        )
-    least = 2 ** (layers - 1) + 1
-    for picture in pictures:
-        if picture.dtype != "uint8" or len(picture.shape) != 3:
-            raise InvalidSetting(
-                f"{picture.name!r} is not a picture that convolutions can see.",
-                got=f"{picture.dtype}{list(picture.shape)}",
-                allowed="uint8 (height, width, channels)",
-            )
-        if min(picture.shape[:2]) < least:
-            raise InvalidSetting(
-                f"{picture.name!r} is too small for {layers} convolutions, which halve its sides.",
-                got=f"{picture.shape[0]} x {picture.shape[1]} pixels",
-                allowed=f"{least} pixels or more on each side, so that the last one still sees 2 x 2",
-                fix="set fewer convolutions, or larger pictures where the environment has an argument for it (image_size)",
-            )
-    return pictures
 
 
 def _weights(path: str, depths: Sequence[int], channels: Sequence[int]) -> list[tuple[Tensor, Tensor]]:

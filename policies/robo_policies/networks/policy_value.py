@@ -6,28 +6,27 @@ B rows, D visible and P privileged numbers of an observation, F features, O outp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad, softplus
+from torch.nn.functional import softplus
 
+from robo_policies.networks.convolutions import ConvEncoder
 from robo_policies.networks.settings import NetworkSettings, own_encoder, own_layers
 from robo_rl.errors import InvalidSetting
-from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Array
+from robo_rl.requirements import require_role
+from robo_rl.spec import EnvironmentSpec, ObservationSpec
+from robo_rl.types import Array, StateDict
 
 Floats = npt.NDArray[np.float32]
 HIDDEN_GAIN, ACTOR_GAIN, CRITIC_GAIN = math.sqrt(2.0), 0.01, 1.0  # scales of the first weights in Stable-Baselines3's PPO
 HALF_LOG_TAU, LOG_2 = 0.5 * math.log(2.0 * math.pi), math.log(2.0)
 EDGE = 1e-6  # nearest to 0 and to 1 that a Beta action is drawn: densities and their derivatives are finite there
-FEATURES = 64
-"""Features of each picture."""
 
 
 class Gaussian(nn.Module):
@@ -48,13 +47,11 @@ class Gaussian(nn.Module):
     def draw(self, outputs: Tensor, generator: np.random.Generator) -> Array:
         """Return random actions (B, A), not yet clipped."""
         noise = generator.standard_normal(tuple(outputs.shape), np.float32)
-        drawn: Array = outputs.cpu().numpy() + np.exp(self.log_std.detach().cpu().numpy()) * noise
-        return drawn
+        return np.asarray(outputs.cpu().numpy() + np.exp(self.log_std.detach().cpu().numpy()) * noise)
 
     def executed(self, actions: Array) -> Array:
         """Return actions clipped to [-1, 1]."""
-        clipped: Array = np.minimum(np.maximum(actions, np.float32(-1.0)), np.float32(1.0))
-        return clipped
+        return np.minimum(np.maximum(actions, np.float32(-1.0)), np.float32(1.0))
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
         """Return log pi(a|s), (B,)."""
@@ -86,36 +83,31 @@ class Beta(nn.Module):
     def draw(self, outputs: Tensor, generator: np.random.Generator) -> Array:
         """Return random actions (B, A) in [EDGE, 1 - EDGE]."""
         alpha, beta = self._concentrations(outputs).cpu().numpy().swapaxes(0, 1)
-        drawn: Array = np.clip(generator.beta(alpha, beta), EDGE, 1.0 - EDGE).astype(np.float32)
-        return drawn
+        return np.asarray(np.clip(generator.beta(alpha, beta), EDGE, 1.0 - EDGE), np.float32)
 
     def executed(self, actions: Array) -> Array:
         """Return actions in [-1, 1]."""
-        scaled: Array = np.float32(2.0) * actions - np.float32(1.0)
-        return scaled
+        return np.asarray(np.float32(2.0) * actions - np.float32(1.0))
 
     def log_density(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Return log pi(a|s) = sum (alpha - 1) log u + (beta - 1) log(1 - u) - log B(alpha, beta) - log 2, (B,)."""
-        both = self._concentrations(outputs)
-        shares = actions.to(both.dtype)
-        logs = torch.stack((shares.log(), torch.log1p(-shares)), 1)
-        return (((both - 1.0) * logs).sum(1) - _log_beta(both) - LOG_2).sum(1).float()
+        """Return log pi(a|s), (B,); the Jacobian of a = 2 u - 1 is log 2 for each element."""
+        law = self._law(outputs)
+        densities: Tensor = law.log_prob(actions.to(law.concentration0.dtype)) - LOG_2
+        return densities.sum(1).float()
 
     def entropy(self, outputs: Tensor) -> Tensor:
         """Return the entropy [nat] of each row, (B,)."""
-        both = self._concentrations(outputs)
-        total = both.sum(1)
-        entropies = _log_beta(both) + LOG_2 + (total - 2.0) * torch.digamma(total)
-        return (entropies - ((both - 1.0) * torch.digamma(both)).sum(1)).sum(1).float()
+        entropies: Tensor = self._law(outputs).entropy() + LOG_2
+        return entropies.sum(1).float()
+
+    def _law(self, outputs: Tensor) -> torch.distributions.Beta:
+        alpha, beta = self._concentrations(outputs).unbind(1)
+        return torch.distributions.Beta(alpha, beta, validate_args=False)
 
     def _concentrations(self, outputs: Tensor) -> Tensor:
         """Return alpha and beta of each element, (B, 2, A)."""
         exact = outputs.float() if outputs.device.type == "mps" else outputs.double()  # which has no double precision
         return 1.0 + softplus(exact).reshape(len(outputs), 2, -1)
-
-
-def _log_beta(both: Tensor) -> Tensor:
-    return torch.lgamma(both).sum(1) - torch.lgamma(both.sum(1))
 
 
 class Categorical(nn.Module):
@@ -165,57 +157,19 @@ def distribution_of(spec: EnvironmentSpec, continuous: str, initial_log_std: flo
     return Categorical(spec.action.size)
 
 
-class ConvEncoder(nn.Module):
-    """3 x 3 convolutions that halve each picture's sides, with ReLU, then one layer with LayerNorm and tanh; F = 64 a picture.
-
-    Actor and critic share them, as in CaRL; tanh as in DrQ-v2 (Yarats et al. 2022). Pictures share nothing, and may differ in
-    size. The vectors follow the features as they are.
-    """
-
-    def __init__(self, spec: EnvironmentSpec, channels: Sequence[int]) -> None:
-        super().__init__()
-        self._vectors, pictures = spec.observation.vectors, spec.observation.subset("image").arrays
-        self.size = FEATURES * len(pictures) + sum(array.size for array in self._vectors.values())
-        self.pictures = nn.ModuleDict({each.name: _convolutions(each.shape, channels) for each in pictures})
-
-    def forward(self, observations: Mapping[str, Tensor]) -> Tensor:
-        """Return (B, size) of uint8 pictures (B, height, width, channels) and vectors."""
-        scaled = {name: observations[name].permute(0, 3, 1, 2).float() * (1 / 255) for name in self.pictures}
-        features = [layers(scaled[name]) for name, layers in self.pictures.items()]
-        return torch.cat([*features, *(observations[name].flatten(1) for name in self._vectors)], 1)
-
-
-def _convolutions(picture: tuple[int, ...], channels: Sequence[int]) -> nn.Sequential:
-    height, width, depth = picture
-    layers: list[nn.Module] = []
-    for before, after in pairwise((depth, *channels)):
-        layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
-        height, width = (height + 1) // 2, (width + 1) // 2
-    layers += [nn.Flatten(), nn.Linear(height * width * channels[-1], FEATURES)]
-    made = nn.Sequential(*layers, nn.LayerNorm(FEATURES, elementwise_affine=False), nn.Tanh())
-    for parameter in made.parameters():
-        if parameter.ndim > 1:
-            nn.init.orthogonal_(parameter, HIDDEN_GAIN)
-        else:
-            nn.init.zeros_(parameter)
-    return made
-
-
 class TanhMLP(nn.Module):
-    """E tanh networks with the same hidden layers, evaluated together: weights (E, in, out), biases (E, 1, out).
+    """Linear layers, each with tanh after it: (B, in) -> (B, size); weights are (in, out)."""
 
-    Each sees the first `inputs[e]` columns. Its first weights are 0 beyond, and stay so if what stands there is 0.
-    """
-
-    def __init__(self, inputs: Sequence[int], hidden: Sequence[int], generator: np.random.Generator) -> None:
+    def __init__(self, inputs: int) -> None:
+        """Begin without layers; `append` adds them."""
         super().__init__()
-        self.count, self.size, self._depth = len(inputs), (max(inputs), *hidden)[-1], len(hidden)
-        for index, width in enumerate(hidden):
-            drawn = [orthogonal(seen, width, HIDDEN_GAIN, generator) for seen in inputs]
-            first = np.stack([np.pad(each, ((0, max(inputs) - len(each)), (0, 0))) for each in drawn])
-            self.register_parameter(f"weight{index}", nn.Parameter(torch.from_numpy(first)))
-            self.register_parameter(f"bias{index}", nn.Parameter(torch.zeros(self.count, 1, width)))
-            inputs = [width] * self.count
+        self.size, self._depth = inputs, 0
+
+    def append(self, units: int, generator: np.random.Generator) -> None:
+        """Add a layer with orthogonal weights."""
+        self.register_parameter(f"weight{self._depth}", orthogonal(self.size, units, HIDDEN_GAIN, generator))
+        self.register_parameter(f"bias{self._depth}", nn.Parameter(torch.zeros(units)))
+        self.size, self._depth = units, self._depth + 1
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
@@ -223,25 +177,10 @@ class TanhMLP(nn.Module):
         return [(getattr(self, f"weight{index}"), getattr(self, f"bias{index}")) for index in range(self._depth)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (E, B, H) of (B, in) or (E, B, in)."""
-        x = x.expand(self.count, -1, -1)
+        """Return (B, size) of (B, in)."""
         for weight, bias in self.layers:
-            x = torch.tanh(torch.baddbmm(bias, x, weight))
+            x = torch.tanh(torch.addmm(bias, x, weight))
         return x
-
-    def first(self, x: Tensor) -> Tensor:
-        """Return (B, H) of the first network for what it sees."""
-        for weight, bias in self.layers:
-            x = torch.tanh(torch.addmm(bias[0], x, weight[0, : x.shape[1]]))
-        return x
-
-
-class SingleMLP(TanhMLP):
-    """One such network."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (B, H) of (B, in)."""
-        return self.first(x)
 
 
 @dataclass(frozen=True)
@@ -262,64 +201,56 @@ class PolicyValueSettings(NetworkSettings):
 
 
 class PolicyValue(nn.Module):
-    """Actor and critic on features of an observation; inputs of the critic end with the privileged numbers.
-
-    Without trunks of one's own both are one TanhMLP, whose actor gets zeros in the place of privileged numbers.
-    """
+    """Actor and critic on features of an observation; inputs of the critic end with the privileged numbers."""
 
     def __init__(self, spec: EnvironmentSpec, settings: PolicyValueSettings, generator: np.random.Generator) -> None:
         super().__init__()
-        _require(spec, settings)
-        observation, hidden = spec.observation, settings.hidden
+        observation, privileged = spec.observation, spec.observation.subset("privileged")
+        _require_readable(spec, settings)
         self.vectors = observation.vectors
         self.visible = sum(array.size for array in self.vectors.values())
-        self.privileged_vectors = observation.subset(*(("privileged",) if settings.privileged_critic else ()))
-        self.privileged = sum(array.size for array in self.privileged_vectors.values())
+        self.reads = ObservationSpec((*self.vectors.arrays, *(privileged.arrays if settings.privileged_critic else ())))
+        """Vectors (D + P): those of the policy, then those of the critic alone."""
         self.distribution = distribution_of(spec, settings.policy, settings.initial_log_std)
         self.encoder: nn.Module | None = None
         if settings.network is not None:
-            self.encoder = _own(generator, own_encoder, settings.network, spec)
+            self.encoder = _seeded(generator, own_encoder, settings.network, spec)
         elif settings.convolutions:
-            self.encoder = _own(generator, ConvEncoder, spec, settings.convolutions)
+            self.encoder = _seeded(generator, ConvEncoder, spec, settings.convolutions)
         self.pictures = observation.subset("image").arrays if self.encoder is not None else ()
         self.seen = int(self.encoder.size) if self.encoder is not None else self.visible  # type: ignore[arg-type]
         """Inputs of the actor."""
-        self.inputs = self.seen + self.privileged
+        self.inputs = self.seen + sum(array.size for array in self.reads.values()) - self.visible
         """Inputs of the critic, those of the actor first."""
-        own = settings.actor_network, settings.critic_network
-        self.trunk = None if any(own) else TanhMLP((self.seen, self.inputs), hidden, generator)
-        if self.trunk is None:
-            self.actor_trunk = _trunk("actor_network", own[0], self.seen, hidden, generator)
-            self.critic_trunk = _trunk("critic_network", own[1], self.inputs, hidden, generator)
-        sizes = [int(each.size) for each in (self.trunk or self.actor_trunk, self.trunk or self.critic_trunk)]  # type: ignore[arg-type]
-        hides = self.privileged if self.trunk is not None and not hidden else 0
-        first = orthogonal(sizes[0] - hides, self.distribution.outputs, ACTOR_GAIN, generator)
-        first = np.pad(first, ((0, hides), (0, 0)))
-        self.actor_weight, self.actor_bias = nn.Parameter(torch.from_numpy(first)), nn.Parameter(torch.zeros(first.shape[1]))
-        self.critic_weight = nn.Parameter(torch.from_numpy(orthogonal(sizes[1], 1, CRITIC_GAIN, generator)))
+        trunks = list[nn.Module]()
+        for setting, size in (("actor_network", self.seen), ("critic_network", self.inputs)):
+            own = getattr(settings, setting)
+            trunks.append(_seeded(generator, own_layers, setting, own, size, settings.hidden) if own else TanhMLP(size))
+        for units in settings.hidden:
+            for mlp in (trunk for trunk in trunks if isinstance(trunk, TanhMLP)):
+                mlp.append(units, generator)
+        self.actor_trunk, self.critic_trunk = trunks
+        actor, critic = (int(trunk.size) for trunk in trunks)  # type: ignore[arg-type]
+        self.actor_weight = orthogonal(actor, self.distribution.outputs, ACTOR_GAIN, generator)
+        self.actor_bias = nn.Parameter(torch.zeros(self.distribution.outputs))
+        self.critic_weight = orthogonal(critic, 1, CRITIC_GAIN, generator)
         self.critic_bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Return the actor's outputs (B, O) and values (B,) of scaled vectors (B, D + P) and uint8 pictures."""
-        return self.heads(self.encoded(vectors, pictures))
-
     def heads(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return outputs (B, O) and values (B,) of inputs (B, F + P)."""
-        if self.trunk is None:
-            actor, critic = self.actor_trunk(inputs[:, : self.seen]), self.critic_trunk(inputs)
-        else:
-            hidden = torch.stack((pad(inputs[:, : self.seen], (0, self.privileged)), inputs)) if self.privileged else inputs
-            actor, critic = self.trunk(hidden).unbind(0)
-        outputs = torch.addmm(self.actor_bias, actor, self.actor_weight)
-        return outputs, torch.addmm(self.critic_bias, critic, self.critic_weight).squeeze(1)
+        """Return the actor's outputs (B, O) and values (B,) of inputs (B, F + P)."""
+        values = torch.addmm(self.critic_bias, self.critic_trunk(inputs), self.critic_weight)
+        return self.act(inputs[:, : self.seen]), values.squeeze(1)
 
-    def act(self, inputs: Tensor) -> Tensor:
-        """Return the actor's outputs (B, O) of what it sees (B, F)."""
-        actor = self.actor_trunk(inputs) if self.trunk is None else self.trunk.first(inputs)
-        return torch.addmm(self.actor_bias, actor, self.actor_weight[: actor.shape[1]])
+    def act(self, features: Tensor) -> Tensor:
+        """Return the actor's outputs (B, O) of features (B, F)."""
+        return torch.addmm(self.actor_bias, self.actor_trunk(features), self.actor_weight)
+
+    def load(self, state: StateDict) -> None:
+        """Copy parameters from any device; raises RuntimeError if they are those of other networks."""
+        self.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
     def encoded(self, vectors: Tensor, pictures: Mapping[str, Tensor]) -> Tensor:
-        """Return inputs (B, F + P), or (B, F) of vectors (B, D): features, then what is privileged in the vectors."""
+        """Return inputs of the critic (B, F + P), or of the actor (B, F) if the vectors are (B, D) instead of (B, D + P)."""
         if self.encoder is None:
             return vectors
         parts = vectors[:, : self.visible].split_with_sizes([array.size for array in self.vectors.values()], 1)
@@ -327,39 +258,19 @@ class PolicyValue(nn.Module):
         return torch.cat((self.encoder({**shaped, **pictures}), vectors[:, self.visible :]), 1)
 
 
-def _trunk(setting: str, name: str | None, inputs: int, hidden: Sequence[int], generator: np.random.Generator) -> nn.Module:
-    if name is None:
-        return SingleMLP([inputs], hidden, generator)
-    return _own(generator, own_layers, setting, name, inputs, hidden)
-
-
-def _own(generator: np.random.Generator, make: Callable[..., nn.Module], *arguments: object) -> nn.Module:
+def _seeded(generator: np.random.Generator, make: Callable[..., nn.Module], *arguments: object) -> nn.Module:
     """Return a module whose first parameters PyTorch draws, determined by the generator."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(generator.integers(2**63)))
         return make(*arguments)
 
 
-def _require(spec: EnvironmentSpec, settings: PolicyValueSettings) -> None:
-    """Raise InvalidSetting if the networks cannot read what the settings demand, or nothing is read."""
-    observation, pictures = spec.observation, spec.observation.subset("image")
-    there = {"convolutions": ("image", pictures), "privileged_critic": ("privileged", observation.subset("privileged"))}
-    for setting, (role, entries) in there.items():
-        if getattr(settings, setting) and not entries:
-            raise InvalidSetting(
-                f"{setting} is set, and {spec.name!r} has no {role} entry.",
-                got=list(observation),
-                allowed=f"an entry of role {role}",
-                fix=f"leave {setting} out, or look for an argument of the environment that adds one",
-            )
-    for picture in pictures.arrays if settings.convolutions else ():
-        if picture.dtype != "uint8" or len(picture.shape) != 3:
-            raise InvalidSetting(
-                f"{picture.name!r} is not a picture that convolutions can read.",
-                got=f"{picture.dtype}{list(picture.shape)}",
-                allowed="uint8 (height, width, channels)",
-            )
-    if not observation.vectors and not settings.convolutions and not (settings.network and pictures):
+def _require_readable(spec: EnvironmentSpec, settings: PolicyValueSettings) -> None:
+    """Raise InvalidSetting if there is nothing to read, or nothing that the critic alone reads."""
+    observation = spec.observation
+    if settings.privileged_critic:
+        require_role(spec, "privileged", "privileged_critic")
+    if not observation.vectors and not settings.convolutions and not (settings.network and observation.subset("image")):
         raise InvalidSetting(
             f"PPO reads nothing of {spec.name!r}.",
             got=list(observation),
@@ -368,9 +279,9 @@ def _require(spec: EnvironmentSpec, settings: PolicyValueSettings) -> None:
         )
 
 
-def orthogonal(rows: int, columns: int, gain: float, generator: np.random.Generator) -> Floats:
+def orthogonal(rows: int, columns: int, gain: float, generator: np.random.Generator) -> nn.Parameter:
     """Return a matrix with orthonormal rows or columns, whichever are fewer, times `gain` (Saxe et al. 2014)."""
     draws = generator.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(draws)
     q *= np.sign(np.diag(r))  # makes the distribution uniform
-    return (gain * (q if rows >= columns else q.T)).astype(np.float32)
+    return nn.Parameter(torch.from_numpy((gain * (q if rows >= columns else q.T)).astype(np.float32)))

@@ -15,6 +15,7 @@ from stable_baselines3.common.utils import obs_as_tensor
 from stable_baselines3.common.vec_env import VecNormalize
 
 from robo_policies.sb3.environment import Input, PolicyInput
+from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import InvalidSetting, SpecMismatch
 from robo_rl.protocols import Policy
 from robo_rl.spec import EnvironmentSpec
@@ -124,4 +125,4 @@ def _joined(values: Sequence[Input]) -> Input:
 
 
 def _select(value: Any, rows: Any) -> Any:
-    return {key: item[rows] for key, item in value.items()} if isinstance(value, dict) else value[rows]
+    return map_arrays(lambda array: array[rows], value)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -16,7 +15,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from robo_policies.sb3.rewards import SEEN
-from robo_policies.sb3.state import GlobalRandom
+from robo_policies.sb3.state import PrivateRandom
 from robo_rl import stepping
 from robo_rl.errors import InvalidSetting
 from robo_rl.reward_protocols import OnlineRewards
@@ -136,7 +135,7 @@ class SB3Policy:
         self.environment_spec = spec
         self._model = model
         self._input = PolicyInput(spec.observation)
-        self._random = GlobalRandom.seeded(seed)
+        self._random = PrivateRandom(seed)
         self._choices = spec.action.space  # DQN explores by sampling it
         self._choices.seed(seed)
 
@@ -150,8 +149,12 @@ class SB3Policy:
             value = normalizer.normalize_obs(value)
         if deterministic:
             return self._predict(value, deterministic=True)
-        with self._aside():
-            return self._predict(value, deterministic=False)
+        actions, self._model.action_space = self._model.action_space, self._choices
+        try:
+            with self._random.in_place():
+                return self._predict(value, deterministic=False)
+        finally:
+            self._model.action_space = actions
 
     def parameters(self) -> StateDict:
         """Returns copies of the network that acts."""
@@ -167,7 +170,7 @@ class SB3Policy:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the generators."""
-        self._random = GlobalRandom.from_state_dict(state["random"])
+        self._random.load_state_dict(state["random"])
         self._choices.np_random.bit_generator.state = state["choices"]
 
     @property
@@ -178,18 +181,6 @@ class SB3Policy:
     def _predict(self, value: Input, *, deterministic: bool) -> Array:
         action, _ = self._model.predict(value, deterministic=deterministic)
         return np.asarray(action, self.environment_spec.action.dtype)
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        training, actions = GlobalRandom.current(), self._model.action_space
-        self._random.restore()
-        self._model.action_space = self._choices
-        try:
-            yield
-        finally:
-            self._model.action_space = actions
-            self._random = GlobalRandom.current()
-            training.restore()
 
 
 def _is_camera(array: ArraySpec) -> bool:

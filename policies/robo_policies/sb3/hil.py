@@ -7,8 +7,6 @@ the same algorithm in Stable-Baselines3's own loop. Raffin et al. 2021, JMLR 22(
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -22,14 +20,14 @@ from stable_baselines3.common.logger import Logger
 from robo_policies.sb3.demonstrations import as_model_sees
 from robo_policies.sb3.environment import PolicyInput, SB3Policy
 from robo_policies.sb3.settings import policy_arguments
-from robo_policies.sb3.state import GlobalRandom, load_model_state, model_state
+from robo_policies.sb3.state import PrivateRandom, load_model_state, map_arrays, model_state
 from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import NonFiniteUpdate, require_allowed
 from robo_rl.metrics import MetricsWindow
 from robo_rl.requirements import require_continuous, require_finite_data
 from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
-from robo_rl.types import Batch, Metrics, StateDict
+from robo_rl.types import Array, Batch, Metrics, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +94,8 @@ class SB3SACHIL:
         require_continuous(spec, "SB3's SAC")
         self.config = config
         self._input = PolicyInput(spec.observation)
-        self._random = GlobalRandom.seeded(seed)
-        with self._aside():
+        self._random = PrivateRandom(seed)
+        with self._random.in_place():
             self.model = sb3.SAC(
                 self._input.policy_name,
                 Spaces(self._input.space, spec.action.space),
@@ -123,7 +121,7 @@ class SB3SACHIL:
         require_finite_data(given | seen | following, self.model._n_updates)
         self.model.replay_buffer = _Given(self.model, self._input, batch)  # type: ignore[assignment]  # `train` only samples from it
         try:
-            with self._aside():
+            with self._random.in_place():
                 self.model.train(self.config.gradient_steps, self.config.batch_size)
         except ValueError as error:  # distributions refuse parameters that are not finite
             raise self._spoilt(error) from error
@@ -158,19 +156,9 @@ class SB3SACHIL:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores what `state_dict` returned; the next update is the one that would have come."""
         load_model_state(self.model, state["model"])
-        self._random = GlobalRandom.from_state_dict(state["random"])
+        self._random.load_state_dict(state["random"])
         self.policy.load_state_dict(state["policy"])
         self._metrics.load_state_dict(state["metrics"])
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        others = GlobalRandom.current()
-        self._random.restore()
-        try:
-            yield
-        finally:
-            self._random = GlobalRandom.current()
-            others.restore()
 
 
 class Spaces(gymnasium.Env[Any, Any]):
@@ -207,9 +195,8 @@ class _Given:
         """Returns the next slice."""
         rows = slice(self._start, self._start + batch_size)
         self._start += batch_size
-        return SimpleNamespace(**{name: self._tensors(value, rows) for name, value in self._columns.items()})
 
-    def _tensors(self, value: Any, rows: slice) -> Any:
-        if isinstance(value, dict):
-            return {name: self._tensors(part, rows) for name, part in value.items()}
-        return torch.as_tensor(np.ascontiguousarray(value[rows]), device=self._device)
+        def tensor(values: Array) -> torch.Tensor:
+            return torch.as_tensor(np.ascontiguousarray(values[rows]), device=self._device)
+
+        return SimpleNamespace(**{name: map_arrays(tensor, value) for name, value in self._columns.items()})

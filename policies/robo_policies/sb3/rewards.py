@@ -16,8 +16,10 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
+from robo_policies.sb3.state import map_arrays
 from robo_rl.errors import RewardUnavailable
 from robo_rl.reward_protocols import DelayedRewards
+from robo_rl.rollout_buffer import generalized_advantages
 from robo_rl.types import Array, StepRewards
 from robo_rl.waiting import require_unchanging
 
@@ -98,7 +100,7 @@ class WaitingRows:
         """Takes a row in; may bring it, and those before it, into the replay. An empty replay waits for none."""
         del reward
         limits = [{LIMIT: info.get(LIMIT, False)} for info in infos]
-        self._rows.append((_copy(obs), _copy(next_obs), np.array(action), np.array(done), limits))
+        self._rows.append((map_arrays(np.array, obs), map_arrays(np.array, next_obs), np.array(action), np.array(done), limits))
         if self._rewards.is_due or not self._replay.size():
             self._enter()
 
@@ -148,10 +150,7 @@ class WaitingRollout:
         goes_on = 1.0 - np.vstack((rollout.episode_starts[1:], np.asarray(dones, np.float32)))
         following = np.vstack((rollout.values[1:], last_values))
         residuals = rollout.rewards + rollout.gamma * following * goes_on - rollout.values
-        total = np.zeros(rollout.n_envs, np.float32)
-        for step in reversed(range(rollout.buffer_size)):
-            total = residuals[step] + rollout.gamma * rollout.gae_lambda * goes_on[step] * total
-            rollout.advantages[step] = total = np.where(valid[step], total, 0.0)
+        rollout.advantages[:] = generalized_advantages(residuals, rollout.gamma * rollout.gae_lambda * goes_on, valid)
         rollout.returns = rollout.advantages + rollout.values
 
     def _fill_gaps(self, valid: npt.NDArray[np.bool_]) -> None:
@@ -169,9 +168,3 @@ def _by_row(rewards: StepRewards, environments: int) -> tuple[Array, Array, Arra
     labels = rewards.labels
     values, valid, ends = (part.reshape(-1, environments) for part in (labels.values, labels.valid, rewards.ends))
     return values, valid, ends
-
-
-def _copy(observations: Any) -> Any:
-    if isinstance(observations, dict):
-        return {name: np.array(value) for name, value in observations.items()}
-    return np.array(observations)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +81,32 @@ class GlobalRandom:
         return cls(torch.as_tensor(state["torch"]), state["numpy"], python_state, cuda)
 
 
+class PrivateRandom:
+    """Process-wide generators of one model, in place only while it acts or learns."""
+
+    def __init__(self, seed: int) -> None:
+        self._state = GlobalRandom.seeded(seed)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let SB3 draw from these generators; those of the process are put back afterwards."""
+        others = GlobalRandom.current()
+        self._state.restore()
+        try:
+            yield
+        finally:
+            self._state = GlobalRandom.current()
+            others.restore()
+
+    def state_dict(self) -> StateDict:
+        """Return the states of the generators."""
+        return self._state.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore them."""
+        self._state = GlobalRandom.from_state_dict(state)
+
+
 def _uses_cuda() -> bool:
     return bool(torch.cuda.is_initialized())
 
@@ -147,7 +175,7 @@ def _with_integer_keys(value: StateDict) -> StateDict:
 
 def _replay_state(replay: ReplayBuffer) -> StateDict:
     rows = replay.buffer_size if replay.full else replay.pos
-    arrays = {name: _map_arrays(lambda array: array[:rows].copy(), getattr(replay, name)) for name in REPLAY_ARRAYS}
+    arrays = {name: map_arrays(lambda array: array[:rows].copy(), getattr(replay, name)) for name in REPLAY_ARRAYS}
     return arrays | {"position": replay.pos}
 
 
@@ -164,7 +192,8 @@ def _load_replay(replay: ReplayBuffer, state: StateDict) -> None:
     replay.pos = int(state["position"]) % replay.buffer_size if replay.full else rows
 
 
-def _map_arrays(function: Any, value: Any) -> Any:
+def map_arrays(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return what a function makes of an array, or of each array of a dict."""
     return {key: function(item) for key, item in value.items()} if isinstance(value, dict) else function(value)
 
 

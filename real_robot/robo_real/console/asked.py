@@ -4,44 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gymnasium
 
-from robo_real.console.human import OPERATOR, ConsoleHuman
-from robo_real.console.labels import LabelledByPerson
+from robo_real.console.desk import Desk
+from robo_real.console.episodes import Tally
+from robo_real.console.human import LOST, OPERATOR, ConsoleHuman, Still
+from robo_real.environment import RobotEnv
 from robo_real.remote import RemoteRobot
 from robo_rl.errors import RobotError
 from robo_rl.types import DISCARDED
 
-if TYPE_CHECKING:
-    from robo_real.console.operator import Operator
-
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 HOLDS = "The arm holds: the learner is starting or catching up."
 READY = "The learner is ready."
+JUDGING = "evaluation: to take over ends the episode as no success"
 
 
-class AskedFor(LabelledByPerson):
-    """A robot's environment in training; a reset waits for the operator."""
+class EpisodeStarter(Protocol):
+    """The operator as an environment needs it."""
 
-    doing = "training"
-    """what the page says"""
+    desk: Desk
+    still: Still
+    tally: Tally
 
-    def __init__(self, environment: gymnasium.Env[Any, Any], operator: Operator) -> None:
-        super().__init__(environment, operator.desk, operator.still)
+    def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
+        """Returns when the operator wants an episode to begin; raises KeyboardInterrupt once nobody waits any more."""
+
+
+class AskedFor(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """A robot's environment whose episodes the operator begins, for which a reset waits, and may end by a label.
+
+    Success terminates with reward 1, failure and discard cut the episode.
+    """
+
+    def __init__(self, environment: gymnasium.Env[Any, Any], operator: EpisodeStarter, doing: str) -> None:
+        """doing: what the page says that the episodes are for."""
+        super().__init__(environment)
+        bare = environment.unwrapped
+        assert isinstance(bare, RobotEnv)
+        self._desk, self._bare, self._robot, self._still = operator.desk, bare, bare.robot, operator.still
+        self._doing = doing
+        self.is_discarded = False
+        """True if the operator does not want the newest episode kept."""
         self._operator, self._tally = operator, operator.tally
         assert isinstance(self._robot, RemoteRobot)
-        self.may_begin: Callable[[], bool] = _always
+        self.may_begin: Callable[[], bool] = lambda: True
         """Whether an episode may begin, as far as the training is concerned; asked while the operator is waited for."""
         self.human = ConsoleHuman(operator.desk, self._robot, operator.still)
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Begins an episode once the operator wants one and the robot is ready; what is in the way stands on the page."""
         while True:
-            self._tally.doing = self.doing
+            self._tally.doing = self._doing
             self._operator.wait_for_start(self.may_begin)
             try:
+                self.is_discarded = False
+                self._still.reset()
                 found = super().reset(**arguments)
                 break
             except RobotError as error:
@@ -57,11 +77,9 @@ class AskedFor(LabelledByPerson):
             self._over("")
             raise
         self._tally.count(self.human.source, reward)
-        if self.is_discarded:
-            info["stop_reason"] = DISCARDED
         if terminated or truncated:
             self._keep(bool(info.get("success")))
-            self._over(f"ended: {info['stop_reason']}")
+            self._over(DISCARDED if self.is_discarded else f"ended: {info['stop_reason']}")
         return observation, reward, terminated, truncated, info
 
     def hold(self) -> None:
@@ -75,7 +93,23 @@ class AskedFor(LabelledByPerson):
         super().close()
 
     def _stepped(self, action: Any) -> Step:
-        return super().step(action)
+        observation, reward, terminated, truncated, info = super().step(action)
+        self._still.note(info["executed_action"])
+        if self._still.why:
+            info["guard"] = [*info["guard"], self._still.why]
+        label = self._desk.take_label()
+        if not label:
+            if info.get("stop_reason") == "safety" and self._desk.is_lost:
+                info["stop_reason"] = LOST
+            return observation, float(reward), terminated, truncated, info
+        if not terminated and not truncated:
+            self._robot.pause()
+        is_success = label == "success"
+        self.is_discarded = label == "discard"
+        reason = {"success": "goal", "discard": DISCARDED}.get(label, OPERATOR)
+        info |= {"success": is_success, "stop_reason": reason}
+        info["reward_terms"] = {"success": float(is_success)}
+        return observation, float(is_success), is_success, not is_success, info
 
     def _keep(self, success: bool) -> None:
         if not self.is_discarded:
@@ -87,14 +121,8 @@ class AskedFor(LabelledByPerson):
         self._tally.state, self._tally.acts, self._tally.message = "waiting", "", message
 
 
-def _always() -> bool:
-    return True
-
-
 class Judged(AskedFor):
     """A robot's environment in an evaluation: the operator begins, stops and labels; to take over ends it as no success."""
-
-    doing = "evaluation: to take over ends the episode as no success"
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """Begins an episode; no supervisor tells the desk so."""

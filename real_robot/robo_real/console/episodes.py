@@ -1,4 +1,4 @@
-"""Plays one episode after the other, each when the operator asks for it, and keeps the count that the page shows."""
+"""Count of the episodes that the page shows, and where they are kept."""
 
 from __future__ import annotations
 
@@ -6,18 +6,9 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from typing_extensions import override
-
-from robo_real.console.desk import Desk
-from robo_real.console.labels import LabelledByPerson
-from robo_rl.errors import RobotError
-from robo_rl.human import PersonInTheLoop
-from robo_rl.protocols import Policy
 from robo_rl.rollout import Rollout
 from robo_rl.types import ActionSource, Transition
 
-LOOK = 0.1
-"""[s] between two looks whether the console is to end"""
 RECENT = 20
 """episodes of the success rate"""
 
@@ -31,24 +22,8 @@ class Store(Protocol):
     def step(self, transition: Transition) -> None:
         """It went on."""
 
-    def end(self, rollout: Rollout | None) -> None:
+    def end(self, rollout: Rollout | None) -> object:
         """It is over; None where it is not to be kept."""
-
-
-class KeepNothing(Store):
-    """A store for looking only."""
-
-    @override
-    def begin(self, rollout: Rollout) -> None:
-        """Keeps nothing."""
-
-    @override
-    def step(self, transition: Transition) -> None:
-        """Keeps nothing."""
-
-    @override
-    def end(self, rollout: Rollout | None) -> None:
-        """Keeps nothing."""
 
 
 @dataclass
@@ -90,55 +65,3 @@ class Tally:
         self.steps, self.total = self.steps + 1, self.total + 1
         self.human_steps, self.human = self.human_steps + is_human, self.human + is_human
         self.episode_return += reward
-
-
-class Episodes:
-    """Runs in the thread that calls it."""
-
-    def __init__(
-        self, environment: LabelledByPerson, policy: Policy, takeover: PersonInTheLoop, desk: Desk, tally: Tally
-    ) -> None:
-        self._environment, self._policy, self._takeover = environment, policy, takeover
-        self._desk = desk
-        self.store: Store = KeepNothing()
-        """Where episodes go from the next one on."""
-        self.tally = tally
-        self._done = False
-
-    def run(self, seed: int) -> None:
-        """Plays until `close`; seed: of the first episode, the others follow."""
-        while not self._done:
-            if self._desk.wait_for_start(LOOK):
-                self._try(seed)
-                seed += 1
-
-    def close(self) -> None:
-        """Ends `run` after the step under way."""
-        self._done = True
-
-    def _try(self, seed: int) -> None:
-        try:
-            self._play(seed)
-        except RobotError as error:
-            self.tally.message = " ".join(str(error).split())
-        finally:
-            self._desk.end()
-            self.tally.state, self.tally.acts = "waiting", ""
-
-    def _play(self, seed: int) -> None:
-        rollout = Rollout(self._environment, self._policy, seed=seed, supervisor=self._takeover, deterministic=True)
-        self.tally.begin()  # not before: a label that is given while the scene is prepared would be lost
-        store = self.store
-        store.begin(rollout)
-        while not rollout.done and not self._done:
-            transition = rollout.step()
-            store.step(transition)
-            self.tally.count(transition.source, transition.reward)
-        if not rollout.done:
-            rollout.cut("operator")
-        is_kept = not self._environment.is_discarded and len(rollout) > 0
-        store.end(rollout if is_kept else None)
-        if is_kept:
-            self.tally.episodes += 1
-            self.tally.recent.append(bool(rollout.success))
-        self.tally.message = "discarded" if self._environment.is_discarded else f"ended: {rollout.stop_reason}"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from robo_real.console.desk import Desk, Want
 from robo_real.fingers import GRIP
+from robo_real.remote import RemoteRobot
 from robo_rl.spec import ActionSpec, EnvironmentSpec, Observation
 from robo_rl.types import ActionSource, Array, StateDict
 
@@ -17,16 +18,6 @@ LOST = "operator_lost"
 """Why the arm holds, and then an episode is stopped: the person was lost."""
 
 SOURCES = {Want.POLICY: ActionSource.POLICY, Want.PERSON: ActionSource.HUMAN}
-
-
-class Stoppable(Protocol):
-    """Of a robot, what a person needs."""
-
-    def enable(self) -> None:
-        """The hand is on the dead-man switch."""
-
-    def stop(self, by: str) -> None:
-        """Stop until a person re-arms; raises nothing. by: who stops it and why, in words."""
 
 
 class Still:
@@ -74,7 +65,7 @@ class Still:
 class ConsoleHuman:
     """A person behind a page: takes over while they hold the dead-man switch."""
 
-    def __init__(self, desk: Desk, robot: Stoppable, still: Still) -> None:
+    def __init__(self, desk: Desk, robot: RemoteRobot, still: Still) -> None:
         self._desk, self._robot, self._still = desk, robot, still
         self.source = ActionSource.POLICY
         """who chose the newest action; GUARD where the arm holds because the person was lost, or stopped it"""

@@ -8,21 +8,23 @@ from typing import Any
 
 import gymnasium
 
-from robo_real.console.asked import HOLDS, READY, AskedFor, Judged
+from robo_real.console.asked import HOLDS, JUDGING, READY, AskedFor, Judged
 from robo_real.console.desk import Desk
-from robo_real.console.episodes import LOOK, Tally
+from robo_real.console.episodes import Tally
 from robo_real.console.human import Still
 from robo_real.console.pictures import Pictures
-from robo_real.console.server import ADDRESS, ConsoleServer
-from robo_real.console.session import Console
+from robo_real.console.session import Console, console_server
 from robo_real.environment import RobotEnv
 from robo_real.family import FAMILY
 from robo_real.link import Link
 from robo_real.remote import RemoteRobot
 from robo_rl.human import PersonInTheLoop
+from robo_rl.pages.server import ADDRESS
 from robo_rl.spec import ActionSpec, specification
 
 OWNER = "console"
+LOOK = 0.1
+"""[s] between two looks whether an episode may begin"""
 
 
 def operator_at(environment: str, *, address: str, port: int) -> Operator:
@@ -46,19 +48,22 @@ class Operator:
         self._pictures = Pictures(robot.link.url)
         console = Console(self.desk, self._pictures, self.tally, action, self.still, robot.stop, self._rearm, self.links)
         try:
-            self.server = ConsoleServer(console, address=address, port=port)
+            self.server = console_server(console, address=address, port=port)
         except BaseException:
             self._pictures.close()
             raise
 
-    def training(self, environment: gymnasium.Env[Any, Any]) -> tuple[AskedFor, PersonInTheLoop]:
-        """Returns the environment with episodes that the operator begins and labels, and who corrects the policy there."""
-        asked = AskedFor(environment, self)
+    def training(self, environment: gymnasium.Env[Any, Any], *, doing: str = "training") -> tuple[AskedFor, PersonInTheLoop]:
+        """Returns the environment with episodes that the operator begins and labels, and who corrects the policy there.
+
+        doing: what the page says that the episodes are for.
+        """
+        asked = AskedFor(environment, self, doing)
         return asked, PersonInTheLoop(asked.human, specification(environment).action.control_period)
 
     def judging(self, environment: gymnasium.Env[Any, Any]) -> Judged:
         """Returns an environment for evaluations, in which the operator judges and does not help."""
-        return Judged(environment, self)
+        return Judged(environment, self, JUDGING)
 
     def wait_for_start(self, may_begin: Callable[[], bool]) -> None:
         """Returns when the operator wants an episode to begin; raises KeyboardInterrupt after `leave`.
@@ -77,6 +82,11 @@ class Operator:
             if self.desk.wait_for_start(LOOK):
                 return
         raise KeyboardInterrupt
+
+    @property
+    def is_left(self) -> bool:
+        """True once nobody waits for the operator any more."""
+        return self._leaves.is_set()
 
     def leave(self) -> None:
         """Nobody waits for the operator any more."""

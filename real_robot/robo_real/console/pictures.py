@@ -87,13 +87,10 @@ class Pictures:
 
     def _fetch(self, name: str) -> None:
         try:
-            content, headers = self._link.picture(f"/robo/camera/{name}")
-            number = int(headers["X-Robo-Number"])
-            if name in self.newest and self.newest[name].number == number:
+            frame = self._link.frame(name)
+            if name in self.newest and self.newest[name].number == frame.number:
                 return
-            shape = tuple(int(side) for side in headers["X-Robo-Shape"].split(","))
-            picture = np.frombuffer(content, np.uint8).reshape(shape)
-            _, jpeg = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
-            self.newest[name] = Picture(jpeg.tobytes(), number, time.monotonic())
-        except (RobotError, KeyError, ValueError, cv2.error):
+            _, jpeg = cv2.imencode(".jpg", frame.picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+            self.newest[name] = Picture(jpeg.tobytes(), frame.number, time.monotonic())
+        except (RobotError, cv2.error):
             return  # its age tells

@@ -1,29 +1,36 @@
-"""One browser at the console: a thread that hears it, and one that shows it the newest pictures, never older ones.
+"""The console's page, and each browser at it: it is heard, and shown the newest pictures, never older ones.
+
+One port, the page over HTTP and everything else over one websocket. Without the token nobody sees or commands anything.
 
 Pictures are not queued: at most MOST_UNSEEN are under way, and the next is whichever is newest when one was seen.
 """
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import hmac
 import json
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import numpy as np
-from websockets.exceptions import ConnectionClosed
-from websockets.sync.server import ServerConnection
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from robo_real.console.desk import LABELS, Desk
 from robo_real.console.episodes import Tally
 from robo_real.console.human import Still
 from robo_real.console.pictures import Pictures
 from robo_rl.errors import RobotError
+from robo_rl.pages.server import ADDRESS, PageServer, read
 from robo_rl.spec import ActionSpec
 from robo_rl.types import Array
 
@@ -41,6 +48,7 @@ REPORT = "report"
 """Stands beside the cameras' names: reports wait for a slow page, too."""
 PACE = 0.01
 """[s] between two looks for new pictures"""
+SOCKET = "/socket"
 REFUSED = 4401
 """close code: wrong token or none"""
 
@@ -69,51 +77,49 @@ class Console:
 class Session:
     """Serves one connection until it ends."""
 
-    def __init__(self, connection: ServerConnection, console: Console) -> None:
-        self._connection, self._console = connection, console
+    def __init__(self, socket: WebSocket, console: Console) -> None:
+        self._socket, self._console = socket, console
         self._sent: dict[str, dict[int, float]] = {name: {} for name in (*console.pictures.names, REPORT)}
         self._shown: dict[str, int] = {}
         self._latency: float | None = None
         self._garbage = self._reports = 0
         self._report_times: deque[tuple[int, float]] = deque(maxlen=50)
         self._reported_stops: deque[tuple[int, int, int]] = deque(maxlen=100)  # report, stops of the desk, of the robot
-        self._rearming: threading.Thread | None = None
-        self._works: dict[str, Callable[[dict[str, Any]], None]] = {
-            "stop": lambda _: self._stop(),
+        self._rearming: asyncio.Task[None] | None = None
+        self._works: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+            "stop": self._stop,
             "hold": self._hold,
-            "lost": lambda _: console.desk.lose(self),
-            "sit": lambda _: self._sit(),
-            "start": lambda _: console.desk.start(self),
+            "lost": self._lost,
+            "sit": self._sit,
+            "start": self._start,
             "follow": self._follow,
             "label": self._label,
             "rearm": self._rearm,
             "seen": self._seen,
         }
 
-    def serve(self, token: str) -> None:
-        """Returns when the connection has ended; the seat is free then."""
-        if not self._shows(token):
-            self._connection.close(REFUSED, "wrong token")
+    async def serve(self, token: str) -> None:
+        """Return when the connection has ended; the seat is free then."""
+        await self._socket.accept()
+        if not await self._shows(token):
+            await self._close(REFUSED, "wrong token")
             return
         console = self._console
-        self._tell(kind="welcome", cameras=console.pictures.names, names=console.action.names, links=dict(console.links))
-        shower = threading.Thread(target=self._show, name="shower", daemon=True)
-        shower.start()
+        await self._tell(kind="welcome", cameras=console.pictures.names, names=console.action.names, links=dict(console.links))
+        showing = asyncio.create_task(self._show())
         try:
-            for message in self._connection:
-                self._hear(message)
-        except ConnectionClosed:
+            while True:
+                await self._hear(await self._message())
+        except WebSocketDisconnect:
             pass
         finally:
             console.desk.rise(self)
-            with contextlib.suppress(Exception):
-                self._connection.close()
-            shower.join()
+            showing.cancel()
 
-    def _shows(self, token: str) -> bool:
+    async def _shows(self, token: str) -> bool:
         try:
-            told = parsed(self._connection.recv(timeout=PATIENCE))
-        except (TimeoutError, Garbage, ConnectionClosed):
+            told = parsed(await asyncio.wait_for(self._message(), PATIENCE))
+        except (TimeoutError, Garbage, WebSocketDisconnect):
             return False
         shown = told.get("token")
         if told.get("kind") != "hello" or not isinstance(shown, str):
@@ -122,27 +128,40 @@ class Session:
 
     # from the page
 
-    def _hear(self, message: str | bytes) -> None:
+    async def _message(self) -> str | bytes:
+        event = await self._socket.receive()
+        if event["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(event.get("code", 1005))
+        found: str | bytes | None = event.get("text")
+        return event["bytes"] if found is None else found
+
+    async def _hear(self, message: str | bytes) -> None:
         try:
             told = parsed(message)
             if told.get("kind") not in self._works:
                 raise Garbage(f"kind {told.get('kind')!r}")
-            self._works[told["kind"]](told)
+            await self._works[told["kind"]](told)
         except Garbage as error:
             self._garbage += 1
-            self._tell(kind="refused", why=f"This message makes no sense: {error}.")
+            await self._tell(kind="refused", why=f"This message makes no sense: {error}.")
             if self._garbage >= MOST_GARBAGE:
-                self._connection.close(1008, "garbage")
+                await self._close(1008, "garbage")
 
-    def _stop(self) -> None:
+    async def _stop(self, _: dict[str, Any]) -> None:
         desk = self._console.desk
         by = desk.stop(self)
         try:
-            self._console.stop(by)
+            await run_in_threadpool(self._console.stop, by)
         finally:
             desk.stop_arrived()
 
-    def _hold(self, told: dict[str, Any]) -> None:
+    async def _lost(self, _: dict[str, Any]) -> None:
+        self._console.desk.lose(self)
+
+    async def _start(self, _: dict[str, Any]) -> None:
+        self._console.desk.start(self)
+
+    async def _hold(self, told: dict[str, Any]) -> None:
         held = told.get("held")
         if not isinstance(held, bool):
             raise Garbage("held is neither true nor false")
@@ -156,39 +175,38 @@ class Session:
         sent = [when for number, when in self._report_times if isinstance(answers, int) and number > answers]
         return bool(sent) and time.monotonic() - sent[0] > MOST_LAG
 
-    def _sit(self) -> None:
+    async def _sit(self, _: dict[str, Any]) -> None:
         if not self._console.desk.sit(self):
-            self._tell(kind="refused", why="Another operator is at the desk.")
+            await self._tell(kind="refused", why="Another operator is at the desk.")
 
-    def _follow(self, told: dict[str, Any]) -> None:
+    async def _follow(self, told: dict[str, Any]) -> None:
         if not isinstance(told.get("follows"), bool):
             raise Garbage("follows is neither true nor false")
         self._console.desk.follow(self, told["follows"])
 
-    def _label(self, told: dict[str, Any]) -> None:
+    async def _label(self, told: dict[str, Any]) -> None:
         if told.get("label") not in LABELS:
             raise Garbage(f"label {told.get('label')!r}")
         self._console.desk.label(self, told["label"])
 
-    def _rearm(self, told: dict[str, Any]) -> None:
+    async def _rearm(self, told: dict[str, Any]) -> None:
         found = [stops for number, *stops in self._reported_stops if number == told.get("number")]
         if not found:
             raise Garbage("a re-arming names the report that was looked at")
         if not self._console.desk.is_operator(self):
-            self._tell(kind="refused", why="Only the operator re-arms.")
-        elif self._rearming is None or not self._rearming.is_alive():
-            self._rearming = threading.Thread(target=self._ask_to_rearm, args=tuple(found[0]), daemon=True)
-            self._rearming.start()
+            await self._tell(kind="refused", why="Only the operator re-arms.")
+        elif self._rearming is None or self._rearming.done():
+            self._rearming = asyncio.create_task(self._ask_to_rearm(*found[0]))
 
-    def _ask_to_rearm(self, of_desk: int, of_robot: int) -> None:
-        """In a thread of its own: a robot may take seconds for it, and a stop must be heard meanwhile."""
+    async def _ask_to_rearm(self, of_desk: int, of_robot: int) -> None:
+        """Beside what is heard: a robot may take seconds for it, and a stop must be heard meanwhile."""
         try:
-            self._console.rearm(of_robot)
+            await run_in_threadpool(self._console.rearm, of_robot)
             self._console.desk.rearm(self, of_desk)
         except RobotError as error:
-            self._tell(kind="refused", why=" ".join(str(error).split()))
+            await self._tell(kind="refused", why=" ".join(str(error).split()))
 
-    def _seen(self, told: dict[str, Any]) -> None:
+    async def _seen(self, told: dict[str, Any]) -> None:
         camera, number = told.get("camera"), told.get("number")
         if not isinstance(camera, str) or camera not in self._sent or not isinstance(number, int):
             raise Garbage("no such picture")
@@ -198,27 +216,26 @@ class Session:
 
     # to the page
 
-    def _show(self) -> None:
+    async def _show(self) -> None:
         reported = 0.0
-        with contextlib.suppress(ConnectionClosed, OSError):
-            while self._connection.close_code is None:
-                for index, name in enumerate(self._console.pictures.names):
-                    self._send_newest(index, name)
-                if time.monotonic() - reported >= STATUS and len(self._sent[REPORT]) < MOST_UNSEEN:
-                    reported = time.monotonic()
-                    self._report(reported)
-                time.sleep(PACE)
+        while True:
+            for index, name in enumerate(self._console.pictures.names):
+                await self._send_newest(index, name)
+            if time.monotonic() - reported >= STATUS and len(self._sent[REPORT]) < MOST_UNSEEN:
+                reported = time.monotonic()
+                await self._report(reported)
+            await asyncio.sleep(PACE)
 
-    def _send_newest(self, index: int, name: str) -> None:
+    async def _send_newest(self, index: int, name: str) -> None:
         picture = self._console.pictures.newest.get(name)
         sent = self._sent[name]
         if picture is None or self._shown.get(name) == picture.number or len(sent) >= MOST_UNSEEN:
             return
         self._shown[name] = picture.number
         sent[picture.number] = time.monotonic()
-        self._connection.send(bytes([index]) + (picture.number & 0xFFFFFFFF).to_bytes(4, "big") + picture.jpeg)
+        await self._send(bytes([index]) + (picture.number & 0xFFFFFFFF).to_bytes(4, "big") + picture.jpeg)
 
-    def _report(self, now: float) -> None:
+    async def _report(self, now: float) -> None:
         console, desk = self._console, self._console.desk
         self._reports += 1
         self._sent[REPORT][self._reports] = now
@@ -228,7 +245,7 @@ class Session:
         episode = desk.episode  # before the grip: one that is newer than its episode is ignored, not the other way round
         ages = {name: console.pictures.age(name) for name in console.pictures.names}
         operator = "you" if desk.is_operator(self) else "another" if desk.is_taken else ""
-        self._tell(
+        await self._tell(
             kind="status",
             number=self._reports,
             operator=operator,
@@ -244,9 +261,20 @@ class Session:
             **console.tally.to_json(),
         )
 
-    def _tell(self, **facts: Any) -> None:
-        with contextlib.suppress(ConnectionClosed):
-            self._connection.send(json.dumps(facts))
+    async def _tell(self, **facts: Any) -> None:
+        await self._send(json.dumps(facts))
+
+    async def _send(self, message: str | bytes) -> None:
+        """Send a message, unless the connection has ended, which the next thing that is heard tells."""
+        if self._socket.application_state is not WebSocketState.CONNECTED:
+            return
+        with suppress(WebSocketDisconnect):
+            await (self._socket.send_text(message) if isinstance(message, str) else self._socket.send_bytes(message))
+
+    async def _close(self, code: int, why: str) -> None:
+        if self._socket.application_state is WebSocketState.CONNECTED:
+            with suppress(WebSocketDisconnect):
+                await self._socket.close(code, why)
 
 
 def parsed(message: str | bytes) -> dict[str, Any]:
@@ -267,3 +295,26 @@ def _action(found: Any, size: int) -> Array:
     if not np.isfinite(action).all() or np.abs(action).max() > 1.0:
         raise Garbage("an action lies in [-1, 1]")
     return action
+
+
+def console_server(console: Console, *, address: str = ADDRESS, port: int = 0) -> PageServer:
+    """Serve a console; port: 0 for any free one. Raises InvalidSetting if the port cannot be had."""
+
+    async def serve(socket: WebSocket) -> None:
+        await Session(socket, console).serve(server.token)
+
+    routes = [WebSocketRoute(SOCKET, serve), read(SOCKET, _refuse)]
+    server = PageServer(
+        "robo_real.console",
+        "Operator's console",
+        routes,
+        address=address,
+        port=port,
+        scripts=("page.js", "controls.js"),
+        shows_token=False,
+    )
+    return server
+
+
+def _refuse(request: Request) -> object:
+    raise HTTPException(HTTPStatus.UPGRADE_REQUIRED, "This address takes websockets alone.")

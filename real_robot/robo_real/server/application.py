@@ -8,19 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
-
-from werkzeug.exceptions import (
-    BadRequest,
-    Forbidden,
-    HTTPException,
-    InternalServerError,
-    MethodNotAllowed,
-    NotFound,
-    UnsupportedMediaType,
-)
 
 from robo_real.cameras import Camera
 from robo_real.faults import Faults
@@ -32,19 +22,37 @@ from robo_real.server.messages import Request
 from robo_real.server.robo_routes import RoboRoutes
 from robo_real.server.supervision import HttpProcess
 from robo_rl.errors import InvalidSetting, RoboRLError, RobotBusy, RobotError, RobotStopped
+from robo_rl.pages.hosts import listener_at
 
 ADDRESS = "127.0.0.1"
-BACKLOG = 128
-"""connections that wait to be accepted"""
 HTML, BYTES = "text/html; charset=utf-8", "application/octet-stream"
+CAMERA = "/robo/camera/"
 NEEDS_BODY = ("/pose", "/move_gripper", "/update_param", "/set_load")
 STATUS: Mapping[type[RoboRLError], int] = {RobotBusy: 409, RobotStopped: 423, RobotError: 503, RoboRLError: 400}
 NO_FAULTS = Faults()
 READS = ("/robo/observe",)
 """POST routes that command nothing."""
+ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
+NOT_FOUND = (
+    "The requested URL was not found on the server. If you entered the URL manually please check your spelling and try again."
+)
+NOT_ALLOWED = "The method is not allowed for the requested URL."
+FAILED = (
+    "The server encountered an internal error and was unable to complete your request. Either the server is overloaded or there"
+    " is an error in the application."
+)
 SECRET = ("lease", "key")
 """of a request: stand in no log"""
 PLAIN = "a client without a lease"
+
+
+class HttpError(Exception):
+    """A request that is answered with a page of an error."""
+
+    def __init__(self, status: int, text: str, methods: Sequence[str] = ()) -> None:
+        """methods: that the address takes."""
+        super().__init__(text)
+        self.status, self.methods = status, methods
 
 
 class Application:
@@ -80,23 +88,31 @@ class Application:
 
     def _answer(self, request: Request) -> bytes:
         try:
+            methods = self._methods(request.path)
+            if not methods:
+                raise HttpError(404, NOT_FOUND)
+            if request.method == "OPTIONS":
+                return response(200, b"", {"Content-Type": HTML, "Allow": ", ".join(methods)})
+            if request.method not in methods:
+                raise HttpError(405, NOT_ALLOWED, methods)
             return self._own(request) if request.path.startswith("/robo/") else self._contracted(request)
-        except HTTPException as error:
+        except HttpError as error:
             return _html(error)
         except RoboRLError as error:
             return _refusal(error)
         except Exception as error:  # a request must not end the thread that answers the next one
             self.robot.log.add("request_failed", path=request.path, error=f"{type(error).__name__}: {error}"[:300])
-            return _html(InternalServerError())
+            return _html(HttpError(500, FAILED))
+
+    def _methods(self, path: str) -> list[str]:
+        """Return what a path takes, nothing if there is no such path."""
+        is_read = path in self.own.reads or path.startswith(CAMERA)
+        is_written = any(path in routes for routes in (self.own.writes, self.contract.readers, self.contract.commands))
+        found = [method for method, is_taken in (("GET", is_read), ("OPTIONS", True), ("POST", is_written)) if is_taken]
+        return found if len(found) > 1 else []
 
     def _contracted(self, request: Request) -> bytes:
         path = request.path
-        if path not in self.contract.readers and path not in self.contract.commands:
-            raise NotFound
-        if request.method == "OPTIONS":
-            return _options(["OPTIONS", "POST"])
-        if request.method != "POST":
-            raise MethodNotAllowed(["OPTIONS", "POST"])
         if path in self.contract.readers:
             return _json(self.contract.readers[path](self.robot.driver.read()))
         body = _required(request.body) if path in NEEDS_BODY else {}
@@ -105,9 +121,9 @@ class Application:
             answer = self.contract.commands[path](body)
             self.robot.log.add_command(path, PLAIN, dict(body), {"answer": answer, "mode": self.robot.guard.mode})
         except OverflowError as error:
-            raise BadRequest(f"A number is out of range: {error}.") from None
+            raise HttpError(400, f"A number is out of range: {error}.") from None
         except (Refused, KeyError, ValueError, TypeError, RobotError, AttributeError) as error:
-            return _html(InternalServerError(), {"X-Robo-Reason": printable(str(error).partition("\n")[0])})
+            return _html(HttpError(500, FAILED), {"X-Robo-Reason": printable(str(error).partition("\n")[0])})
         if isinstance(answer, Changed):
             reasons = {"X-Robo-Reason": printable(", ".join(answer.reasons))}
             return response(200, answer.text.encode(), {"Content-Type": HTML, **reasons})
@@ -115,26 +131,19 @@ class Application:
 
     def _require_free(self) -> None:
         if not self._plain_clients:
-            raise Forbidden("This robot moves for clients with a lease only (robot serve --plain-clients).")
+            raise HttpError(403, "This robot moves for clients with a lease only (robot serve --plain-clients).")
         if owner := self.own.lease.owner:
-            raise Forbidden(f"The robot is held by {owner}.")
+            raise HttpError(403, f"The robot is held by {owner}.")
 
     def _own(self, request: Request) -> bytes:
         path = request.path
-        if path.startswith("/robo/camera/"):
-            frame = self.own.frame(path.removeprefix("/robo/camera/"))
+        if path.startswith(CAMERA):
+            frame = self.own.frame(path.removeprefix(CAMERA))
             shape = ",".join(map(str, frame.picture.shape))
             headers = {"X-Robo-Stamp": repr(frame.stamp), "X-Robo-Number": str(frame.number), "X-Robo-Shape": shape}
             return response(200, frame.picture.tobytes(), {"Content-Type": BYTES, **headers})
-        if request.method == "GET" and path in self.own.reads:
+        if request.method == "GET":
             return _json(self.own.reads[path]())
-        allowed = [method for method, paths in (("GET", self.own.reads), ("POST", self.own.writes)) if path in paths]
-        if not allowed:
-            raise NotFound
-        if request.method == "OPTIONS":
-            return _options([*allowed, "OPTIONS"])
-        if request.method not in allowed:
-            raise MethodNotAllowed([*allowed, "OPTIONS"])
         body = _required(request.body)
         by = self.own.lease.owner if "lease" in body else str(body.get("owner", body.get("by", PLAIN)))[:200]
         try:
@@ -168,16 +177,7 @@ class RobotServer:
     def __init__(self, application: Application, *, address: str = ADDRESS, port: int = 5000) -> None:
         """port: 0 takes a free one. Raises InvalidSetting if the port cannot be had."""
         self.application = application
-        self._listener = socket.socket()
-        try:
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._listener.bind((address, port))
-            self._listener.listen(BACKLOG)
-        except (OSError, OverflowError) as error:
-            self._listener.close()
-            raise InvalidSetting(
-                f"Port {port} of {address} cannot be used.", got=error, allowed="a free port", fix="--port 0 takes any"
-            ) from None
+        self._listener = listener_at(address, port)
         self.port = int(self._listener.getsockname()[1])
         self.url = f"http://{address}:{self.port}"
         self.http = HttpProcess(self._listener, address, application.answer, self._lost)
@@ -215,9 +215,7 @@ def _nothing(text: str) -> None: ...
 def _required(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the body of a request; one without JSON is refused as Flask refuses it."""
     if body is None:
-        raise UnsupportedMediaType(
-            "Did not attempt to load JSON data because the request Content-Type was not 'application/json'."
-        )
+        raise HttpError(415, "Did not attempt to load JSON data because the request Content-Type was not 'application/json'.")
     return body
 
 
@@ -226,15 +224,12 @@ def printable(text: str) -> str:
     return "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:300]
 
 
-def _options(allowed: list[str]) -> bytes:
-    return response(200, b"", {"Content-Type": HTML, "Allow": ", ".join(allowed)})
-
-
-def _html(error: HTTPException, headers: Mapping[str, str] | None = None) -> bytes:
+def _html(error: HttpError, headers: Mapping[str, str] | None = None) -> bytes:
     """Return an error to the byte as Flask writes it."""
-    allowed = getattr(error, "valid_methods", None)
-    allow = {"Allow": ", ".join(allowed)} if allowed else {}
-    return response(error.code or 500, error.get_body().encode(), {"Content-Type": HTML, **allow, **(headers or {})})
+    allow = {"Allow": ", ".join(error.methods)} if error.methods else {}
+    phrase, text = HTTPStatus(error.status).phrase, str(error).translate(ESCAPES)
+    page = f"<!doctype html>\n<html lang=en>\n<title>{error.status} {phrase}</title>\n<h1>{phrase}</h1>\n<p>{text}</p>\n"
+    return response(error.status, page.encode(), {"Content-Type": HTML, **allow, **(headers or {})})
 
 
 def _json(content: Mapping[str, Any], status: int = 200) -> bytes:

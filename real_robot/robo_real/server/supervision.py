@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import robo_rl
 from robo_real.server.messages import Request, receive_request, send_answer
 
 CHANNELS = 9
@@ -24,8 +25,8 @@ ENDS = 2.0
 """[s] for it to end by itself"""
 MOST_RESTARTS, WITHIN = 5, 60.0
 """Restarts within so many seconds, after which no more is tried."""
-ROOT = Path(__file__).parents[2]
-PROGRAM = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from robo_real.server.front import main; main(sys.argv[1:])"
+ROOTS = [str(Path(__file__).parents[2]), *(str(Path(place).parent) for place in robo_rl.__path__)]
+PROGRAM = f"import sys; sys.path[:0] = {ROOTS!r}; from robo_real.server.front import main; main(sys.argv[1:])"
 """Runs without site-packages: foreign bytes meet the standard library and our own few modules alone."""
 
 

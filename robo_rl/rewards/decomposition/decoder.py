@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from robo_rl.errors import NonFiniteUpdate, require_allowed
-from robo_rl.types import Array, StateDict
+from robo_rl.moments import RunningMoments
+from robo_rl.types import StateDict
 
 Floats = npt.NDArray[np.float32]
 Gradient = Callable[[Floats], tuple[float, Floats]]
@@ -42,34 +43,14 @@ class DecoderConfig:
         require_allowed(self, allowed | {"rows": (self.rows >= 1, "1 or more")})
 
 
-class RunningMoments:
-    """Mean and deviation of all vectors (D,) so far (Chan et al. 1983, "Algorithms for computing the sample variance")."""
-
-    def __init__(self, size: int) -> None:
-        self.count = 0
-        self.mean, self._squares = np.zeros(size), np.zeros(size)
-
-    def add(self, values: Array) -> None:
-        """Takes in (B, D)."""
-        count, mean = len(values), values.mean(0, dtype=np.float64)
-        total, difference = self.count + count, mean - self.mean
-        self._squares += ((values - mean) ** 2).sum(0, dtype=np.float64) + difference**2 * self.count * count / total
-        self.mean = self.mean + difference * count / total
-        self.count = total
+class Scale(RunningMoments):
+    """Mean and deviation of all vectors so far."""
 
     @property
     def deviation(self) -> npt.NDArray[np.float64]:
         """1 for what has not varied yet."""
-        found = np.sqrt(self._squares / max(self.count, 1))
+        found = np.sqrt(self.variance)
         return np.where(found > 1e-6 * np.maximum(np.abs(self.mean), 1.0), found, 1.0)
-
-    def state_dict(self) -> StateDict:
-        """Returns everything."""
-        return {"count": self.count, "mean": self.mean.copy(), "squares": self._squares.copy()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores it."""
-        self.count, self.mean, self._squares = int(state["count"]), np.array(state["mean"]), np.array(state["squares"])
 
 
 class Decoder:
@@ -81,7 +62,7 @@ class Decoder:
 
     def __init__(self, size: int, config: DecoderConfig, seed: int) -> None:
         self._lr, self._updates = config.lr, 0
-        self.inputs, self.returns = RunningMoments(size), RunningMoments(1)
+        self.inputs, self.returns = Scale(size), Scale(1)
         self._shapes = [*pairwise((size, *config.hidden, 1))]
         count = sum((inputs + 1) * outputs for inputs, outputs in self._shapes)
         self._parameters, self._gradient, self._means, self._squares = np.zeros((4, count), np.float32)
@@ -93,8 +74,8 @@ class Decoder:
 
     def observe(self, inputs: Floats, mean_reward: float) -> None:
         """Takes an episode's inputs (T, D) and its return divided by T into the scales."""
-        self.inputs.add(inputs)
-        self.returns.add(np.array([[mean_reward]]))
+        self.inputs.merge(inputs)
+        self.returns.merge(np.array([[mean_reward]]))
 
     def rewards(self, inputs: Floats) -> Floats:
         """Returns (B,) rewards of steps (B, D)."""

@@ -1,1 +1,1 @@
-"""Subgoals of a level, listed by a teacher before it is played (Words as Beacons)."""
+"""The bonus for subgoals, which an environment with a teacher tells of (Words as Beacons)."""

@@ -19,11 +19,11 @@ from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX, STATE_TO_IDX
 from typing_extensions import override
 
 from robo_rl.protocols import Stateful
-from robo_rl.rewards.subgoals.forms import SubgoalForm
-from robo_rl.rewards.subgoals.level import Level, Subgoal
-from robo_rl.rewards.subgoals.teachers import Teacher
 from robo_rl.types import StateDict
 from robo_sims.grids.cells import EMPTY, Array, look_of
+from robo_sims.grids.subgoals.forms import SubgoalForm
+from robo_sims.grids.subgoals.level import Level, Subgoal
+from robo_sims.grids.subgoals.teachers import Teacher
 
 MOST = 32
 """Subgoals of a level; those beyond are left out."""

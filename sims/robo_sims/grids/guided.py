@@ -12,10 +12,7 @@ from typing_extensions import override
 
 from robo_rl.errors import InvalidSetting, UnknownName, require_allowed
 from robo_rl.protocols import Stateful
-from robo_rl.rewards.subgoals.forms import FORMS, SubgoalForm
-from robo_rl.rewards.subgoals.level import Level, Subgoal
 from robo_rl.rewards.subgoals.reward import BONUS
-from robo_rl.rewards.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
 from robo_rl.settings import settings_as
 from robo_rl.spec import ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import StateDict
@@ -24,8 +21,10 @@ from robo_sims.batched.generators import Generators
 from robo_sims.grids.batch import MiniGridBatch
 from robo_sims.grids.cells import EMPTY, LOOKS, Array, cell_of, cells_of
 from robo_sims.grids.guide import Guide
-from robo_sims.grids.levels import level_of
 from robo_sims.grids.simulation import MiniGridSimulation
+from robo_sims.grids.subgoals.forms import FORMS, SubgoalForm
+from robo_sims.grids.subgoals.level import Level, Subgoal, level_of
+from robo_sims.grids.subgoals.teachers import LanguageTeacher, Teacher, read_teacher
 from robo_sims.simulation import Arrays, Simulation, SimulationStep
 
 SUBGOAL = "subgoal"

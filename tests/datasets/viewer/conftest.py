@@ -1,14 +1,14 @@
 """A server on a free port, and a client that asks it as a browser would."""
 
 import json
-import threading
 from http.client import HTTPConnection
 
 import numpy as np
 import pytest
 
 from robo_datasets.labels import LabelSet
-from robo_datasets.viewer.server import TOKEN_HEADER, ViewerServer
+from robo_datasets.viewer.server import viewer_server
+from robo_rl.pages.server import TOKEN_HEADER
 from robo_rl.types import RewardLabels
 
 
@@ -17,11 +17,11 @@ class Client:
 
     def __init__(self, server):
         self.server = server
-        self.address = f"127.0.0.1:{server.server_port}"
+        self.address = f"127.0.0.1:{server.port}"
         self.own = {"Origin": f"http://{self.address}", TOKEN_HEADER: server.token}
 
     def ask(self, path, *, method="GET", body=None, host=None, headers=()):
-        connection = HTTPConnection("127.0.0.1", self.server.server_port, timeout=10)
+        connection = HTTPConnection("127.0.0.1", self.server.port, timeout=10)
         try:
             connection.putrequest(method, path, skip_host=True)
             for name in [self.address] if host is None else [host] if isinstance(host, str) else host:
@@ -52,17 +52,12 @@ def serve():
     running = []
 
     def start(dataset):
-        server = ViewerServer(dataset, 0)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        running.append((server, thread))
-        return Client(server)
+        running.append(viewer_server(dataset, 0))
+        return Client(running[-1])
 
     yield start
-    for server, thread in running:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    for server in running:
+        server.close()
 
 
 @pytest.fixture

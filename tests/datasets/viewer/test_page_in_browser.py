@@ -264,5 +264,4 @@ def test_a_person_compares_with_keys_and_buttons(browser, make_episode):
             browser.value("document.querySelector('[data-answer=\"1\"]').click()")
     asking.join(10)
     assert found == [0.0, 0.5, "skip", 1.0]
-    rater._server.shutdown()
-    rater._server.server_close()
+    rater._page.server.close()

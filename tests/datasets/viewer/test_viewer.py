@@ -18,8 +18,9 @@ import pytest
 from robo_datasets.dataset import Dataset
 from robo_datasets.labels import LabelSet
 from robo_datasets.viewer.reading import KEPT, LONGEST_NOTE, Reader
-from robo_datasets.viewer.server import HEADERS, LARGEST_BODY, TOKEN_HEADER, ViewerServer
+from robo_datasets.viewer.server import viewer_server
 from robo_rl.errors import InvalidSetting
+from robo_rl.pages.server import HEADERS, LARGEST_BODY, TOKEN_HEADER
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
 from robo_rl.types import RewardLabels
 
@@ -330,14 +331,15 @@ def test_a_foreign_name_for_this_machine_is_refused(filled, serve):
     for host in FOREIGN:
         for path in ("/", "/page.js", "/api/dataset"):
             status, _, body = client.ask(path, host=host)
-            assert status == 403 and "This page has the address" in json.loads(body)["error"], (host, path)
+            named = "This page has the address" if host else ""  # HTTP itself refuses a request without a host
+            assert status == (403 if host != () else 400) and named in json.loads(body)["error"], (host, path)
         status, _, _ = client.ask("/api/dataset", method="POST", body=b"{}", host=host, headers=client.own)
-        assert status == 403, host
+        assert status == (403 if host != () else 400), host
 
 
 def test_two_names_are_refused(filled, serve):
     client = serve(filled)
-    assert client.ask("/", host=(client.address, "evil.example"))[0] == 403
+    assert client.ask("/", host=(client.address, "evil.example"))[0] == 400
 
 
 def test_a_forwarded_port_is_fine(filled, serve):
@@ -374,14 +376,14 @@ def test_other_methods_are_not_known(filled, serve):
 
 def test_only_this_machine_is_served(filled, serve):
     server = serve(filled).server
-    assert server.server_address[0] == "127.0.0.1" and server.url == f"http://127.0.0.1:{server.server_port}/"
+    assert server._listener.getsockname()[0] == "127.0.0.1" and server.url == f"http://127.0.0.1:{server.port}/"
 
 
 @pytest.mark.parametrize("port", [None, 70_000])
 def test_a_port_that_cannot_be_had(filled, serve, port):
-    taken = serve(filled).server.server_port
+    taken = serve(filled).server.port
     with pytest.raises(InvalidSetting, match=r"cannot be used(.|\n)*--port 0 takes any free one"):
-        ViewerServer(filled, taken if port is None else port)
+        viewer_server(filled, taken if port is None else port)
 
 
 def test_an_episode_is_read_once_and_few_are_kept(dataset, make_episode, monkeypatch):
@@ -422,7 +424,7 @@ def test_the_page_is_part_of_the_package():
     [
         (b"GARBAGE\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", 431),
-        (b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"GET /" + b"y" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
         (b"DELETE / HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
         (b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n", 501),
         (b"GET / HTTP/7.1\r\nHost: localhost\r\n\r\n", 505),
@@ -432,7 +434,7 @@ def test_the_page_is_part_of_the_package():
 )
 def test_requests_that_http_refuses_have_the_same_headers(filled, serve, request_, status, capfd):
     client = serve(filled)
-    with socket.create_connection(("127.0.0.1", client.server.server_port), 30) as link:
+    with socket.create_connection(("127.0.0.1", client.server.port), 30) as link:
         link.sendall(request_.replace(b"@", client.server.token.encode()))
         link.shutdown(socket.SHUT_WR)
         answer = b""
@@ -442,6 +444,6 @@ def test_requests_that_http_refuses_have_the_same_headers(filled, serve, request
     first, *lines = head.decode().split("\r\n")
     headers = dict(line.split(": ", 1) for line in lines)
     assert first.split()[1] == str(status) and headers | HEADERS == headers
-    assert headers["Content-Type"] == "application/json" and headers["Cache-Control"] == "no-store"
+    assert headers["content-type"] == "application/json" and headers["cache-control"] == "no-store"
     assert ("error" in json.loads(body)) if not request_.startswith(b"HEAD") else body == b""
     assert "Traceback" not in capfd.readouterr().err

@@ -2,7 +2,7 @@
 
 At 64 rows and 64 units an operation of PyTorch costs more than its arithmetic, and automatic differentiation several times
 that.
-B rows, E = 2 networks, H units, O outputs of the actor.
+B rows, O outputs of the actor.
 """
 
 from __future__ import annotations
@@ -14,40 +14,46 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robo_policies.networks.policy_value import HALF_LOG_TAU, Floats, Gaussian, PolicyValue
+from robo_policies.networks.policy_value import HALF_LOG_TAU, Floats, PolicyValue
 
 Losses = tuple[Tensor, Tensor, Tensor]
 """Losses, ratios and value losses, (B,) each."""
 Slopes = tuple[Tensor, Tensor, Floats, Floats]
 """Ratios (B,), value losses (B,), derivatives by outputs (B, O) and by values (B,)."""
+Pair = Any
+"""An array of the actor and one of the critic: (2, ...) if their shapes are equal, else a tuple of two."""
 ACTOR, CRITIC = 0, -1  # first and last of two; of inputs that both share, the only one
+TRUNKS = ("actor_trunk", "critic_trunk")
 LARGEST = np.float32(20.0)  # logarithm of a ratio, as in the reference
 
 
 class PolicyLoss:
-    """Computes the gradient of `objective` by the parameters, parts of `flat`; needs a shared trunk on the CPU."""
+    """Computes the gradient of minus `objective` by the parameters, parts of `flat`; needs plain MLPs on the CPU."""
 
     def __init__(self, networks: PolicyValue, flat: Tensor, objective: Callable[..., Losses], config: Any) -> None:
-        trunk = networks.trunk
-        assert trunk is not None
-        self._networks, self._objective = networks, objective
+        self._seen, self._objective = networks.seen, objective
+        self._reads_alike = networks.inputs == networks.seen
         self._lowest, self._highest = np.float32(1.0 - config.clip_range), np.float32(1.0 + config.clip_range)
         self._value_share, self._entropy_share = np.float32(config.value_coefficient), np.float32(config.entropy_coefficient)
         self._gradient, parameters = torch.zeros_like(flat), dict(networks.named_parameters())
         parts = self._gradient.split_with_sizes([each.numel() for each in parameters.values()])
         slopes = {name: part.view(each.shape) for (name, each), part in zip(parameters.items(), parts, strict=True)}
-        layers = range(len(trunk.layers))
-        self._weights, self._weight_slopes = _arrays(parameters, slopes, [f"trunk.weight{layer}" for layer in layers])
-        self._biases, self._bias_slopes = _arrays(parameters, slopes, [f"trunk.bias{layer}" for layer in layers])
-        heads = ["actor_weight", "actor_bias", "critic_weight", "critic_bias"]
-        (self._actor, self._actor_bias, self._critic, self._critic_bias), self._head_slopes = _arrays(parameters, slopes, heads)
-        self._log_std: Floats | None = None
-        if isinstance(networks.distribution, Gaussian):
-            (self._log_std,), (self._log_std_slope,) = _arrays(parameters, slopes, ["distribution.log_std"])
+        arrays = [{name: each.detach().numpy() for name, each in found.items()} for found in (parameters, slopes)]
+        layers = range(len(config.hidden))
+        (self._weights, self._weight_slopes), (self._biases, self._bias_slopes) = (
+            [[_pair([found[f"{trunk}.{kind}{layer}"] for trunk in TRUNKS]) for layer in layers] for found in arrays]
+            for kind in ("weight", "bias")
+        )
+        heads = ("actor_weight", "actor_bias", "critic_weight", "critic_bias")
+        (self._actor, self._actor_bias, self._critic, self._critic_bias), self._head_slopes = (
+            [found[name] for name in heads] for found in arrays
+        )
+        self._log_std, self._log_std_slope = (found.get("distribution.log_std") for found in arrays)
         encoder = [name for name in parameters if "encoder." in name]
         self._encoder, self._encoder_slopes = [parameters[name] for name in encoder], [slopes[name] for name in encoder]
-        self._activations: list[Floats] = []
-        self._slopes: list[Floats] = []
+        self._units: list[Pair] = []
+        self._slopes: list[Pair] = []
+        self._ones = np.ones(0, np.float32)
 
     def gradient(self, inputs: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the flat gradient, which the next call overwrites, the ratios and the value losses (B,)."""
@@ -62,33 +68,28 @@ class PolicyLoss:
         outputs, values = self._forward(inputs.detach().numpy())
         return torch.from_numpy(outputs), torch.from_numpy(values)
 
-    def act(self, inputs: Tensor) -> Tensor:
+    def act(self, features: Tensor) -> Tensor:
         """Return the actor's outputs (B, O) of what it sees, without a gradient."""
-        x = inputs.detach().numpy()
+        x = features.detach().numpy()
         for weight, bias in zip(self._weights, self._biases, strict=True):
-            x = np.tanh(x @ weight[ACTOR, : x.shape[1]] + bias[ACTOR])
-        return torch.from_numpy(x @ self._actor[: x.shape[1]] + self._actor_bias)
+            x = np.tanh(x @ weight[ACTOR] + bias[ACTOR])
+        return torch.from_numpy(x @ self._actor + self._actor_bias)
 
     def _forward(self, inputs: Floats) -> tuple[Floats, Floats]:
-        self._allocate(len(inputs))
-        if self._networks.privileged:
-            self._activations[0][CRITIC] = inputs
-            self._activations[0][ACTOR, :, : self._networks.seen] = inputs[:, : self._networks.seen]  # the rest stays 0
-        else:
-            self._activations[0] = inputs[None]
-        below = self._activations[0]
-        for weight, bias, units in zip(self._weights, self._biases, self._activations[1:], strict=True):
-            np.matmul(below, weight, out=units)
-            np.add(units, bias, out=units)
-            below = np.tanh(units, out=units)
-        return below[ACTOR] @ self._actor + self._actor_bias, below[CRITIC] @ self._critic[:, 0] + self._critic_bias
+        self._allocate(inputs)
+        for below, weight, bias, units in zip(self._units, self._weights, self._biases, self._units[1:], strict=False):
+            _multiply(below, weight, out=units)
+            np.add(units, bias[:, None], out=units)
+            np.tanh(units, out=units)
+        top = self._units[-1]
+        return top[ACTOR] @ self._actor + self._actor_bias, top[CRITIC] @ self._critic[:, 0] + self._critic_bias
 
     def _differentiate(self, inputs: Tensor, rows: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
         """Write the gradient of the parameters; returns ratios, value losses and that of the inputs if they have one."""
         outputs, values = self._forward(inputs.detach().numpy())
-        slopes = self._by_autograd if self._log_std is None else self._by_hand
-        ratio, value_losses, by_outputs, by_values = slopes(outputs, values, rows)
-        top, slope, by_value = self._activations[-1], self._slopes[-1], by_values[:, None]
+        derivatives = self._by_autograd if self._log_std is None else self._by_hand
+        ratio, value_losses, by_outputs, by_values = derivatives(outputs, values, rows)
+        top, slope, by_value = self._units[-1], self._slopes[-1], by_values[:, None]
         actor, actor_bias, critic, critic_bias = self._head_slopes
         np.matmul(top[ACTOR].T, by_outputs, out=actor)
         np.matmul(top[CRITIC].T, by_value, out=critic)
@@ -97,18 +98,18 @@ class PolicyLoss:
         np.matmul(by_outputs, self._actor.T, out=slope[ACTOR])
         np.multiply(by_value, self._critic[:, 0], out=slope[CRITIC])
         for layer in reversed(range(len(self._weights))):
-            slope, units = self._slopes[layer + 1], self._activations[layer + 1]
+            slope, units = self._slopes[layer + 1], self._units[layer + 1]
             np.multiply(units, units, out=units)  # not read again
             slope *= np.subtract(np.float32(1.0), units, out=units)  # derivative of tanh
-            np.matmul(self._activations[layer].transpose(0, 2, 1), slope, out=self._weight_slopes[layer])
+            _multiply(_transposed(self._units[layer]), slope, out=self._weight_slopes[layer])
             np.matmul(self._ones, slope, out=self._bias_slopes[layer])
             if layer > 0 or inputs.requires_grad:
-                np.matmul(slope, self._weights[layer].transpose(0, 2, 1), out=self._slopes[layer])
+                _multiply(slope, _transposed(self._weights[layer]), out=self._slopes[layer])
         if not inputs.requires_grad:
             return ratio, value_losses, None
-        seen, by_inputs = self._networks.seen, self._slopes[0][CRITIC].copy()
-        by_inputs[:, :seen] += self._slopes[0][ACTOR, :, :seen]
-        return ratio, value_losses, torch.from_numpy(by_inputs)
+        by_actor, by_critic = self._slopes[0]
+        by_critic[:, : self._seen] += by_actor
+        return ratio, value_losses, torch.from_numpy(by_critic)
 
     def _by_hand(self, outputs: Floats, values: Floats, rows: Sequence[Tensor]) -> Slopes:
         """Differentiate for a Gaussian, log std included.
@@ -140,20 +141,39 @@ class PolicyLoss:
         """Differentiate the objective as it is, for other distributions."""
         with torch.enable_grad():
             leaves = [torch.from_numpy(each).requires_grad_() for each in (outputs, values)]
-            losses, ratio, value_losses = self._objective(*leaves, *rows)
-            by_outputs, by_values = (each.numpy() for each in torch.autograd.grad(losses.mean(), leaves))
+            objective, ratio, value_losses = self._objective(*leaves, *rows)
+            by_outputs, by_values = (each.numpy() for each in torch.autograd.grad(-objective.mean(), leaves))
         return ratio, value_losses, by_outputs, by_values
 
-    def _allocate(self, rows: int) -> None:
+    def _allocate(self, inputs: Floats) -> None:
         """Keep arrays for activations and their derivatives between minibatches of equal size."""
-        if self._activations and self._activations[0].shape[1] == rows:
-            return
-        sizes = [self._networks.inputs, *(weight.shape[2] for weight in self._weights)]
-        self._activations = [np.zeros((2, rows, size), np.float32) for size in sizes]
-        self._slopes = [np.empty((2, rows, size), np.float32) for size in sizes]
-        self._ones = np.ones((2, 1, rows), np.float32)
+        rows = len(inputs)
+        if len(self._ones) != rows:
+            self._ones = np.ones(rows, np.float32)
+            hidden = [(2, rows, bias.shape[-1]) for bias in self._biases]
+            seen, whole = (np.empty((2, rows, size), np.float32) for size in (self._seen, inputs.shape[1]))
+            below: Pair = whole if self._reads_alike else (seen[ACTOR], whole[CRITIC])
+            self._units, self._slopes = ([below, *(np.empty(shape, np.float32) for shape in hidden)] for _ in range(2))
+        self._units[0] = inputs[None] if self._reads_alike else (inputs[:, : self._seen], inputs)
 
 
-def _arrays(parameters: dict[str, Any], slopes: dict[str, Tensor], names: list[str]) -> tuple[list[Floats], list[Floats]]:
-    """Return parameters and their parts of the gradient as arrays on the same memory."""
-    return [parameters[name].detach().numpy() for name in names], [slopes[name].numpy() for name in names]
+def _pair(arrays: Sequence[Floats]) -> Pair:
+    """Return parts of one flat tensor, of actor and critic, as one (2, ...) on its memory if their shapes are equal."""
+    first, second = arrays
+    if first.shape != second.shape:
+        return first, second
+    distance = second.ctypes.data - first.ctypes.data
+    return np.lib.stride_tricks.as_strided(first, (2, *first.shape), (distance, *first.strides))
+
+
+def _multiply(left: Pair, right: Pair, out: Pair) -> None:
+    """Write the matrix products of both networks, in one call if they have equal shapes."""
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray) and isinstance(out, np.ndarray):
+        np.matmul(left, right, out=out)
+    else:
+        for x, y, product in zip(left, right, out, strict=True):
+            np.matmul(x, y, out=product)
+
+
+def _transposed(pair: Pair) -> Pair:
+    return pair.transpose(0, 2, 1) if isinstance(pair, np.ndarray) else (pair[ACTOR].T, pair[CRITIC].T)

@@ -21,8 +21,8 @@ from robo_rl.rewards.judging import Form
 from robo_rl.rewards.language.conversation import Prompt, Reply, prompt
 from robo_rl.rewards.language.model import LanguageModel
 from robo_rl.rewards.language.opening import language_model, require_task
-from robo_rl.rewards.subgoals.level import Level, Place, Subgoal, Thing
 from robo_rl.settings import settings_as
+from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
 
 BLOCKED, LOCKED, CLOSED = 20.0, 50.0, 2.0
 """Cost of a cell [steps]: something to carry away, a key to fetch, a door to open."""

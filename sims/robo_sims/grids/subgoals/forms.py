@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from robo_rl.rewards.subgoals.level import COLOURS, DIRECTIONS, DOOR_STATES, KINDS, Subgoal
+from robo_sims.grids.subgoals.level import COLOURS, DIRECTIONS, DOOR_STATES, KINDS, Subgoal
 
 WORDS = ("go", "to", "pick", "up", "open", "free", "cell", *(word for word in DOOR_STATES if word != "open"), *COLOURS, *KINDS)
 

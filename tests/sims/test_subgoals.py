@@ -13,11 +13,11 @@ import yaml
 from robo_rl.discovery import make_environment
 from robo_rl.errors import InvalidSetting, UnknownName
 from robo_rl.reward_protocols import DelayedRewards
-from robo_rl.rewards.subgoals.forms import WORDS, count_words
-from robo_rl.rewards.subgoals.level import Level, Place, Subgoal, Thing
 from robo_rl.rewards.subgoals.reward import BONUS, SubgoalReward
-from robo_rl.rewards.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
 from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_sims.grids.subgoals.forms import WORDS, count_words
+from robo_sims.grids.subgoals.level import Level, Place, Subgoal, Thing
+from robo_sims.grids.subgoals.teachers import PUBLISHED, PURPOSE, LanguageTeacher, NoisyTeacher, PerfectTeacher
 
 MARKS = {"k": "key", "o": "ball", "b": "box", "G": "goal", "v": "lava", "D": "door", "L": "door"}
 

@@ -1,0 +1,44 @@
+"""Settings that every learner from recorded data has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from robo_policies.networks.settings import NetworkSettings
+from robo_rl.contract import DATA, Needs
+from robo_rl.requirements import require_ranges
+from robo_rl.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class OfflineConfig(NetworkSettings):
+    """Settings of a learner from recorded data."""
+
+    needs = Needs(DATA)
+
+    lr: float = 3e-4
+    """Learning rate of Adam."""
+    batch_size: int = 256
+    """Recorded steps of one update."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Units of the hidden layers."""
+    normalization_rows: int = 10_000
+    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as most authors do."""
+
+    def __post_init__(self) -> None:
+        require_ranges(self)
+
+    @property
+    def sampling(self) -> Sampling:
+        """Requirements of the training loop."""
+        return replace(Sampling.of(self), offline_fraction=1.0)
+
+
+@dataclass(frozen=True)
+class OfflineValueConfig(OfflineConfig):
+    """Settings of a learner from recorded data that has critics with targets."""
+
+    tau: float = 0.005
+    """Share by which target networks move at each update."""
+    discount: float = 0.99
+    """Weight of a reward one step later."""

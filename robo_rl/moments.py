@@ -1,0 +1,66 @@
+"""Running mean and variance of vectors, merged batch by batch, and scaling by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from robo_rl.types import Array, StateDict
+
+LARGEST = 10.0  # standard deviations; VecNormalize's limit for observations and rewards
+SMALLEST_VARIANCE = 1e-8  # added under the root, as there
+FIRST_COUNT = 1e-4  # weight of the first guess, mean 0 and variance 1, as there
+
+
+class RunningMoments:
+    """Mean and variance of all vectors (D,) so far (Chan et al. 1983, "Algorithms for computing the sample variance")."""
+
+    def __init__(self, size: int, count: float = 0.0) -> None:
+        """Begin with mean 0 and variance 1, which weigh as much as `count` vectors."""
+        self.mean: npt.NDArray[np.float64] = np.zeros(size)
+        self.variance: npt.NDArray[np.float64] = np.ones(size)
+        self.count = count
+
+    def merge(self, values: Array) -> None:
+        """Merge values (B, D)."""
+        rows = len(values)
+        total = self.count + rows
+        mean = np.add.reduce(values, 0, dtype=np.float64) / rows
+        centred = values - mean
+        squares = np.einsum("bd,bd->d", centred, centred)
+        difference = mean - self.mean
+        self.mean = self.mean + difference * (rows / total)
+        squares += self.variance * self.count + difference * difference * (self.count * rows / total)
+        self.variance, self.count = squares / total, total
+
+    def state_dict(self) -> StateDict:
+        """Return the moments, copied."""
+        return {"mean": np.array(self.mean), "variance": np.array(self.variance), "count": float(self.count)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore what `state_dict` returned."""
+        self.mean, self.variance, self.count = np.array(state["mean"]), np.array(state["variance"]), float(state["count"])
+
+
+class Normalizer(RunningMoments):
+    """Scales values by their running moments, as VecNormalize of Stable-Baselines3 does."""
+
+    def __init__(self, size: int, *, is_on: bool = True, is_centred: bool = True) -> None:
+        """Without `is_on` values stay as they are; without `is_centred` they keep their signs."""
+        super().__init__(size, FIRST_COUNT)
+        self._is_on, self._is_centred = is_on, is_centred
+
+    @override
+    def merge(self, values: Array) -> None:
+        if self._is_on:
+            super().merge(values)
+
+    def scaled(self, values: Array) -> npt.NDArray[np.float32]:
+        """Return values (B, D), or the first of their columns, in standard deviations, clipped to +-LARGEST."""
+        if not self._is_on:
+            return np.asarray(values, np.float32)
+        size = values.shape[1]
+        centred = values - self.mean[:size] if self._is_centred else values
+        scaled = centred / np.sqrt(self.variance[:size] + SMALLEST_VARIANCE)
+        return np.minimum(np.maximum(scaled, -LARGEST), LARGEST).astype(np.float32)

@@ -1,0 +1,125 @@
+"""The server of pages, attacked: silence, endless requests, faults, and its end while a request is under way."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+from http.client import HTTPConnection
+
+import pytest
+from starlette.routing import Route, WebSocketRoute
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from robo_rl.pages import server
+from robo_rl.pages.server import LARGEST_BODY, LARGEST_MESSAGE, TOKEN_HEADER, PageServer, as_response, read, write
+
+PACKAGE = "robo_datasets.comparison_page"
+
+
+async def echo(link):
+    await link.accept()
+    async for text in link.iter_text():
+        await link.send_text(text)
+
+
+@contextmanager
+def served(*routes):
+    with PageServer(PACKAGE, "test", [*routes, WebSocketRoute("/echo", echo)], port=0) as found:
+        yield found
+
+
+def ask(page, path, *, method="GET", body=None):
+    connection = HTTPConnection("127.0.0.1", page.port, timeout=20)
+    own = {"Origin": page.url.rstrip("/"), TOKEN_HEADER: page.token} if method == "POST" else {}
+    connection.request(method, path, body, own)
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+def talk(page):
+    address = f"127.0.0.1:{page.port}"
+    return connect(f"ws://{address}/echo", origin=f"http://{address}", compression=None, proxy=None)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: loc", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_page_server_closes_silent_connections(monkeypatch, sent):
+    monkeypatch.setattr(server, "IDLE", 0.3)
+    with served() as page, socket.create_connection(("127.0.0.1", page.port), 20) as link:
+        link.sendall(sent)
+        while link.recv(1 << 16):
+            pass
+
+
+def test_page_server_gives_up_a_body_that_does_not_come(monkeypatch):
+    monkeypatch.setattr(server, "IDLE", 0.3)
+    with served(write("/note", lambda *_: {})) as page, socket.create_connection(("127.0.0.1", page.port), 20) as link:
+        head = f"POST /note HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n{TOKEN_HEADER}: {page.token}\r\n"
+        link.sendall(head.encode() + b'Content-Length: 20\r\n\r\n{"a": ')
+        assert link.recv(1 << 16).startswith(b"HTTP/1.1 408 ")
+
+
+def test_page_server_keeps_a_silent_websocket(monkeypatch):
+    monkeypatch.setattr(server, "IDLE", 0.2)
+    with served() as page, talk(page) as link:
+        time.sleep(0.6)
+        link.send("still here")
+        assert link.recv(timeout=20) == "still here"
+
+
+def test_page_server_refuses_endless_bodies():
+    taken = []
+    with served(write("/note", lambda _, found: taken.append(found))) as page:
+        parts = (b"[" + b"0," * 5000 for _ in range(100))
+        assert ask(page, "/note", method="POST", body=parts)[0] == 413
+        assert ask(page, "/note", method="POST", body=b" " * LARGEST_BODY)[0] == 200
+    assert taken == [None]
+
+
+def test_page_server_refuses_foreign_websockets():
+    with served() as page:
+        address = f"127.0.0.1:{page.port}"
+        for origin in (None, "null", "http://evil.example", f"https://{address}"):
+            with pytest.raises(Exception, match="403"):
+                connect(f"ws://{address}/echo", origin=origin, proxy=None)
+
+
+def test_page_server_closes_a_websocket_with_a_large_message():
+    with served() as page, talk(page) as link:
+        link.send("x" * LARGEST_MESSAGE)
+        assert len(link.recv(timeout=20)) == LARGEST_MESSAGE
+        with pytest.raises(ConnectionClosed):
+            link.send("x" * (LARGEST_MESSAGE + 1))
+            link.recv(timeout=20)
+
+
+def test_page_server_survives_a_fault_and_says_it(capsys):
+    with served(read("/fault", lambda _: 1 // 0)) as page:
+        status, body = ask(page, "/fault")
+        assert status == 500 and "ZeroDivisionError" in json.loads(body)["error"]
+        assert ask(page, "/")[0] == 200
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_page_server_ends_while_it_answers(monkeypatch):
+    monkeypatch.setattr(server, "ENDS", 0.2)
+    entered = threading.Event()
+
+    async def wait(request):
+        entered.set()
+        await server.asyncio.sleep(60)
+        return as_response({})
+
+    with served(Route("/wait", wait)) as page, talk(page) as link, socket.create_connection(("127.0.0.1", page.port)) as other:
+        other.sendall(b"GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert entered.wait(20)
+        before = time.monotonic()
+        page.close()
+        assert time.monotonic() - before < 20
+        with pytest.raises(ConnectionClosed):
+            link.recv(timeout=20)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", page.port), 5)

@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+SHIPPED = [ROOT / name for name in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
+PACKAGES = [*SHIPPED, ROOT / "scripts" / "robo_bench"]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
 SCRIPTS = {"setup", "quickstart", "test"}
@@ -37,7 +38,7 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", ["sims", "policies", "real_robot", "datasets", "scripts"])
 def test_a_code_folder_holds_its_package_and_no_module(folder):
     entries = {path.name for path in (ROOT / folder).iterdir() if path.name != "__pycache__"}
-    packages = {name for name in entries if (ROOT / folder / name).is_dir()} - {"carla_standin"}  # decision 0001
+    packages = {name for name in entries if (ROOT / folder / name).is_dir()} - {"carla_standin", "robo_bench"}  # decision 0001
     assert len(packages) == 1 and packages.pop().startswith("robo_")
     assert {name for name in entries if (ROOT / folder / name).is_file()} == (SCRIPTS if folder == "scripts" else set())
 
@@ -233,10 +234,10 @@ def test_a_wheel_contains_the_packages_with_their_data(tmp_path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.check_output(["git", "ls-files", *map(str, PACKAGES)], cwd=ROOT, text=True).splitlines()
+    tracked = subprocess.check_output(["git", "ls-files", *map(str, SHIPPED)], cwd=ROOT, text=True).splitlines()
     expected = {re.sub(r"^(sims|policies|real_robot|datasets|scripts)/", "", path) for path in tracked}
     assert expected - held == set()
-    assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {package.name for package in PACKAGES}
+    assert {name.split("/")[0] for name in held if ".dist-info" not in name} == {package.name for package in SHIPPED}
 
 
 # pages
@@ -254,7 +255,7 @@ def test_commands_on_the_pages_exist(page):
 
     text = page.read_text()
     assert set(re.findall(r"^robo-rl ([\w-]+)", text, re.MULTILINE)) <= set(COMMANDS)
-    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli"}
+    scripts = set(re.findall(r"(?:\./)?(scripts/\w+|\.ci/run)\b(?!/)", text)) - {"scripts/robo_cli", "scripts/robo_bench"}
     assert [name for name in scripts if not (ROOT / name).exists()] == []
 
 

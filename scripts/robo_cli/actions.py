@@ -11,7 +11,24 @@ import tyro
 
 from robo_cli.main import described
 from robo_cli.options import read_options
-from robo_rl.errors import UnknownName
+from robo_rl.errors import RoboRLError, UnknownName
+
+BENCH = "robo_bench"
+"""Package of the benchmarks, which no wheel contains."""
+
+
+def command_module(name: str) -> Any:
+    """Import the module of a command. Raises RoboRLError if it is a benchmark and this installation is no checkout."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != BENCH:
+            raise
+        raise RoboRLError(
+            "Benchmarks need a checkout of the repository: the installed package does not contain them.",
+            got=f"no package {BENCH} beside robo_cli",
+            fix="clone the repository, run `scripts/setup --bench` there, and use .venv-bench/bin/robo-rl",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -28,7 +45,7 @@ class Later:
 
     def loaded(self) -> tuple[Any, Callable[[Any], int]]:
         """Returns class and function."""
-        module = import_module(self.module)
+        module = command_module(self.module)
         return getattr(module, self.options), getattr(module, self.function)
 
 

@@ -52,13 +52,13 @@ GROUPS: dict[str, dict[str, tuple[str | None, str]]] = {
         "study": ("ExperimentOrder", "the same as experiment"),
         "race": ("ExperimentOrder", "the same as experiment"),
         "sweep": (None, "search the settings of a recipe, several seeds for each, resumable, with a report"),
-        "bench": ("Bench", "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
+        "bench": (None, "measure speed beside Gymnasium, EnvPool, SB3 and SBX, in one run"),
     },
     "machine": {
         "doctor": ("Doctor", "check this machine: versions, rendering, threads, disk"),
     },
 }
-"""Group -> command -> class of its options, None if a recipe decides which there are, and its text."""
+"""Group -> command -> class of its options, None if its module reads them itself, and its text."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 MODULES = {"study": "experiment", "race": "experiment"}
 """Commands whose module has another name."""
@@ -115,7 +115,7 @@ def dispatch(arguments: list[str]) -> int:
         raise UnknownName("command", name, COMMANDS)
     module: Any = importlib.import_module(f"robo_cli.{MODULES.get(name, name).replace('-', '_')}")
     options, text = COMMANDS[name]
-    if options is None:  # a recipe decides which keys there are
+    if options is None:
         return int(module.main(rest))
     description = described(f"{text[0].upper()}{text[1:]}.", module.EXAMPLES)
     prog, flags = f"robo-rl {name}", (tyro.conf.FlagCreatePairsOff,)

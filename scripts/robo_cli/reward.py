@@ -10,7 +10,6 @@ import tyro
 
 from robo_cli.actions import Actions, Later, run_action
 from robo_cli.purposes import purpose
-from robo_cli.reward_bench import BenchReward, bench_reward
 from robo_cli.reward_calibrate import Calibrate, calibrate
 from robo_cli.reward_check import Check, check_program, show_program
 from robo_cli.reward_compare import CompareRewards, compare_rewards
@@ -85,12 +84,13 @@ def show(arguments: Show) -> int:
 
 
 FIT = "Fit a reward, keep it in a folder, and say how well it does on what was held out."
+BENCH = "Score clips of drawn scenes, right and wrong sentences, done and half done: error, and what wrong sentences get."
 ACTIONS: Actions = {
     "list": (List, list_rewards),
     "show": (Show, show),
     "fit": Later(FIT, "robo_cli.reward_fit", "Fit", "fit_reward"),
     "calibrate": (Calibrate, lambda arguments: calibrate(read_reward(arguments.reward, {}), arguments)),
-    "bench": (BenchReward, bench_reward),
+    "bench": Later(BENCH, "robo_bench.scored_clips", "BenchReward", "bench_reward"),
     "check": (Check, check_program),
     "explain": (Explain, explain),
     "references": (References, write_references),

@@ -11,7 +11,6 @@ import minigrid
 from robo_sims.batched.environment import Batch
 from robo_sims.grids.batch import MiniGridBatch, is_batchable
 from robo_sims.grids.cells import Encoding
-from robo_sims.grids.guided import GuidedBatch, GuidedSimulation, guidance
 from robo_sims.grids.simulation import MiniGridSimulation
 from robo_sims.simulation import Simulation
 from robo_sims.task_family import TaskFamily
@@ -31,7 +30,11 @@ def _simulate(
     task: str, encoding: Encoding = "codes", subgoals: str = "", teaching: Mapping[str, Any] | None = None
 ) -> Simulation:
     simulation = MiniGridSimulation(task, encoding)
-    return GuidedSimulation(simulation, guidance(subgoals, teaching)) if subgoals or teaching is not None else simulation
+    if not subgoals and teaching is None:
+        return simulation
+    from robo_sims.grids.guided import GuidedSimulation, guidance  # lists of environments need no language model
+
+    return GuidedSimulation(simulation, guidance(subgoals, teaching))
 
 
 def _batch(
@@ -48,7 +51,11 @@ def _batch(
     if not is_batchable(batch.source):
         batch.close()
         return None
-    return GuidedBatch(batch, guidance(subgoals, teaching)) if subgoals or teaching is not None else batch
+    if not subgoals and teaching is None:
+        return batch
+    from robo_sims.grids.guided import GuidedBatch, guidance
+
+    return GuidedBatch(batch, guidance(subgoals, teaching))
 
 
 FAMILY = TaskFamily("minigrid", _tasks, _simulate, _batch, drawing=("render_mode",))

@@ -14,10 +14,8 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import nn
 
-from robo_policies import ppo_speed
 from robo_policies.learners.ppo import PPO, PPOConfig, minibatches
 from robo_policies.networks.policy_value import PolicyValue, orthogonal
-from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting, NonFiniteUpdate, RunError
 from robo_rl.moments import Normalizer
@@ -642,10 +640,3 @@ def test_first_weights_are_orthogonal(shape):
     weights = orthogonal(*shape, 2.0, np.random.default_rng(0)).detach().numpy()
     product = weights @ weights.T if shape[0] <= shape[1] else weights.T @ weights
     np.testing.assert_allclose(product, 4.0 * np.eye(min(shape)), atol=1e-5)
-
-
-def test_speed_is_measured_beside_stable_baselines():
-    """That it works, for a moment; the figures mean nothing."""
-    row = ppo_speed.measure(Effort(seconds=0.01, repeats=1, threads=1), [("DummyVecEnv", 2)], SMALL)
-    assert (row.bench, row.unit) == ("learner", "steps/s") and row.peers.keys() == {"sb3 DummyVecEnv 2"}
-    assert row.ours > 0 and row.ratio == pytest.approx(row.ours / row.peers["sb3 DummyVecEnv 2"])

@@ -10,11 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from robo_policies import ppo_picture_speed
 from robo_policies.learners import ppo
 from robo_policies.learners.ppo import PPO, PPOConfig
 from robo_policies.networks.convolutions import FEATURES, ConvEncoder
-from robo_rl.benchmark import Effort
 from robo_rl.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from robo_rl.errors import InvalidSetting
 from robo_rl.on_policy import VectorStep
@@ -373,10 +371,3 @@ def test_no_further_pass_is_taken_once_the_policy_has_moved_far(target, passes):
     before = learner.updates
     assert learner.update()["train/n_updates"] == before + passes == learner.updates
     assert before == passes and learner.buffer.rollouts == 2
-
-
-def test_the_cost_of_a_picture_is_measured():
-    """That it works, for a moment; the figures mean nothing."""
-    config = replace(ppo_picture_speed.CONFIG, num_envs=1, steps_per_env=4, batch_size=4, epochs=1)
-    row = ppo_picture_speed.measure(Effort(seconds=0.001, repeats=1, threads=1), config)
-    assert row.unit == "us" and row.ours > row.limit > 0, "a picture costs more than none"

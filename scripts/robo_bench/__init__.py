@@ -1,0 +1,1 @@
+"""Benchmarks beside their peers: in a checkout, not in the wheel."""

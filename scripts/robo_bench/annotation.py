@@ -1,0 +1,113 @@
+"""Cost of a model that annotates while a policy learns: steps per second with the annotator on and off.
+
+The model is the double that answers by rule, at once or after two seconds a call. "annotator off" makes the same captions and
+rewards, and asks nothing; a bound goes without captions and rewards, too. Every trial begins with no labels, so that all
+that are ever asked for arrive within it. Whole rollouts with their updates, or the simulator alone with random actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+from typing_extensions import override
+
+from robo_bench.measurement import Bound, Case, Contestants, Effort, Work, timed
+from robo_bench.trainings import Environments, advancing
+from robo_policies.learners.ppo import PPOConfig
+from robo_rl.on_policy import OnPolicyTraining, UnrewardedRollout
+from robo_rl.rewards.annotation.annotator import Annotator
+from robo_rl.rewards.annotation.captioning import RecordedAnnotator
+from robo_rl.rewards.annotation.oni import ONI, ONIClassification, ONIRanking, ONIRetrieval
+from robo_rl.rewards.annotation.questions import Rule
+from robo_rl.rewards.online import OnlineReward
+from robo_rl.spec import specification
+
+TASK = "MiniGrid-DoorKey-8x8-v0"
+DOORS = Environments(f"minigrid/{TASK}", encoding="one-hot")
+CONFIG = PPOConfig(
+    lr=5e-4,
+    num_envs=64,
+    steps_per_env=64,
+    batch_size=512,
+    epochs=4,
+    entropy_coefficient=0.01,
+    normalize_observations=False,
+)
+"""As in the recipe minigrid-doorkey-oni."""
+KINDS: tuple[Callable[..., ONI], ...] = (ONIRetrieval, ONIClassification, ONIRanking)
+SLOW_S = 2.0
+
+
+def cases(effort: Effort) -> list[Case]:
+    """Return PPO with each of the three rewards, and the simulator alone with the first; they set PyTorch's threads."""
+    measured = [(f"ppo {TASK}, {kind().name}", kind(), _learning) for kind in KINDS]
+    measured.append((f"{TASK} with random actions, {ONIRetrieval.name}", ONIRetrieval(), _acting))
+    slow = f"a model of {SLOW_S:g} s a call"
+    return [Case(f"{name}, {slow}", "steps/s", partial(_contestants, reward, work)) for name, reward, work in measured]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Off(ONIRetrieval):
+    """Asks nothing."""
+
+    @override
+    def annotator(self) -> Annotator:
+        return RecordedAnnotator([])
+
+
+def _contestants(reward: ONI, work: Callable[[ONI | None, float], float], effort: Effort, _: ExitStack) -> Contestants:
+    torch.set_num_threads(effort.cores)
+    slow, quick = (replace(reward, rule=Rule(latency_s=seconds)) for seconds in (SLOW_S, 0.0))
+    return {
+        "ours": partial(work, slow),
+        "a model of 0 s": partial(work, quick),
+        "annotator off": partial(work, Off()),
+        "no annotation": Bound(partial(work, None)),
+    }
+
+
+def _online(reward: ONI) -> OnlineReward:
+    return replace(reward).online(specification(DOORS()), weight=1.0, discount=None)
+
+
+def _learning(reward: ONI | None, seconds: float) -> float:
+    """Return the speed of a fresh training."""
+    given = None if reward is None else _online(reward)
+    training: OnPolicyTraining = CONFIG.training(DOORS, steps=0, seed=0, reward=given)
+    with closing(training.environments):
+        return _speed(advancing(training, CONFIG.rollout_size), seconds)
+
+
+def _acting(reward: ONI | None, seconds: float) -> float:
+    """Return the speed of the simulator, with rollouts of rewards but without a learner."""
+    count, length = CONFIG.num_envs, CONFIG.steps_per_env
+    random = np.random.default_rng(0)
+    with closing(DOORS.make_vector(count)) as environments:
+        seen, infos = environments.reset(seed=0)
+        rollout = None
+        if reward is not None:
+            rollout = UnrewardedRollout(_online(reward).running(count), None)
+            rollout.restart(seen, infos, count)
+
+        def advance() -> int:
+            for _ in range(length):
+                actions = random.integers(0, 7, count)
+                outcome = environments.step(actions)
+                if rollout is not None:
+                    rollout.add(actions, outcome)
+            if rollout is not None:
+                rollout.rewards()
+            return count * length
+
+        return _speed(advance, seconds)
+
+
+def _speed(work: Work, seconds: float) -> float:
+    """Return steps per second; the first call, which makes what is made once, is not counted."""
+    work()
+    return timed(work, seconds).rate

@@ -1,0 +1,122 @@
+"""robo-rl bench: speed on this machine beside peers, measured in turns in one run."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from robo_bench.measurement import PEAK_MEMORY, Case, Effort, Figures, confined
+from robo_cli.interruption import loud_exit
+from robo_cli.main import described
+from robo_cli.options import read_options
+from robo_rl.errors import InvalidSetting, UnknownName
+
+TEXT = "Measure speed. Peers count where they are installed; figures are medians, ratios above 1 mean faster than the best."
+EXAMPLES = """robo-rl bench env
+robo-rl bench all --json > bench.jsonl
+robo-rl bench learner --seconds 10 --repeats 7     (steadier figures)
+robo-rl bench learner --threads 1 --processor-time     (where other programs run beside it)
+robo-rl bench updates --beside ../before/.venv/bin/python     (another version in turns with this one)
+robo-rl bench robot --seconds 500 --repeats 1     (10,000 cycles)
+robo-rl bench env --only Ant     (the cases whose names contain a text)
+scripts/setup --bench && .venv-bench/bin/robo-rl bench all     (with EnvPool and SBX beside the others)"""
+BENCHES = {
+    "env": ("simulation",),
+    "learner": ("off_policy", "ppo"),
+    "updates": ("updates",),
+    "render": ("rendering",),
+    "memory": ("replay_memory",),
+    "resume": ("checkpoints",),
+    "data": ("dataset_reading",),
+    "reward": ("labelling", "reward_programs"),
+    "annotation": ("annotation",),
+    "collectors": ("collectors",),
+    "robot": ("robot",),
+    "drive": ("drive",),
+}
+"""Name -> modules, each with a function `cases(effort)`."""
+ONLY_FOR = {"processor_time": "learner", "beside": "updates"}
+"""Options that one bench alone has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Effort):
+    """Options of `robo-rl bench`."""
+
+    what: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="|".join([*BENCHES, "all"]))]
+    """Which bench, or all of them, each in a process of its own."""
+    only: str = ""
+    """Measure the cases whose names contain this text."""
+    json: bool = False
+    """Print one JSON object per line."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.what not in (*BENCHES, "all"):
+            raise UnknownName("bench", self.what, (*BENCHES, "all"))
+        for option, bench in ONLY_FOR.items():
+            if getattr(self, option) and self.what != bench:
+                raise InvalidSetting(f"--{option.replace('_', '-')} is for one bench.", got=self.what, allowed=bench)
+
+
+def main(arguments: list[str]) -> int:
+    """Print each row as soon as it is measured, and the peak memory last; return the exit status."""
+    config = (tyro.conf.FlagCreatePairsOff,)
+    order = read_options(Bench, arguments, prog="robo-rl bench", description=described(TEXT, EXAMPLES), config=config)
+    if order.what == "all":
+        names = [name for name in BENCHES if any(order.only in case.name for case in cases_of(name, order))]
+        return max((_in_its_own_process(name, order) for name in names), default=0)
+    with loud_exit("look at what the environment calls: nothing after it was done"), confined(order.threads):
+        (_print_lines if order.json else _print_table)(order.what, _rows(order))
+    return 0
+
+
+def cases_of(bench: str, effort: Effort) -> list[Case]:
+    """Return the cases of a bench."""
+    modules = [importlib.import_module(f"robo_bench.{name}") for name in BENCHES[bench]]
+    return [case for module in modules for case in module.cases(effort)]
+
+
+def _rows(order: Bench) -> Iterator[tuple[Case, Figures]]:
+    cases = cases_of(order.what, order)
+    chosen = [case for case in cases if order.only in case.name]
+    if not chosen:
+        raise UnknownName(f"case of bench {order.what}", order.only, [case.name for case in cases])
+    for case in (*chosen, PEAK_MEMORY):
+        yield case, case.measure(order)
+
+
+def _in_its_own_process(name: str, order: Bench) -> int:
+    """Run one bench so that neither its memory nor its threads are felt by the next; return its exit status."""
+    given = {name: getattr(order, name) for name in ("seconds", "repeats", "threads", "only")}
+    options = [f"--{name}={value}" for name, value in given.items() if value is not None]
+    command = [sys.executable, "-m", "robo_cli.main", "bench", name, *options, *(["--json"] if order.json else [])]
+    return subprocess.run(command, check=False).returncode
+
+
+def _print_lines(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
+    for case, figures in rows:
+        print(json.dumps({"bench": bench, "case": case.name, "unit": case.unit} | figures.to_json()), flush=True)
+
+
+def _print_table(bench: str, rows: Iterator[tuple[Case, Figures]]) -> None:
+    console = Console()
+    table = Table("bench", "case", "ours", "unit", "peers", "ratio", "limit", box=SIMPLE_HEAD, pad_edge=False)
+    with console.status("measuring") as status:
+        for case, found in rows:
+            status.update(f"measured: {case.name}")
+            peers = ", ".join(f"{name} {value:.4g} ({found.ratios[name]:.2f}x)" for name, value in found.peers.items())
+            ratio = "" if found.ratio is None else f"{found.ratio:.2f}"
+            limit = "" if found.limit is None else f"{found.limit:.4g}"
+            table.add_row(bench, case.name, f"{found.ours:.4g}", case.unit, peers, ratio, limit)
+    console.print(table, soft_wrap=not console.is_terminal)

@@ -1,0 +1,124 @@
+"""Measure PPO on HalfCheetah against Stable-Baselines3's, and what a picture costs it.
+
+HalfCheetah: rollouts of 2048 steps, minibatches of 64, ten passes, two layers of 64, normalised observations and rewards;
+simulation, acting and learning are all counted. Stable-Baselines3 has the same hyper-parameters and runs in several vector
+settings, every contestant in a process of its own.
+
+Pictures: 96 x 96 x 6, the size of the bird's-eye view of `carla/`, and 60 numbers, of an environment that costs next to
+nothing: the processor time of acting and learning, with the picture and without.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from stable_baselines3 import PPO as SB3PPO
+from stable_baselines3.common import vec_env
+from stable_baselines3.common.logger import Logger
+
+from robo_bench.contestant import contestant
+from robo_bench.measurement import Bound, Case, Contestants, Effort, Trial, each, microseconds, rate
+from robo_bench.off_policy import unit
+from robo_bench.trainings import Environments, advancing
+from robo_policies.learners.ppo import PPOConfig
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+from robo_rl.threads import use_threads
+
+TASK = "HalfCheetah-v5"
+PEERS: dict[str, tuple[int, ...]] = {"DummyVecEnv": (1, 4, 16), "SubprocVecEnv": (2, 4, 16)}
+"""Vector settings of Stable-Baselines3, with the numbers of environments."""
+CONFIG = PPOConfig()
+PICTURES = PPOConfig(
+    num_envs=4, steps_per_env=128, batch_size=128, epochs=4, convolutions=(8, 16, 32, 32), normalize_rewards=False
+)
+
+
+def cases(effort: Effort) -> list[Case]:
+    """Return whole rollouts with their updates, and the cost of a picture, which sets PyTorch's threads."""
+    of_picture = "ppo with a picture 96x96x6, rollouts of 512, batch 128, 4 passes: processor time of a step"
+    return [
+        Case(f"ppo {TASK}, rollouts of 2048, batch 64, 2x64", unit(effort), whole_loops),
+        Case(of_picture, "us", with_pictures),
+    ]
+
+
+def whole_loops(effort: Effort, _: ExitStack, peers: dict[str, tuple[int, ...]] = PEERS) -> Contestants:
+    """Return ours and the peers given, each in a process of its own with its own default of threads."""
+    own = {"torch_threads": effort.threads or 1, "simulation_threads": effort.cores}
+    trials = {"ours": contestant(f"{__name__}:ours", own, effort)}
+    for kind, counts in peers.items():
+        if effort.processor_time and kind == "SubprocVecEnv":
+            continue  # what its processes use is not counted
+        for count in counts:
+            setting = {"kind": kind, "count": count}
+            trials[f"sb3 {kind} {count}"] = contestant(f"{__name__}:stable_baselines", setting, effort)
+    return trials
+
+
+def ours(torch_threads: int, simulation_threads: int) -> Trial:
+    """Return a trial of our PPO, whole rollouts with their updates."""
+    use_threads(torch_threads)
+    training = CONFIG.training(Environments(f"gymnasium/{TASK}", threads=simulation_threads), steps=0, seed=0)
+    return rate(advancing(training, CONFIG.rollout_size))
+
+
+def stable_baselines(kind: str, count: int) -> Trial:
+    """Return a trial of Stable-Baselines3's PPO at the same hyper-parameters in one of its vector settings."""
+    environments = vec_env.VecNormalize(getattr(vec_env, kind)([_plain_cheetah] * count))
+    steps, size, network = CONFIG.rollout_size // count, CONFIG.batch_size, {"net_arch": [*CONFIG.hidden]}
+    model = SB3PPO(
+        "MlpPolicy", environments, n_steps=steps, batch_size=size, n_epochs=CONFIG.epochs, policy_kwargs=network, device="cpu"
+    )
+    model.set_logger(Logger(folder=None, output_formats=[]))
+    return rate(each(lambda: model.learn(CONFIG.rollout_size, reset_num_timesteps=False), CONFIG.rollout_size))
+
+
+def _plain_cheetah() -> gymnasium.Env[object, object]:
+    return gymnasium.make(TASK)
+
+
+def with_pictures(effort: Effort, stack: ExitStack, config: PPOConfig = PICTURES) -> Contestants:
+    """Return PPO with the picture, and with the vectors alone."""
+    use_threads(effort.threads or 1)
+
+    def trial(config: PPOConfig) -> Trial:
+        training = config.training(Pictures, steps=0, seed=0)
+        stack.callback(training.environments.close)
+        return microseconds(advancing(training, config.rollout_size))
+
+    return {"ours": trial(config), "vectors alone": Bound(trial(replace(config, convolutions=())))}
+
+
+class Pictures(gymnasium.Env[Any, Any]):
+    """Shows one of a few prepared pictures, and numbers; nothing that is done matters."""
+
+    environment_spec = EnvironmentSpec(
+        "bench/Pictures",
+        ObservationSpec((ArraySpec("state", (60,)), ArraySpec("birdseye", (96, 96, 6), "uint8", 0, 255, role="image"))),
+        ActionSpec(("steer", "longitudinal"), (-1.0, -1.0), (1.0, 1.0), ("1", "1"), "drive", 0.1),
+    )
+
+    def __init__(self) -> None:
+        self.observation_space = self.environment_spec.observation.space
+        self.action_space = self.environment_spec.action.space
+        random = np.random.default_rng(0)
+        self._pictures = random.integers(0, 2, (16, 96, 96, 6), np.uint8) * np.uint8(255)
+        self._states = random.standard_normal((16, 60), np.float32)
+        self._step = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        super().reset(seed=seed)
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Show the next picture."""
+        self._step += 1
+        return self._observation(), float(self._step % 7), False, self._step % 200 == 0, {}
+
+    def _observation(self) -> dict[str, Any]:
+        return {"state": self._states[self._step % 16], "birdseye": self._pictures[self._step % 16]}

@@ -1,0 +1,62 @@
+"""Trainings as work that is measured: without logs, so many steps at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import gymnasium
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from robo_bench.measurement import Work
+from robo_rl.discovery import make_environment, make_vector_environment
+from robo_rl.protocols import Training, TrainingObserver
+from robo_rl.types import Metrics
+
+
+class Silent:
+    """Observer of a training that does nothing."""
+
+    def on_episode(self, step: int, *, episode_return: float, length: int, success: bool | None, stop_reason: str) -> None:
+        """Ignore the end of an episode."""
+
+    def on_metrics(self, step: int, metrics: Metrics) -> None:
+        """Ignore metrics."""
+
+    def on_step(self, step: int, training: Training) -> None:
+        """Ignore a step."""
+
+
+class Environments:
+    """Makes an environment of a name alone, or many in one object that begin anew in the step that ends an episode."""
+
+    def __init__(self, name: str, *, threads: int | None = None, **arguments: Any) -> None:
+        self._name, self._threads, self._arguments = name, threads, arguments
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make one."""
+        return make_environment(self._name, **self._arguments)
+
+    def make_vector(self, num_envs: int) -> VectorEnv[Any, Any, Any]:
+        """Make many."""
+        mode = AutoresetMode.SAME_STEP
+        return make_vector_environment(self._name, num_envs, threads=self._threads, autoreset_mode=mode, **self._arguments)
+
+
+class Extendable(Protocol):
+    """A training whose last step can be moved."""
+
+    steps: int
+
+    def run(self, observer: TrainingObserver) -> None:
+        """Train to the last step."""
+
+
+def advancing(training: Extendable, steps: int) -> Work:
+    """Return work that trains for `steps` more steps and returns their number."""
+
+    def advance() -> int:
+        training.steps += steps
+        training.run(Silent())
+        return steps
+
+    return advance

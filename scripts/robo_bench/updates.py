@@ -1,0 +1,59 @@
+"""Measure updates alone of learners with gradients, by engine, and beside other versions of the project.
+
+Every contestant has a process of its own with one thread; processor time counts.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from robo_bench.contestant import contestant
+from robo_bench.measurement import Case, Contestants, Effort, Trial, each, timed
+from robo_rl.discovery import load
+from robo_rl.learner_conformance import random_batch
+from robo_rl.spec import ActionSpec, ArraySpec, EnvironmentSpec, ObservationSpec
+
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sac": ("sac", {}),
+    "rlpd-2": ("rlpd", {"critics": 2, "updates_per_step": 1}),
+    "rlpd-10": ("rlpd", {"critics": 10, "updates_per_step": 1}),
+    "hil-serl": ("hil-serl", {}),
+    "iql": ("iql", {}),
+    "cql": ("cql", {}),
+    "td3-bc": ("td3-bc", {}),
+}
+WARM_UP = 15
+ONE_THREAD = Effort(threads=1)
+SPEC = EnvironmentSpec(
+    "speed",
+    ObservationSpec((ArraySpec("state", (17,)),)),
+    ActionSpec(tuple("abcdef"), (-1.0,) * 6, (1.0,) * 6, ("1",) * 6),
+)
+"""The sizes of HalfCheetah."""
+
+
+def cases(effort: Effort) -> list[Case]:
+    """Return one case for each learner."""
+    return [Case(f"update of {name}", "ms", partial(_contestants, name)) for name in LEARNERS]
+
+
+def _contestants(learner: str, effort: Effort, _: ExitStack) -> Contestants:
+    ours, trial = {"learner": learner}, f"{__name__}:updates"
+    others = {python: contestant(trial, ours, ONE_THREAD, python) for python in effort.beside}
+    reference = contestant(trial, ours | {"engine": "reference"}, ONE_THREAD)
+    return {"ours": contestant(trial, ours, ONE_THREAD), "engine reference": reference} | others
+
+
+def updates(learner: str, engine: str | None = None) -> Trial:
+    """Return a trial of updates: processor time of one [ms]. engine: None for the default, also of versions without engines."""
+    name, settings = LEARNERS[learner]
+    config: Any = load("learners", name)(**settings)
+    config = config if engine is None else replace(config, engine=engine)
+    built = config.build(SPEC, 0)
+    batch = random_batch(SPEC, config.batch_size * getattr(config, "updates_per_step", 1), seed=0)
+    for _ in range(WARM_UP):
+        built.update(batch)
+    return lambda seconds: 1e3 * timed(each(lambda: built.update(batch)), seconds).cost

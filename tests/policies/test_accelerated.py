@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from robo_policies.learners.rlpd import RLPDConfig
 from robo_policies.learners.sac import SACConfig
 from robo_policies.learners.td3_bc import TD3BCConfig
 from robo_policies.learners.xql import XQLConfig
+from robo_policies.networks.accelerated import products
 from robo_policies.networks.accelerated.mlp import AcceleratedMLP
 from robo_policies.networks.actor_critic import MLPEnsemble
 from robo_rl.errors import InvalidSetting
@@ -124,11 +126,18 @@ def test_a_gradient_that_is_kept_is_not_overwritten():
     assert torch.equal(first, kept)
 
 
-def test_memory_is_used_again():
-    _, made = pair(2, (5, 8, 1), False)
-    for seed in range(5):
-        torch.autograd.grad(made(random(6, 5, seed=seed)).sum(), made.vector)
-    assert len(made._free[6]) == 1
+@pytest.mark.parametrize("has_onednn", [True, False])
+@pytest.mark.parametrize("rows", [1, 256])
+def test_products_are_the_same_by_every_library(rows, has_onednn, monkeypatch):
+    if has_onednn and not products.HAS_ONEDNN:
+        pytest.skip("no AVX-512 here")
+    monkeypatch.setattr(products, "HAS_ONEDNN", has_onednn)
+    inputs, weight, bias = random(rows, 72, seed=0), random(72, 64, seed=1), random(64, seed=2)
+    for left, right in itertools.product((inputs, inputs.mT.contiguous().mT), (weight.mT, weight.mT.contiguous())):
+        expected = torch.nn.functional.linear(left, right, bias)
+        torch.testing.assert_close(products.linear(left, right), expected - bias, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(products.linear(left, right, bias), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(products.linear(left, right, bias, relu=True), expected.relu(), rtol=1e-4, atol=1e-4)
 
 
 def test_parameters_changed_after_the_forward_pass_are_refused():

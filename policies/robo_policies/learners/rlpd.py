@@ -8,40 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from robo_policies.learners.parts import Learned, LearnerParts
-from robo_policies.networks.actor_critic import Critics, TanhGaussianActor, Temperature
+from robo_policies.learners.sac import SAC, SACConfig
 from robo_policies.networks.encoders import TensorBatch
 from robo_policies.networks.image_encoder import image_encoder, randomly_cropped
-from robo_policies.networks.settings import NetworkSettings
 from robo_rl.contract import CONTINUOUS_ONLY, STEPS, Feature, Needs
 from robo_rl.errors import InvalidSetting, require_allowed
-from robo_rl.requirements import require_continuous, require_ranges
-from robo_rl.sampling import Sampling
 from robo_rl.spec import EnvironmentSpec
 from robo_rl.types import Batch, Metrics
 
 
 @dataclass(frozen=True)
-class RLPDConfig(NetworkSettings):
+class RLPDConfig(SACConfig):
     """Settings of RLPD; defaults are those of the authors' code for sparse-reward tasks unless a field says otherwise."""
 
     needs = Needs(STEPS, CONTINUOUS_ONLY | {Feature.PICTURES})
 
-    lr: float = 3e-4
-    """Learning rate of actor, critics and temperature."""
     batch_size: int = 256
     """Transitions of one critic update, online and offline ones together."""
     updates_per_step: int = 20
     """Critic updates per environment step; the actor and the temperature are updated once."""
     offline_fraction: float = 0.5
     """Share of each batch that comes from demonstrations."""
-    discount: float = 0.99
-    """Weight of a reward one step later."""
     tau: float = 0.005
     """Share of the online critics that enters the target critics at each critic update."""
     hidden: tuple[int, ...] = (256, 256)
@@ -54,8 +46,6 @@ class RLPDConfig(NetworkSettings):
     """LayerNorm before each ReLU of the critics, which bounds Q for actions that no data shows."""
     backup_entropy: bool = False
     """Entropy in the target. Off, because with a sparse reward it adds a bias that hides the reward."""
-    initial_temperature: float = 1.0
-    """[1] weight of the entropy at the start."""
     target_entropy_per_action: float = -0.5
     """[nat] wanted entropy of the policy per action element."""
     convolutions: tuple[int, ...] = ()
@@ -65,21 +55,11 @@ class RLPDConfig(NetworkSettings):
     """[pixel] by which pictures are shifted at most, at random, when they are learnt from; DrQ's for 84 pixels."""
     frozen_convolutions: str | None = None
     """File of weights (safetensors) with which the convolutions stay; what follows them is learnt. None: they are learnt."""
-    normalization_rows: int = 0
-    """Observations whose mean and deviation standardise the input; 0 leaves it as it is, as the authors do."""
-    n_step: int = 1
-    """Steps of reward before the bootstrap value."""
     learning_starts: int = 5_000
     """Environment steps with random actions before the first update, as in the authors' published commands."""
-    replay_capacity: int = 1_000_000
-    """Rows of the online replay memory."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the products of the hidden layers, as in SAC."""
-    replay_folder: str | None = None
-    """Folder on a disk in which the online replay memory is mapped; None keeps it in RAM."""
 
     def __post_init__(self) -> None:
-        require_ranges(self)
+        super().__post_init__()
         frozen = self.frozen_convolutions is None or bool(self.convolutions)
         allowed = {
             "convolutions": (all(count >= 1 for count in self.convolutions), "1 or more channels in each layer"),
@@ -92,31 +72,18 @@ class RLPDConfig(NetworkSettings):
                 "target_critics must be among the critics.", got=self.target_critics, allowed=f"1 to {self.critics}"
             )
 
-    @property
-    def sampling(self) -> Sampling:
-        """Requirements of the training loop."""
-        return Sampling.of(self)
-
     def build(self, spec: EnvironmentSpec, seed: int) -> RLPD:
         """Returns a fresh learner."""
         return RLPD(spec, self, seed)
 
 
-class RLPD(Learned):
+class RLPD(SAC):
     """Learns online from its own steps and from demonstrations at once."""
 
+    config: RLPDConfig
+
     def __init__(self, spec: EnvironmentSpec, config: RLPDConfig, seed: int) -> None:
-        require_continuous(spec, type(config).__name__.removesuffix("Config"))
-        self.config = config
-        self.parts = parts = LearnerParts(spec, config, seed, image_encoder(spec, config))
-        inputs, actions = parts.encoder.size, spec.action.size
-        critic = Critics(parts.networks, inputs + actions, config.critics, layer_norm=config.layer_norm)
-        self.critic = parts.add("critic", critic, config.lr, trains_encoder=True)
-        self.target_critic = parts.add_target("target_critic", self.critic, sees=True)
-        self.actor = parts.add("actor", TanhGaussianActor(parts.networks, inputs, actions), config.lr)
-        temperature = Temperature(config.initial_temperature, config.target_entropy_per_action * actions)
-        self.temperature = parts.add("temperature", temperature, config.lr)
-        parts.act_with(self.actor)
+        super().__init__(spec, config, seed, image_encoder(spec, config))
 
     def update(self, batch: Batch) -> Metrics:
         """Takes the gradient steps of one training step."""

@@ -49,7 +49,9 @@ class EnsembleLayerNorm(nn.Module):
 
     def forward(self, inputs: Tensor, members: Sequence[int] | slice = slice(None)) -> Tensor:
         """Return the outputs (N, B, size) of some members."""
-        return functional.layer_norm(inputs, (self.size,)) * self.weight[members] + self.bias[members]
+        arrays = (inputs, self.weight[members].squeeze(1), self.bias[members].squeeze(1))
+        of_members = zip(*(array.unbind() for array in arrays), strict=True)  # the kernel takes one scale and shift
+        return torch.stack([functional.layer_norm(values, (self.size,), scale, shift) for values, scale, shift in of_members])
 
 
 class MLPEnsemble(nn.Module):
@@ -184,7 +186,8 @@ class TanhGaussianActor(nn.Module):
 
     def draw(self, observations: Tensor, generator: torch.Generator) -> Tensor:
         """Return actions (B, A) without their densities."""
-        return self.sample(observations, generator)[0]
+        mean, log_std = self.layers(observations).squeeze(0).chunk(2, -1)
+        return torch.tanh(mean + torch.exp(log_std.clamp(*LOG_STD)) * normal(mean, generator))
 
 
 def squashed_gaussian(outputs: Tensor, noise: Tensor, limits: tuple[float, float]) -> tuple[Tensor, Tensor]:
